@@ -36,7 +36,7 @@ module = $(dracutdir)/modules.d/50mco-rescue
 units = $(notdir $(wildcard systemd/*.service systemd/*.timer))
 parts = $(notdir $(wildcard dracut/50mco-rescue/*.sh dracut/50mco-rescue/*.service dracut/50mco-rescue/*.conf))
 examples = Containerfile $(notdir $(wildcard examples/*.yaml))
-manual = $(sort $(wildcard docs/*.md docs/*/*.md docs/*/*.json))
+manual = $(sort $(wildcard docs/*.md docs/*/*.md docs/*/*.json docs/*/*.svg))
 
 # The oldest promised compiler decides which lints are errors: a newer one has more of them, and those only warn.
 oldest = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
@@ -139,7 +139,7 @@ dist: ## a tarball of the commit for each architecture that can be built here, n
 	@RELEASE_KEY= packaging/release.sh '$(OUT)'
 
 .PHONY: release
-release: ## the same, signed: RELEASE_KEY=FILE is the ssh key (docs/release.md)
+release: ## the same, signed: RELEASE_KEY=FILE is the ssh key (docs/develop/release.md)
 	@if [[ -z '$(RELEASE_KEY)' ]]; then echo 'make release signs: name the ssh key with RELEASE_KEY=FILE, or use make dist.' >&2; exit 1; fi
 	@RELEASE_KEY='$(RELEASE_KEY)' packaging/release.sh '$(OUT)'
 

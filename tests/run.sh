@@ -7,7 +7,7 @@ skips=$(mktemp)
 trap 'rm -f -- "$skips"' EXIT
 export MCO_RESCUE_SKIPS=$skips
 
-# The reasons, each with its count, in the order of docs/testing.md's words.
+# The reasons, each with its count, in the order of docs/develop/testing.md's words.
 list_skipped() {
     local count
     count=$(wc -l <"$skips")
@@ -15,7 +15,7 @@ list_skipped() {
         printf '\nSkipped: nothing.\n'
         return
     fi
-    printf '\nSkipped: %s (docs/testing.md explains the words).\n' "$count"
+    printf '\nSkipped: %s (docs/develop/testing.md explains the words).\n' "$count"
     cut -f 1,2 "$skips" | sort | uniq -c | while read -r times word why; do
         printf '%5d  %-12s %s\n' "$times" "$word" "$why"
     done

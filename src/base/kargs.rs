@@ -1,6 +1,6 @@
 //! Kernel arguments as a value: an ordered list in which duplicates count.
 //!
-//! Pure. Tokens are split like the daemon and the kernel split them (docs/agreement.md: Kernel arguments), and a change has the
+//! Pure. Tokens are split like the daemon and the kernel split them (docs/develop/agreement.md: Kernel arguments), and a change has the
 //! same effect as in libostree: a deletion removes the first equal argument, an addition goes to the end.
 
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ impl Kargs {
         Self(each.flatten().collect())
     }
 
-    /// Returns the old arguments of a first boot by the daemon's rule (docs/agreement.md: Kernel arguments): the booted ones
+    /// Returns the old arguments of a first boot by the daemon's rule (docs/develop/agreement.md: Kernel arguments): the booted ones
     /// that exactly match an entry of the config. An entry of several tokens never matches.
     pub fn first_boot<S: AsRef<str>>(booted: &Self, entries: &[S]) -> Self {
         let requested = |token: &&String| entries.iter().any(|entry| entry.as_ref() == **token);
@@ -109,7 +109,7 @@ impl Kargs {
         Self(kept.cloned().collect())
     }
 
-    /// Returns the arguments that the daemon would report as missing (docs/agreement.md: Validation): only presence counts, not
+    /// Returns the arguments that the daemon would report as missing (docs/develop/agreement.md: Validation): only presence counts, not
     /// number or order.
     pub fn missing_from(&self, present: &Self) -> Vec<&str> {
         let absent = |token: &&String| !present.0.contains(token);
@@ -129,7 +129,7 @@ impl Kargs {
     }
 
     /// Returns arguments with a quoted blank: the daemon splits what it reads back at every blank, so it never finds them and
-    /// stays Degraded (docs/agreement.md: Validation).
+    /// stays Degraded (docs/develop/agreement.md: Validation).
     pub fn never_found(&self) -> Vec<&str> {
         let blank = |token: &&String| token.contains(' ');
         self.0.iter().filter(blank).map(String::as_str).collect()
@@ -394,7 +394,7 @@ impl KargsChange {
     }
 }
 
-/// Returns the daemon's own sequence (docs/agreement.md: Kernel arguments): deletes all old arguments, then appends all new
+/// Returns the daemon's own sequence (docs/develop/agreement.md: Kernel arguments): deletes all old arguments, then appends all new
 /// ones, including duplicates.
 ///
 /// Empty if the daemon runs no command.

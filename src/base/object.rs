@@ -97,7 +97,7 @@ impl ObjectKind {
     }
 }
 
-/// The identity of an object (docs/transaction.md): inode numbers are not part of it.
+/// The identity of an object (docs/develop/transaction.md): inode numbers are not part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
     /// Type and content.

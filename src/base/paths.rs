@@ -1,6 +1,6 @@
 //! Paths on a node, relative to the root, one constant each.
 //!
-//! Which program writes each one, and when: docs/agreement.md: Files on a node.
+//! Which program writes each one, and when: docs/develop/agreement.md: Files on a node.
 
 /// The daemon's record of the node's config; a MachineConfig as JSON.
 pub const CURRENT_CONFIG: &str = "etc/machine-config-daemon/currentconfig";
@@ -138,7 +138,7 @@ pub const POLICY_OF_IMAGE: &str = "usr/share/containers/policy.json";
 pub const REGISTRIES_OF_IMAGE: &str = "usr/share/containers/registries.conf";
 /// Fragments of the image; one of the same name in `/etc` overrides it.
 pub const REGISTRIES_D_OF_IMAGE: &str = "usr/share/containers/registries.conf.d";
-/// Credentials that rpm-ostree uses for a pull; the first file that exists is used (docs/agreement.md: Files on a node).
+/// Credentials that rpm-ostree uses for a pull; the first file that exists is used (docs/develop/agreement.md: Files on a node).
 pub const PULL_SECRETS: [&str; 3] = [
     "run/ostree/auth.json",
     "etc/ostree/auth.json",
@@ -203,7 +203,7 @@ pub const IMAGE_CONFIGS: &str = "usr/lib/mco-rescue/configs";
 /// The Machine Config Server's authority that an image contains.
 pub const IMAGE_AUTHORITY: &str = "usr/lib/mco-rescue/ca.pem";
 /// Files that may contain the authority of the node's Machine Config Server: bundles, kubeconfigs, and the pointer config with
-/// which the node was provisioned (docs/agreement.md: Server).
+/// which the node was provisioned (docs/develop/agreement.md: Server).
 pub const AUTHORITIES: [&str; 8] = [
     "etc/kubernetes/kubelet-ca.crt",
     "etc/kubernetes/ca.crt",
@@ -368,16 +368,16 @@ pub const HOSTNAME: &str = "etc/hostname";
 /// The host of the API, which is also that of the Machine Config Server; shell assignments.
 pub const APISERVER_URL: &str = "etc/kubernetes/apiserver-url.env";
 
-/// The authority of the kubelet's clients; the daemon's updates skip it (docs/agreement.md: Files).
+/// The authority of the kubelet's clients; the daemon's updates skip it (docs/develop/agreement.md: Files).
 pub const KUBELET_CA: &str = "etc/kubernetes/kubelet-ca.crt";
-/// Files that the daemon does not validate, because it also writes them according to the cluster's state (docs/agreement.md:
+/// Files that the daemon does not validate, because it also writes them according to the cluster's state (docs/develop/agreement.md:
 /// Validation).
 pub const EXEMPT: [&str; 3] = [
     KUBELET_CA,
     "etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
     "etc/mco/internal-registry-pull-secret.json",
 ];
-/// Files that are never deleted as stale (docs/agreement.md: Stale files), besides everything below [`CERTS_D`].
+/// Files that are never deleted as stale (docs/develop/agreement.md: Stale files), besides everything below [`CERTS_D`].
 pub const NEVER_STALE: [&str; 3] = [
     "etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt",
     "etc/kubernetes/kubelet-ca.crt",
@@ -385,7 +385,7 @@ pub const NEVER_STALE: [&str; 3] = [
 ];
 /// Registry certificates, which the daemon manages outside the MachineConfig.
 pub const CERTS_D: &str = "etc/docker/certs.d";
-/// Links that older releases leaked; the daemon removes them in every update (docs/agreement.md: Stale files). If a unit of the
+/// Links that older releases leaked; the daemon removes them in every update (docs/develop/agreement.md: Stale files). If a unit of the
 /// config asks for one in `[Install]`, it stays.
 pub const LEAKED_LINKS: [&str; 2] = [
     "etc/systemd/system/network-online.target.requires/node-valid-hostname.service",

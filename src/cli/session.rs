@@ -86,7 +86,7 @@ pub(super) struct Session<'a> {
 }
 
 /// Opens the root of the command line; of the disk of an OSTree system, the deployment that it would boot, with its
-/// `var` (docs/fetch-and-cache.md).
+/// `var` (docs/how-to/fetch-and-cache.md).
 pub(super) fn open_root(ui: &Ui<'_>) -> Result<Root> {
     let root = Root::open(&ui.root).context("opening the root")?;
     invocation::remember_soft_reboot(is_soft_prepared(&root));
@@ -237,7 +237,7 @@ fn look(
     Ok((node, accounts))
 }
 
-/// What stands in for a config that was not named (docs/fetch-and-cache.md).
+/// What stands in for a config that was not named (docs/how-to/fetch-and-cache.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unnamed {
     /// What the node is to be in: for what changes it.

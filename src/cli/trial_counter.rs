@@ -1,4 +1,4 @@
-//! `trial boot-counter`: GRUB's half of a trial by hand and for tests (docs/boot-counter.md).
+//! `trial boot-counter`: GRUB's half of a trial by hand and for tests (docs/develop/boot-counter.md).
 
 use std::path::Path;
 

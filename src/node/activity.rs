@@ -23,7 +23,7 @@ use super::system::staged_file;
 
 /// The service that pulls the operator's image at first boot, and retries forever.
 pub const FIRST_BOOT_PULL: &str = "machine-config-daemon-pull.service";
-/// The service that completes the first boot, and retries forever (docs/agreement.md: First boot).
+/// The service that completes the first boot, and retries forever (docs/develop/agreement.md: First boot).
 pub const FIRST_BOOT_SERVICE: &str = "machine-config-daemon-firstboot.service";
 
 /// Name of the daemon's program.

@@ -1,5 +1,5 @@
 //! GRUB's part in a trial: whether GRUB can count boot attempts on this node, and the state of its counter
-//! (docs/boot-counter.md).
+//! (docs/develop/boot-counter.md).
 //!
 //! GRUB writes one variable before it starts a kernel. If it cannot, the reason is reported in words, because a trial with a
 //! reboot is then not protected against a kernel that fails to start.

@@ -157,7 +157,7 @@ fn in_initramfs() -> bool {
 }
 
 /// Returns whether FIPS mode is on. On a running node whose kernel has no such mode, the daemon makes no judgement
-/// (docs/agreement.md: Transitions); in the initramfs of a first boot it is then off.
+/// (docs/develop/agreement.md: Transitions); in the initramfs of a first boot it is then off.
 fn of_kernel(live: bool, in_initramfs: bool) -> Option<bool> {
     let known = (live || in_initramfs).then(fips).flatten();
     known.or(in_initramfs.then_some(false))

@@ -107,7 +107,7 @@ impl From<RootError> for MountError {
     }
 }
 
-/// The root of a boot, in its original state and as needed here (docs/ignition.md: First boot).
+/// The root of a boot, in its original state and as needed here (docs/develop/ignition.md: First boot).
 #[derive(Debug)]
 pub struct BootRoot {
     root: Root,

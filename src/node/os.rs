@@ -10,7 +10,7 @@ use super::host::{Host, kernel_command_line};
 /// The operating system, as far as files describe it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Os {
-    /// The image of the root's deployment in the daemon's form (docs/agreement.md: Operating system); `None` if unknown, empty
+    /// The image of the root's deployment in the daemon's form (docs/develop/agreement.md: Operating system); `None` if unknown, empty
     /// if the deployment has no image.
     pub image: Option<String>,
     /// Packages requested on top of the image, if the deployment is known.

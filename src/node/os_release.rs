@@ -1,4 +1,4 @@
-//! `os-release`: the name of the system, and its class according to the daemon (docs/agreement.md: Operating system).
+//! `os-release`: the name of the system, and its class according to the daemon (docs/develop/agreement.md: Operating system).
 
 use std::collections::BTreeMap;
 

@@ -19,7 +19,7 @@ pub enum Recorded {
     Present(Box<MachineConfig>),
 }
 
-/// How the daemon's own parser treats `currentconfig` (docs/agreement.md: Files on a node).
+/// How the daemon's own parser treats `currentconfig` (docs/develop/agreement.md: Files on a node).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordReader {
     /// Like this program: it reads the same config, or there is no file.
@@ -126,7 +126,7 @@ impl Records {
         self.recorded().map(|config| config.name.clone())
     }
 
-    /// Returns the old side of a transition (docs/operating-system.md). After a first boot `currentconfig` has an empty
+    /// Returns the old side of a transition (docs/how-to/operating-system.md). After a first boot `currentconfig` has an empty
     /// Ignition part, which would make every file look new and nothing stale.
     pub fn baseline(&self) -> Baseline<'_> {
         let current = match &self.current_config {

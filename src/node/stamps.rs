@@ -1,4 +1,4 @@
-//! The daemon's backup copies of files that it replaced, and its stamps for files that did not exist (docs/agreement.md:
+//! The daemon's backup copies of files that it replaced, and its stamps for files that did not exist (docs/develop/agreement.md:
 //! Originals).
 
 use std::collections::BTreeSet;

@@ -195,7 +195,7 @@ fn compare_once(name: &str, config: &Value, start: &dyn Fn(&TestRoot), left: &[&
 }
 
 /// Ignition's tree. Debian's version gives every new group the password `*` and cannot change existing ones; what
-/// newer ones do with such groups is done here by the tools themselves (docs/ignition.md: Users).
+/// newer ones do with such groups is done here by the tools themselves (docs/develop/ignition.md: Users).
 fn reference(root: &TestRoot, config: &Value) -> Result<(), String> {
     let groups = config["passwd"]["groups"]
         .as_array()

@@ -1,5 +1,5 @@
 //! Where the daemon's judgement is easily missed: what it cannot decode, what it lets pass, which entries it compares,
-//! and the very words of it (docs/agreement.md: Transitions, Files, Validation).
+//! and the very words of it (docs/develop/agreement.md: Transitions, Files, Validation).
 
 use std::fs;
 use std::io::Write;

@@ -101,7 +101,7 @@ fn packing_in_two_places_gives_the_same_bytes_with_everything_in_it() {
         "usr/lib/systemd/system-preset/50-mco-rescue.preset",
         "usr/share/bash-completion/completions/mco-rescue",
         "usr/share/doc/mco-rescue/CHANGELOG.md",
-        "usr/share/doc/mco-rescue/docs/release.md",
+        "usr/share/doc/mco-rescue/docs/develop/release.md",
         "usr/share/licenses/mco-rescue/LICENSE",
         "usr/share/licenses/mco-rescue/THIRD-PARTY.txt",
         "usr/share/licenses/mco-rescue/rust-library.html",
@@ -158,7 +158,7 @@ fn seal(root: &TestRoot) {
 
 /// Runs the commands of the manual for a person who has downloaded the files.
 fn check_as_documented(root: &TestRoot) -> Output {
-    let manual = fs::read_to_string("docs/release.md").unwrap();
+    let manual = fs::read_to_string("docs/develop/release.md").unwrap();
     let commands: Vec<&str> = manual
         .split("\n\n")
         .find(|block| block.contains("ssh-keygen -Y verify"))

@@ -159,7 +159,7 @@ fn the_readme_is_short() {
     );
 }
 
-/// Places in the manual that comments name: `docs/agreement.md: Units, Packages`.
+/// Places in the manual that comments name: `docs/develop/agreement.md: Units, Packages`.
 fn cited(text: &str) -> Vec<(String, Vec<String>)> {
     // A comment goes on in the next line.
     let lines = text.lines().map(|line| {
@@ -436,7 +436,7 @@ fn the_pages_of_the_checks_are_those_of_the_program() {
          network once: it asks the server of the last `fetch` for the time, for at most two seconds, and only on the node itself.\n\n\
          Each finding names its evidence, the message of the daemon that it explains, what it means, and the next commands. The first \
          three lines are enough to act on. `mco-rescue doctor ID` explains one check. \
-         `--fix ID` cures a finding that has a line `Fix`, where files alone are the cure ([recovery.md](../recovery.md)). `--bundle FILE` writes everything into an archive for \
+         `--fix ID` cures a finding that has a line `Fix`, where files alone are the cure ([recovery.md](../how-to/recovery.md)). `--bundle FILE` writes everything into an archive for \
          support, with digests in place of contents. `--until DATE` looks ahead ([Back after months off](../how-to/long-downtime.md)). `--deep` also runs the slow parts, which hash objects and whole databases; without \
          it the last line of the report names what was skipped. The exit code is that of the worst finding: 6 critical, 3 warning, 0 notice or \
          nothing. What could not be read is listed under \"Not checked\", not as healthy; alone it does not change the exit code, except that a user who is not root gets 1. Of a disk in another machine, dates are judged by \

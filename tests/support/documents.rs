@@ -279,7 +279,7 @@ impl Table {
     pub fn page(&self) -> String {
         let mut page = String::from(
             "<!-- Written by tests/screens/documents.rs from tests/support/documents.txt -->\n\n# Every key of every JSON document\n\n\
-             [json.md](../json.md) says what all documents have in common. Lists are in brackets; `|` separates what a value can be. A key with\n\
+             [json.md](../reference/json.md) says what all documents have in common. Lists are in brackets; `|` separates what a value can be. A key with\n\
              a question mark can be missing.\n",
         );
         for (name, entry) in &self.documents {

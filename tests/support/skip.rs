@@ -1,6 +1,6 @@
 //! The only way to pass over a test or a part of one.
 
-/// What this machine lacks for it. `docs/testing.md` explains the words.
+/// What this machine lacks for it. `docs/develop/testing.md` explains the words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lacks {
     /// A program or data that `tests/setup.sh` brings.

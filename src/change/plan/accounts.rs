@@ -1,5 +1,5 @@
 //! Users and groups of bare Ignition configs: plans the changes that the tools made to the account files, together with homes,
-//! mailboxes and keys (docs/ignition.md: Users).
+//! mailboxes and keys (docs/develop/ignition.md: Users).
 //!
 //! Deliberate differences from Ignition: the home of a removed user is left; a missing home of an existing user is not an
 //! error; a home that is not empty is not moved, but reported with the command that moves it.

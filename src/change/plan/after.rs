@@ -1,5 +1,5 @@
 //! What follows the files on a running node: the daemon's actions for the step from the recorded config, and what the same
-//! policies require for files that had only drifted (docs/transaction.md, docs/agreement.md: Actions).
+//! policies require for files that had only drifted (docs/develop/transaction.md, docs/develop/agreement.md: Actions).
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Bare Ignition configs: Ignition's rules for files instead of the daemon's (docs/ignition.md: Nodes).
+//! Bare Ignition configs: Ignition's rules for files instead of the daemon's (docs/develop/ignition.md: Nodes).
 //!
 //! Deliberate differences from Ignition: a file that is already right is not an error, so that a second run changes nothing;
 //! fragments that are already at the end of the file are not appended again; nothing is removed before the new content is in

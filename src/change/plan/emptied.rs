@@ -1,5 +1,5 @@
 //! Directories of links that a plan empties: systemctl removes them together with the last link (`rmdir` up to its
-//! configuration directory, docs/agreement.md: Units).
+//! configuration directory, docs/develop/agreement.md: Units).
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Files, their originals, and files that the config no longer has (docs/agreement.md: Files, Units).
+//! Files, their originals, and files that the config no longer has (docs/develop/agreement.md: Files, Units).
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,7 +102,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Removes the trigger of the first-boot service. It would find nothing to change and remove its input (docs/agreement.md:
+    /// Removes the trigger of the first-boot service. It would find nothing to change and remove its input (docs/develop/agreement.md:
     /// First boot), but to find that out it needs an image from the network, and it delays the kubelet until then.
     fn no_first_boot_service(&mut self, path: &RootPath) {
         self.notice(
@@ -354,7 +354,7 @@ impl Builder<'_> {
     }
 
     /// Plans a stale path. With a stamp: delete. With an original: restore it, unless it is known not to be one. Otherwise:
-    /// delete (docs/agreement.md: Units).
+    /// delete (docs/develop/agreement.md: Units).
     fn stale_path(&mut self, path: &RootPath, check_origin: bool) {
         let OriginalPaths { orig, noorig, twin } = OriginalPaths::of_path(path);
         let node = self.node();

@@ -1,4 +1,4 @@
-//! Directories and links (docs/ignition.md: Nodes). The daemon applies none of them; the first boot created them.
+//! Directories and links (docs/develop/ignition.md: Nodes). The daemon applies none of them; the first boot created them.
 //!
 //! Deliberate differences from Ignition: an existing, correct object is not an error; the contents of an existing directory are
 //! never deleted; a new soft link belongs to root, not to the owner of its target.

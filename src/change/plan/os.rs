@@ -1,4 +1,4 @@
-//! The operating system: from what is running, not from what is recorded, to what the config wants (docs/agreement.md:
+//! The operating system: from what is running, not from what is recorded, to what the config wants (docs/develop/agreement.md:
 //! Operating system, Kernel arguments).
 //!
 //! No steps if it is already right, otherwise the shortest sequence. The running deployment is pinned first, so that a rollback

@@ -1,4 +1,4 @@
-//! Packages on top of the image: another kernel, and extensions (docs/agreement.md: Operating system, Packages).
+//! Packages on top of the image: another kernel, and extensions (docs/develop/agreement.md: Operating system, Packages).
 //!
 //! Starts from the deployment of the next boot, not from the record; the commands are the daemon's.
 

@@ -1,4 +1,4 @@
-//! The daemon's records, written last, so that the daemon only believes in the config when it is in place (docs/agreement.md:
+//! The daemon's records, written last, so that the daemon only believes in the config when it is in place (docs/develop/agreement.md:
 //! Start), and files that would make the daemon, or a part of it, apply another config.
 
 use super::{Attributes, Builder, Force, Payload, Section};
@@ -119,7 +119,7 @@ impl Builder<'_> {
         self.node().system.facts().is_some() && !self.options.files_only && !first
     }
 
-    /// Disarms the first-boot service as it does itself (docs/agreement.md: First boot): its input is kept for reference, but
+    /// Disarms the first-boot service as it does itself (docs/develop/agreement.md: First boot): its input is kept for reference, but
     /// under another name.
     fn no_trigger(&mut self) {
         let (file, kept) = (paths::ENCAPSULATED, paths::ENCAPSULATED_KEPT);

@@ -1,4 +1,4 @@
-//! Units, drop-ins, masks and enablement links (docs/agreement.md: Units).
+//! Units, drop-ins, masks and enablement links (docs/develop/agreement.md: Units).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Keys and password of `core` (docs/agreement.md: Users); ensures that a login stays possible.
+//! Keys and password of `core` (docs/develop/agreement.md: Users); ensures that a login stays possible.
 //!
 //! Deliberate differences from the daemon: a password is locked with `*`, never emptied; an `.ssh` with a wrong owner gets the
 //! right one instead of being deleted; a password that no config ever set is left alone.

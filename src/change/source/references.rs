@@ -1,5 +1,5 @@
-//! Fetches, verifies and merges the configs that a config refers to (docs/ignition.md: Merging), and fetches the remote
-//! contents of its files (docs/ignition.md).
+//! Fetches, verifies and merges the configs that a config refers to (docs/develop/ignition.md: Merging), and fetches the remote
+//! contents of its files (docs/develop/ignition.md).
 //!
 //! Everything is fetched before anything is planned, so a failing server changes nothing on the node. Deliberate differences
 //! from Ignition: nesting, number, size and time are bounded; a config that refers to itself is an error; an empty answer is an
@@ -26,7 +26,7 @@ const MAX_CONFIG: u64 = 64 << 20;
 const MAX_BUNDLE: u64 = 8 << 20;
 /// Maximum size of all remote contents of files after decompression (512 MiB): they are kept in memory until they are written.
 const MAX_CONTENTS: u64 = 512 << 20;
-/// Time limit for the headers of an answer (docs/ignition.md: Fetching).
+/// Time limit for the headers of an answer (docs/develop/ignition.md: Fetching).
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The network settings of a config.
@@ -343,7 +343,7 @@ fn is_remote(resource: &Resource) -> bool {
         .is_some_and(|source| !source.is_empty() && !source.starts_with("data:"))
 }
 
-/// Returns the headers. A header without a value is an error when it is sent (docs/ignition.md: Parsing).
+/// Returns the headers. A header without a value is an error when it is sent (docs/develop/ignition.md: Parsing).
 fn headers(given: &[HttpHeader]) -> Result<Vec<(String, String)>, String> {
     given
         .iter()

@@ -1,4 +1,4 @@
-//! The Machine Config Server (docs/agreement.md: Server): its address, the requests to it, and how it is trusted.
+//! The Machine Config Server (docs/develop/agreement.md: Server): its address, the requests to it, and how it is trusted.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -113,7 +113,7 @@ pub fn config_url(base: &str, pool: &str) -> String {
     format!("{base}/config/{pool}")
 }
 
-/// Explains a misleading HTTP status of this server (docs/agreement.md: Server).
+/// Explains a misleading HTTP status of this server (docs/develop/agreement.md: Server).
 pub fn explain_status(status: u16, pool: &str) -> Option<String> {
     match status {
         500 => Some(format!(

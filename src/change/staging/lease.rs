@@ -1,5 +1,5 @@
 //! What is temporarily provided to rpm-ostreed while an operating system is staged, and removed however the run ends: the
-//! extensions repository, and the daemon's exception of one image from the signature policy (docs/agreement.md: Operating
+//! extensions repository, and the daemon's exception of one image from the signature policy (docs/develop/agreement.md: Operating
 //! system, Packages).
 
 use std::time::{SystemTime, UNIX_EPOCH};

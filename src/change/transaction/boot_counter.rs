@@ -1,4 +1,4 @@
-//! Arms and disarms GRUB's part of a trial (docs/boot-counter.md).
+//! Arms and disarms GRUB's part of a trial (docs/develop/boot-counter.md).
 //!
 //! Each file is completely replaced, synced, and made visible to a boot loader that does not replay a journal. Because of the
 //! order, an interruption at any time is harmless: our lines do nothing without the variables, so they are added first and

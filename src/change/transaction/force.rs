@@ -1,4 +1,4 @@
-//! The daemon's force file (docs/agreement.md: Start): in memory and only for this boot, so it is not part of a journal.
+//! The daemon's force file (docs/develop/agreement.md: Start): in memory and only for this boot, so it is not part of a journal.
 
 use std::fs::File;
 

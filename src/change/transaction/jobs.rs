@@ -1,4 +1,4 @@
-//! Jobs for the running system, between the files and the records (docs/transaction.md).
+//! Jobs for the running system, between the files and the records (docs/develop/transaction.md).
 //!
 //! A job may run twice, so recovery in the same boot repeats all of them. After another boot none is needed: every service has
 //! read the current files. When files are restored, the services that read the new ones are made to reread them.

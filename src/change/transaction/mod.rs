@@ -1,4 +1,4 @@
-//! The transaction: intent, staging, journal, barrier, names, records, mark, barrier (docs/transaction.md). All or nothing; the
+//! The transaction: intent, staging, journal, barrier, names, records, mark, barrier (docs/develop/transaction.md). All or nothing; the
 //! next run completes or undoes an interrupted one.
 //!
 //! Syncing takes most of the time of a small run, so there are two syncs for each file system, however much is changed. The

@@ -22,7 +22,7 @@ use crate::node::command::{CommandRunner, ignition, systemctl};
 use crate::report::console;
 use crate::report::firstboot as told;
 
-/// Ignition writes it when it has its config (docs/ignition.md: First boot).
+/// Ignition writes it when it has its config (docs/develop/ignition.md: First boot).
 const FETCHED: &str = "/run/ignition.json";
 /// Which platform Ignition is on.
 const ENVIRONMENT: &str = "/run/ignition.env";

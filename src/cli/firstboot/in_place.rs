@@ -1,6 +1,6 @@
 //! `firstboot --complete`: on the booted node, the work of the first-boot service where that cannot do it.
 //!
-//! Its units try again for ever without a registry, and the kubelet waits for them (docs/agreement.md: First boot). The pull
+//! Its units try again for ever without a registry, and the kubelet waits for them (docs/develop/agreement.md: First boot). The pull
 //! alone does no harm: it keeps the boot where it is until the reboot, or until there is nothing left to wait for. The
 //! service itself drops what is staged each time it tries, so it is stopped before anything is.
 

@@ -279,7 +279,7 @@ fn facts(root: &Root) -> Result<BootFacts> {
     })
 }
 
-/// Whether Ignition wrote a config of the user's; without one it leaves the same file (docs/ignition.md: First boot).
+/// Whether Ignition wrote a config of the user's; without one it leaves the same file (docs/develop/ignition.md: First boot).
 fn provisioned(root: &Root) -> Result<bool> {
     let bytes = root.read(&RootPath::fixed(paths::IGNITION_RESULT))?;
     let Some(bytes) = bytes else { return Ok(false) };

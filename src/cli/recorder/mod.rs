@@ -1,4 +1,4 @@
-//! `record`: a snapshot of the node's facts, at the end of a boot and of a run (docs/recorder.md).
+//! `record`: a snapshot of the node's facts, at the end of a boot and of a run (docs/explanation/recorder.md).
 
 pub(super) mod compared;
 mod facts;

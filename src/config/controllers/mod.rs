@@ -1,4 +1,4 @@
-//! The operator's other controllers, offline: the MachineConfigs that they generate from API objects (docs/controllers.md).
+//! The operator's other controllers, offline: the MachineConfigs that they generate from API objects (docs/reference/controllers.md).
 //!
 //! Objects in, MachineConfigs out; no I/O. The entry is [`generate_configs`]. Each controller has its own module: `registries`
 //! (mirrors, blocked registries, image policies), `credentials` (CRIOCredentialProviderConfig), `kubelet` (KubeletConfig),

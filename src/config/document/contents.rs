@@ -1,6 +1,6 @@
 //! Contents of files: `data:` URLs and gzip.
 //!
-//! The accepted syntax is RFC 2397 as Ignition checks it, character by character (docs/ignition.md: Fetching). The hash of a
+//! The accepted syntax is RFC 2397 as Ignition checks it, character by character (docs/develop/ignition.md: Fetching). The hash of a
 //! resource covers its decompressed bytes.
 
 use std::fmt;
@@ -238,7 +238,7 @@ fn read_bounded(mut reader: impl Read, first: usize, most: u64) -> std::io::Resu
     }
 }
 
-/// Non-zero trailing bits are accepted, missing padding is not (docs/ignition.md: Fetching).
+/// Non-zero trailing bits are accepted, missing padding is not (docs/develop/ignition.md: Fetching).
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()

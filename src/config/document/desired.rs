@@ -28,7 +28,7 @@ pub enum Owner {
 pub struct DesiredFile {
     /// Absolute path below the root.
     pub path: RootPath,
-    /// Permission bits; 0644 if the document has none (docs/agreement.md: Files).
+    /// Permission bits; 0644 if the document has none (docs/develop/agreement.md: Files).
     pub mode: u32,
     /// Owner; root if the document has none.
     pub user: Owner,
@@ -63,7 +63,7 @@ fn file_place(config: &MachineConfig, index: Option<usize>, path: impl ToString)
     )
 }
 
-/// Properties of a file of a bare Ignition config beyond its contents (docs/ignition.md: Nodes).
+/// Properties of a file of a bare Ignition config beyond its contents (docs/develop/ignition.md: Nodes).
 #[derive(Debug, Clone)]
 pub struct BareFile {
     /// An existing object may be replaced.
@@ -90,7 +90,7 @@ impl BareFile {
     }
 }
 
-/// A file of a MachineConfig that the daemon can neither write nor compare, whatever is on disk (docs/agreement.md: Files, Validation).
+/// A file of a MachineConfig that the daemon can neither write nor compare, whatever is on disk (docs/develop/agreement.md: Files, Validation).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undecodable {
     /// Number of files in [`Desired::files`] that the daemon checks before this one.
@@ -439,7 +439,7 @@ fn bare_file(
     })
 }
 
-/// Returns the special bits of a mode, which are masked off before spec 3.6 (docs/ignition.md: Validation).
+/// Returns the special bits of a mode, which are masked off before spec 3.6 (docs/develop/ignition.md: Validation).
 fn special_bits(mode: u32, config: &MachineConfig) -> u32 {
     if config.ignition.minor_version() < 6 {
         mode & 0o777

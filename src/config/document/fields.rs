@@ -1,4 +1,4 @@
-//! Checks a config as written against the table in `schema`: fields that are newer than its version (docs/ignition.md:
+//! Checks a config as written against the table in `schema`: fields that are newer than its version (docs/develop/ignition.md:
 //! Parsing), and duplicate keys (V28).
 
 use std::borrow::Cow;

@@ -1,4 +1,4 @@
-//! The files that the Machine Config Server adds to a rendered config for the first boot (docs/agreement.md: Server).
+//! The files that the Machine Config Server adds to a rendered config for the first boot (docs/develop/agreement.md: Server).
 
 use std::fmt::Write;
 
@@ -25,7 +25,7 @@ const RAW: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b')');
 
 /// Returns the Ignition config that the server would serve for a MachineConfig, without the bootstrap kubeconfig and the
-/// certificates, which only the cluster has (docs/agreement.md: Server).
+/// certificates, which only the cluster has (docs/develop/agreement.md: Server).
 ///
 /// # Errors
 /// The Ignition part is not of spec 3, in which the first-boot files are written.

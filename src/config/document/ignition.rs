@@ -13,7 +13,7 @@ use super::text::Text;
 
 /// Newest supported minor version of spec 3.
 pub const NEWEST_MINOR: u64 = 6;
-/// The newest minor version that the daemon (as of 2026-08) accepts (docs/agreement.md: Documents).
+/// The newest minor version that the daemon (as of 2026-08) accepts (docs/develop/agreement.md: Documents).
 pub const DAEMON_MINOR: u64 = 5;
 
 nullable! {

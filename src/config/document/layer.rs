@@ -1,4 +1,4 @@
-//! A config that refers to others, and how one is merged over another (docs/ignition.md: Validation, Merging).
+//! A config that refers to others, and how one is merged over another (docs/develop/ignition.md: Validation, Merging).
 //!
 //! Values only: `source` decides what is fetched, in which order, and within which limits.
 
@@ -96,7 +96,7 @@ impl ConfigLayer {
     }
 }
 
-/// Removes the special bits of modes. They have no effect before spec 3.6 (docs/ignition.md: Validation), and merging a newer
+/// Removes the special bits of modes. They have no effect before spec 3.6 (docs/develop/ignition.md: Validation), and merging a newer
 /// config over an older one must not revive them.
 fn without_special_bits(section: &mut ConfigSection) {
     let storage = section.get_mut("storage").and_then(Value::as_object_mut);

@@ -1,6 +1,6 @@
 //! Ignition's merge of one config into another, on JSON values of spec 3.5.
 //!
-//! Reading and merging both follow the table in `schema` (docs/ignition.md: Merging). Nothing here knows about MachineConfigs.
+//! Reading and merging both follow the table in `schema` (docs/develop/ignition.md: Merging). Nothing here knows about MachineConfigs.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! The marks in a MachineConfig that distinguish a rendered config from its parts (docs/agreement.md: Rendering).
+//! The marks in a MachineConfig that distinguish a rendered config from its parts (docs/develop/agreement.md: Rendering).
 
 use super::ignition::Ignition;
 use super::machine_config::MachineConfig;

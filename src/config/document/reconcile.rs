@@ -1,4 +1,4 @@
-//! Transitions that the daemon refuses, with the daemon's messages (docs/agreement.md: Transitions).
+//! Transitions that the daemon refuses, with the daemon's messages (docs/develop/agreement.md: Transitions).
 
 use super::ignition::Ignition;
 use super::machine_config::MachineConfig;

@@ -1,5 +1,5 @@
 //! The daemon's record, parsed like the daemon does. Go's `json.Decoder` reads the first value of a file and nothing after it,
-//! accepts keys in any letter case, and merges a repeated key over the earlier one (docs/agreement.md: Files on a node).
+//! accepts keys in any letter case, and merges a repeated key over the earlier one (docs/develop/agreement.md: Files on a node).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The fields of Ignition spec 3: how each one merges, and the version that introduced it (docs/ignition.md: Merging, Parsing).
+//! The fields of Ignition spec 3: how each one merges, and the version that introduced it (docs/develop/ignition.md: Merging, Parsing).
 
 use std::borrow::Cow;
 

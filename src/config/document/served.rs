@@ -1,7 +1,7 @@
 //! The parts of an Ignition config as served by the Machine Config Server: the MachineConfig, and first-boot additions.
 //!
 //! The server appends generated files (annotations, bootstrap kubeconfig, certificates), one of which contains the whole
-//! MachineConfig. That file is the only place with its name (docs/agreement.md: Server).
+//! MachineConfig. That file is the only place with its name (docs/develop/agreement.md: Server).
 
 use serde_json::Value;
 

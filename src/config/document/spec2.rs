@@ -1,6 +1,6 @@
 //! Ignition spec 2.0 to 2.4, read by conversion to spec 3. JSON in, JSON out; no I/O.
 //!
-//! The steps are the operator's (docs/agreement.md: Documents): parse with the schema of the declared version, raise to 2.2 (a
+//! The steps are the operator's (docs/develop/agreement.md: Documents): parse with the schema of the declared version, raise to 2.2 (a
 //! mode or an owner that 2.0 and 2.1 omit becomes an explicit zero), check the rules of spec 2, drop duplicates, translate. Up
 //! to 2.2 duplicates are legal: the last file or unit takes precedence, drop-ins and keys of shadowed entries are kept, and the
 //! resulting lists are reversed. From 2.3 on duplicates are an error.
@@ -20,7 +20,7 @@
 //!
 //! # How the daemon verifies a config of spec 2
 //!
-//! It *applies* the converted config but *verifies* the one that was written (docs/agreement.md: Validation, Documents). What
+//! It *applies* the converted config but *verifies* the one that was written (docs/develop/agreement.md: Validation, Documents). What
 //! differs from spec 3:
 //!
 //! * Files are checked from last to first, and only the last entry of a path is used: exactly the order and the entries of the

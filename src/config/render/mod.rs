@@ -1,5 +1,5 @@
 //! Renders the MachineConfigs of a pool like the operator's controller: one rendered config, whose name contains a digest of it
-//! (docs/agreement.md: Rendering).
+//! (docs/develop/agreement.md: Rendering).
 //!
 //! Documents in, a document out; no I/O. Ignition's part of the merge is in `document::merge`.
 

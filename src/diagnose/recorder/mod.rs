@@ -1,5 +1,5 @@
 //! The flight recorder: facts about a node at the end of each boot and of each run, and the differences between two of them
-//! (docs/recorder.md).
+//! (docs/explanation/recorder.md).
 //!
 //! Values in, values out, except for [`shelf`], which reads the stored files. A fact is a line of text under a key, so that
 //! every kind of fact is stored and compared in the same way. Contents of files are stored as digests with the node's own key:

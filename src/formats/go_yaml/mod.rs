@@ -2,7 +2,7 @@
 //! counts, while readability does not.
 //!
 //! Only block style, two blanks per level, lists at the level of their key, keys in natural order, text folded beyond column 80
-//! (docs/agreement.md: Rendering).
+//! (docs/develop/agreement.md: Rendering).
 
 mod base_60;
 mod node;

@@ -1,5 +1,5 @@
 //! How a node's `grub.cfg` uses this program's files: three generations of it are in the field, and updates of the operating
-//! system replace none of them (docs/boot-counter.md).
+//! system replace none of them (docs/develop/boot-counter.md).
 
 use super::commands;
 

@@ -1,7 +1,7 @@
 //! Files of GRUB, as values: its environment block, its configuration, and this program's lines that it runs.
 //!
 //! GRUB decides at each start, by a variable that it changes itself before it starts a kernel. That is the only way back from a
-//! crash that no user space sees (docs/boot-counter.md). `tests/os/boot_counter.rs` compares this with the real tools, and
+//! crash that no user space sees (docs/develop/boot-counter.md). `tests/os/boot_counter.rs` compares this with the real tools, and
 //! `vm-tests/cases/boot_counter.rs` with the real boot loader.
 
 pub mod commands;

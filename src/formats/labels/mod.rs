@@ -1,4 +1,4 @@
-//! SELinux labels: the label that the root's own policy assigns to a path (docs/ignition.md: Labels).
+//! SELinux labels: the label that the root's own policy assigns to a path (docs/develop/ignition.md: Labels).
 //!
 //! The policy's `file_contexts` are evaluated here, not by a tool. `matchpathcon` and `setfiles` exist on every installed node,
 //! but not in an initramfs nor on the machine that a broken disk is attached to, and in these places no kernel assigns a label

@@ -1,4 +1,4 @@
-//! Fetches one URL, with limits on time and size (docs/ignition.md: Fetching). The only module that uses the network.
+//! Fetches one URL, with limits on time and size (docs/develop/ignition.md: Fetching). The only module that uses the network.
 //!
 //! Like Ignition: GET; its default headers with our own agent, replaced by the caller's of the same name; 200 and 204 are
 //! success; 5xx and transport errors are retried after 0.2, 0.4, 0.8, 1.6, 3.2 and then 5 seconds; a redirect drops all headers

@@ -1,4 +1,4 @@
-//! The proxy of a request (docs/ignition.md: Fetching): Go's rules, without the environment.
+//! The proxy of a request (docs/develop/ignition.md: Fetching): Go's rules, without the environment.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -41,7 +41,7 @@ pub enum BundleError {
     Empty,
 }
 
-/// Returns the certificates of a PEM bundle, in order (docs/ignition.md: Fetching).
+/// Returns the certificates of a PEM bundle, in order (docs/develop/ignition.md: Fetching).
 ///
 /// Every block must be a certificate. Text before a block is skipped, as in Ignition; after the last one only blank lines are
 /// allowed, which Ignition refuses.

@@ -32,7 +32,7 @@ pub(super) fn group_password(group: &Group) -> Option<&str> {
     non_empty(&group.password_hash)
 }
 
-/// Returns the command for a group (docs/ignition.md: Users).
+/// Returns the command for a group (docs/develop/ignition.md: Users).
 pub(super) fn of_group(
     files: &AccountFiles,
     group: &Group,
@@ -60,7 +60,7 @@ pub(super) fn of_group(
     })
 }
 
-/// Returns the command for a user (docs/ignition.md: Users).
+/// Returns the command for a user (docs/develop/ignition.md: Users).
 pub(super) fn of_user(files: &AccountFiles, user: &User, stand_in: &str) -> Option<AccountChange> {
     let gone = user.should_exist == Some(false);
     let tool = match files.user(&user.name) {

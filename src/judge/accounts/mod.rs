@@ -1,4 +1,4 @@
-//! Users and groups of bare Ignition configs (docs/ignition.md: Users): shadow-utils runs on a private copy of the account
+//! Users and groups of bare Ignition configs (docs/develop/ignition.md: Users): shadow-utils runs on a private copy of the account
 //! files, and a plan turns the result into steps.
 //!
 //! Changes nothing in the root. Runs a command only if an account differs from the config, so a second run starts no command.

@@ -1,4 +1,4 @@
-//! Node disruption policies: the actions that follow from a change (docs/agreement.md: Actions).
+//! Node disruption policies: the actions that follow from a change (docs/develop/agreement.md: Actions).
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
 //! The cluster's API: the node's annotations, requested with the kubelet's own credentials while there is a network
-//! (docs/agreement.md: Annotations). They are stored with their time, and never treated as current.
+//! (docs/develop/agreement.md: Annotations). They are stored with their time, and never treated as current.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! The daemon's first-boot service: what it would change to reach its config (docs/agreement.md: First boot).
+//! The daemon's first-boot service: what it would change to reach its config (docs/develop/agreement.md: First boot).
 
 use crate::base::kargs::Kargs;
 use crate::config::document::{KernelType, MachineConfig};

@@ -1,5 +1,5 @@
 //! Returning a node to the cluster: the steps of an admin with `oc` once the API is back, as the controller and the daemon
-//! would take them (docs/agreement.md: Annotations, Start, Drain), with a check before each step.
+//! would take them (docs/develop/agreement.md: Annotations, Start, Drain), with a check before each step.
 //!
 //! Pure. Nothing here is secret: a rendered config is named, never shown.
 

@@ -1,4 +1,4 @@
-//! The first failure of a daemon's update: after the drain, while it writes (docs/agreement.md: Update, Units).
+//! The first failure of a daemon's update: after the drain, while it writes (docs/develop/agreement.md: Update, Units).
 
 use super::release::{Release, Rule};
 use crate::base::paths;

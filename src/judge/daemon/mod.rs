@@ -1,6 +1,6 @@
 //! Decisions of the Machine Config Daemon: on a step from one config to another (whether it is accepted, which changes count,
-//! the actions after the files, and the drain; docs/agreement.md: Transitions, Update, Actions), and on a node at its start
-//! (docs/agreement.md: Start, Validation).
+//! the actions after the files, and the drain; docs/develop/agreement.md: Transitions, Update, Actions), and on a node at its start
+//! (docs/develop/agreement.md: Start, Validation).
 //!
 //! Pure: values in, values out. Other modules carry the actions out.
 

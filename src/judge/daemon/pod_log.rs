@@ -1,7 +1,7 @@
 //! The configs named in the daemon's log on the node: the weakest evidence, for when the API cannot be reached.
 //!
 //! Reads the container's logs as the runtime writes them, and the daemon's copies of the previous pod's logs
-//! (docs/agreement.md: Files on a node). Only known line formats count, and only at the beginning of a message: quoted text
+//! (docs/develop/agreement.md: Files on a node). Only known line formats count, and only at the beginning of a message: quoted text
 //! proves nothing. Logs are removed with the pod, so the last traces are stored.
 
 use std::io::{Read, Seek, SeekFrom};

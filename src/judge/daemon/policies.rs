@@ -1,4 +1,4 @@
-//! The cluster's MachineConfiguration: its effective node disruption policies (docs/agreement.md: Actions), which decide the
+//! The cluster's MachineConfiguration: its effective node disruption policies (docs/develop/agreement.md: Actions), which decide the
 //! daemon's actions after a change, and the changes of storage sections that it allows. Requested while there is a network,
 //! stored with their time, and never treated as current. A kubelet may not be allowed to read them; that is not an error.
 

@@ -1,4 +1,4 @@
-//! The effect of a change of registries.conf on running pods (docs/agreement.md: Drain).
+//! The effect of a change of registries.conf on running pods (docs/develop/agreement.md: Drain).
 //!
 //! Follows the daemon's own parsing, which is laxer than that of the container tools (`images/registries`): names are used as
 //! written, and only invalid TOML is refused.

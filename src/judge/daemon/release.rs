@@ -1,4 +1,4 @@
-//! Releases of the daemon: which rules a branch has on a given day (docs/agreement.md: Versions).
+//! Releases of the daemon: which rules a branch has on a given day (docs/develop/agreement.md: Versions).
 //!
 //! A branch receives a change of the main branch on a day of its own, or never, and a change can be reverted.
 

@@ -1,4 +1,4 @@
-//! The daemon's start: how it first examines the node and the API, as a walk over values (docs/agreement.md: Start).
+//! The daemon's start: how it first examines the node and the API, as a walk over values (docs/develop/agreement.md: Start).
 //!
 //! Unknown facts are values as well: an annotation without a source is [`Annotation::Unknown`], and an object that the API must
 //! have is a [`StartNeed`] with the daemon's message in case it is missing.

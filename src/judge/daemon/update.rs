@@ -1,4 +1,4 @@
-//! The daemon's decisions about a step from one config to another (docs/agreement.md: Transitions, Update, Actions).
+//! The daemon's decisions about a step from one config to another (docs/develop/agreement.md: Transitions, Update, Actions).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +58,7 @@ pub struct Diff {
     pub extensions: bool,
 }
 
-/// The daemon's decision at a first boot, when it cannot reach an API (docs/agreement.md: Actions).
+/// The daemon's decision at a first boot, when it cannot reach an API (docs/develop/agreement.md: Actions).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FirstBootDecision {
     /// The action after the files.

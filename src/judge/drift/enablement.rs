@@ -1,4 +1,4 @@
-//! The enablement links that a config results in: the daemon's sequence of systemctl calls (docs/agreement.md: Units),
+//! The enablement links that a config results in: the daemon's sequence of systemctl calls (docs/develop/agreement.md: Units),
 //! simulated on a [`UnitTree`].
 //!
 //! Deliberate differences from the daemon:

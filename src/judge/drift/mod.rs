@@ -1,6 +1,6 @@
 //! Drift: where the disk differs from a config, in the daemon's order and words.
 //!
-//! Pure: a config and a node state in, a list out. A difference that the daemon's own check (docs/agreement.md: Validation)
+//! Pure: a config and a node state in, a list out. A difference that the daemon's own check (docs/develop/agreement.md: Validation)
 //! would report carries its message; one that the daemon never checks is marked so. Applying a config means clearing this list.
 
 pub mod enablement;
@@ -110,7 +110,7 @@ pub fn image_drift(config: &MachineConfig, layered: Option<&str>, runs: &str) ->
 }
 
 /// Returns the kernel arguments that the daemon misses. Of `present`, it sees only those without blanks, because it splits what
-/// it reads at every blank (docs/agreement.md: Validation). If `present` is `None`, returns those that it would miss in any
+/// it reads at every blank (docs/develop/agreement.md: Validation). If `present` is `None`, returns those that it would miss in any
 /// case.
 pub fn missing_arguments(config: &MachineConfig, present: Option<&Kargs>) -> Option<Drift> {
     let asked_for = Kargs::from_entries(&config.kernel_arguments);
@@ -300,7 +300,7 @@ pub fn find_drifts_with(
     drifts
 }
 
-/// Returns the daemon's verdict on a node that is compared with `config` (docs/agreement.md: Validation); `None` if the daemon
+/// Returns the daemon's verdict on a node that is compared with `config` (docs/develop/agreement.md: Validation); `None` if the daemon
 /// finds nothing. `layered` is the recorded layered image.
 pub fn daemon_verdict(config: &str, layered: Option<&str>, drifts: &[Drift]) -> Option<String> {
     let first = drifts.iter().find_map(|drift| drift.daemon.as_deref())?;
@@ -617,7 +617,7 @@ pub fn dropin_path(unit: &str, dropin: &str) -> Option<RootPath> {
     RootPath::parse(&format!("/{}/{unit}.d/{dropin}", paths::UNITS)).ok()
 }
 
-/// Compares a unit: drop-ins first, then the file, then enablement (docs/agreement.md: Validation). For a config of spec 2 the
+/// Compares a unit: drop-ins first, then the file, then enablement (docs/develop/agreement.md: Validation). For a config of spec 2 the
 /// daemon expects empty drop-ins to exist, and does not check enablement.
 fn unit_drifts(unit: &Unit, node: &NodeState, spec2: bool) -> Vec<Drift> {
     let mut drifts = Vec::new();
@@ -833,7 +833,7 @@ fn key_drift(desired: &Desired, node: &NodeState, owner: (u32, u32)) -> Option<D
     Some(unchecked_drift(DriftKind::Keys, &path, detail))
 }
 
-/// Returns the key file as it should be (docs/agreement.md: Users).
+/// Returns the key file as it should be (docs/develop/agreement.md: Users).
 pub fn keys_object(desired: &Desired, node: &NodeState, owner: (u32, u32)) -> Object {
     text_object(
         keys_text(desired).as_bytes(),

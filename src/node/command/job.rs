@@ -1,5 +1,5 @@
 //! Jobs for the running system after files were changed: for systemd, NetworkManager and udev, and the one program that the
-//! daemon runs instead of a failed job (docs/agreement.md: Actions; docs/after-the-files.md).
+//! daemon runs instead of a failed job (docs/develop/agreement.md: Actions; docs/reference/after-the-files.md).
 
 use std::fmt;
 use std::time::Duration;

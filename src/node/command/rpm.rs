@@ -23,7 +23,7 @@ pub struct Ownership {
     pub unanswered: Vec<(RootPath, CommandError)>,
 }
 
-/// Asks the package database of the running system which of these files belong to a package (docs/agreement.md: Originals). A
+/// Asks the package database of the running system which of these files belong to a package (docs/develop/agreement.md: Originals). A
 /// file on which rpm fails does not affect the answers for the others.
 ///
 /// # Errors
@@ -151,7 +151,7 @@ pub fn query_versions(
     Ok(answer.stdout.lines().filter_map(version).collect())
 }
 
-/// Returns true if a package is installed, using the daemon's query (docs/agreement.md: Packages).
+/// Returns true if a package is installed, using the daemon's query (docs/develop/agreement.md: Packages).
 pub fn is_installed(runner: &dyn CommandRunner, package: &str) -> Result<bool, CommandError> {
     let answer = runner.run(&CommandLine {
         program: "rpm".into(),

@@ -1,4 +1,4 @@
-//! shadow-utils: the commands that create, change and remove users and groups (docs/ignition.md: Users).
+//! shadow-utils: the commands that create, change and remove users and groups (docs/develop/ignition.md: Users).
 //!
 //! No output is parsed here: the account files show the result of a command. Every command runs on a private copy of them,
 //! never on the node's root.

@@ -167,7 +167,7 @@ impl Secrets {
         }
     }
 
-    /// Reads the first existing file in rpm-ostree's order (docs/agreement.md: Files on a node). The daemon makes the first two
+    /// Reads the first existing file in rpm-ostree's order (docs/develop/agreement.md: Files on a node). The daemon makes the first two
     /// links to the last, or to the secret of its own registry.
     ///
     /// # Errors

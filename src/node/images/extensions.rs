@@ -1,5 +1,5 @@
 //! The extensions image: the commands that fetch its content, and the file that adds it to rpm-ostree's repositories
-//! (docs/agreement.md: Packages). Words in, values out.
+//! (docs/develop/agreement.md: Packages). Words in, values out.
 
 use std::time::Duration;
 

@@ -177,7 +177,7 @@ impl SignaturePolicy {
     }
 
     /// Returns true if the default accepts anything. `ostree-image-signed:` is then refused, and the daemon writes no exception
-    /// for `containers-storage` unless that has rules of its own (docs/agreement.md: Operating system).
+    /// for `containers-storage` unless that has rules of its own (docs/develop/agreement.md: Operating system).
     pub fn accepts_anything_by_default(&self) -> bool {
         accepts_anything(&self.default)
     }

@@ -1,5 +1,5 @@
 //! `containers-storage`: the images that podman has, and the daemon's exception of one image from the signature policy
-//! (docs/agreement.md: Operating system). Words in, values out; the exception is never written to `/etc`.
+//! (docs/develop/agreement.md: Operating system). Words in, values out; the exception is never written to `/etc`.
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //! that are cut off themselves, and file systems that forget different things.
 //!
 //! `world` is the model of file systems; `real` compares it with real ones. `run` and `recover` are the order and the
-//! rules of docs/transaction.md; `random` makes plans for them, and `traced` takes both from the real program.
+//! rules of docs/develop/transaction.md; `random` makes plans for them, and `traced` takes both from the real program.
 //! `MCO_RESCUE_FAULTS=all` tries many more; `MCO_RESCUE_SEED` tries one case again.
 
 mod plan;

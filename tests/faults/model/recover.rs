@@ -1,4 +1,4 @@
-//! `recover` in the model, by the rules of docs/transaction.md.
+//! `recover` in the model, by the rules of docs/develop/transaction.md.
 
 use super::plan::{
     HELD, HISTORY, INTENT, INTENT_NEW, JOURNAL, JOURNAL_NEW, Kind, MARK, MARK_NEW, MARKER,

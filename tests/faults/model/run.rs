@@ -1,4 +1,4 @@
-//! A run in the model: the order of docs/transaction.md, with one mistake planted if asked for.
+//! A run in the model: the order of docs/develop/transaction.md, with one mistake planted if asked for.
 
 use super::plan::{
     INTENT, INTENT_NEW, JOURNAL, JOURNAL_NEW, Kind, MARK, MARK_NEW, MARKER, MARKER_NEW,

@@ -1,5 +1,5 @@
 //! The jobs that make running services use the files of a run without a reboot, and the jobs that revert this
-//! (docs/after-the-files.md: In a trial).
+//! (docs/reference/after-the-files.md: In a trial).
 //!
 //! The node disruption policies come first, as in an ordinary run. For a file that would require a reboot, or has no policy, a
 //! table of readers decides.

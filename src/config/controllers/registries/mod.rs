@@ -1,5 +1,5 @@
 //! The registries controller: mirrors, blocked and allowed registries, and image policies become `99-POOL-generated-registries`
-//! (docs/controllers.md).
+//! (docs/reference/controllers.md).
 //!
 //! `inputs` reads the objects, `sets` merges the mirrors of a source, `conf` builds registries.conf, `payload` keeps the
 //! release image available, `policy_json` and `image_policies` build the policies, `sigstore` the list of locations with

@@ -1,4 +1,4 @@
-//! Validation: Ignition's rules (numbered as in docs/ignition.md: Validation) and the operator's own (docs/agreement.md:
+//! Validation: Ignition's rules (numbered as in docs/develop/ignition.md: Validation) and the operator's own (docs/develop/agreement.md:
 //! Documents). All errors are found, not only the first.
 //!
 //! V17, V28 and V29 depend on the text and are checked during decoding (`decode`, `fields`). V30 is about sections that are
@@ -101,7 +101,7 @@ fn with_hint(message: &str, hint: Option<String>) -> String {
     }
 }
 
-/// Extensions that the operator (as of 2026-08) can install (docs/agreement.md: Packages).
+/// Extensions that the operator (as of 2026-08) can install (docs/develop/agreement.md: Packages).
 const EXTENSIONS: [&str; 7] = [
     "ipsec",
     "kerberos",

@@ -88,7 +88,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks V14, and the case in which a fragment without a source crashes Ignition (docs/ignition.md: Nodes).
+    /// Checks V14, and the case in which a fragment without a source crashes Ignition (docs/develop/ignition.md: Nodes).
     fn check_needed_source(
         &mut self,
         at: Arguments<'_>,

@@ -7,7 +7,7 @@ use crate::config::document::nullable::nullable;
 
 /// The newest supported minor version of spec 2.
 pub const NEWEST_MINOR: u64 = 4;
-/// The newest minor version of spec 2 that the daemon accepts (docs/agreement.md: Documents).
+/// The newest minor version of spec 2 that the daemon accepts (docs/develop/agreement.md: Documents).
 pub const DAEMON_MINOR: u64 = 2;
 /// The version that the result declares.
 pub const RESULT_VERSION: &str = "3.5.0";

@@ -1,4 +1,4 @@
-//! Command lines of rpm-ostree, and of ostree for what rpm-ostree cannot do (docs/agreement.md: Operating system, Packages).
+//! Command lines of rpm-ostree, and of ostree for what rpm-ostree cannot do (docs/develop/agreement.md: Operating system, Packages).
 //!
 //! Each has a time limit. When it passes, the client is killed but the daemon goes on: run `cancel`, then `status` until it
 //! reports no transaction.
@@ -42,7 +42,7 @@ impl RpmOstreeVersion {
         }
     }
 
-    /// Returns true if rpm-ostree can deploy images. If not, the daemon updates through a container (docs/agreement.md:
+    /// Returns true if rpm-ostree can deploy images. If not, the daemon updates through a container (docs/develop/agreement.md:
     /// Operating system).
     pub fn has_containers(&self) -> bool {
         self.features.iter().any(|feature| feature == "container")
@@ -61,7 +61,7 @@ pub enum RebaseTarget {
     Registry(String),
     /// `containers-storage`, under exactly this name. The origin keeps the name.
     Storage(String),
-    /// An OCI directory. The origin becomes the path, which the daemon does not accept (docs/agreement.md: Operating system).
+    /// An OCI directory. The origin becomes the path, which the daemon does not accept (docs/develop/agreement.md: Operating system).
     OciDirectory(String),
     /// An OCI archive, completely unpacked below `/var/tmp` first. The origin becomes the path.
     OciArchive(String),

@@ -1,4 +1,4 @@
-//! The packages that make up a kernel type or an extension (docs/agreement.md: Operating system, Packages), and the commands
+//! The packages that make up a kernel type or an extension (docs/develop/agreement.md: Operating system, Packages), and the commands
 //! that install or remove them.
 
 use std::collections::BTreeSet;
@@ -208,7 +208,7 @@ pub fn layered_by(command: &[String]) -> Vec<(bool, &str)> {
     all
 }
 
-/// Returns the packages of these extensions that a deployment lacks (docs/agreement.md: Packages).
+/// Returns the packages of these extensions that a deployment lacks (docs/develop/agreement.md: Packages).
 ///
 /// # Errors
 /// An extension is not in the table.

@@ -1,6 +1,6 @@
 //! Container references of deployments, and the image names that the daemon derives from them.
 
-/// Returns the image name that the daemon reads from a deployment (docs/agreement.md: Operating system), derived from its
+/// Returns the image name that the daemon reads from a deployment (docs/develop/agreement.md: Operating system), derived from its
 /// container reference and the URL of its custom origin; empty if neither names an image.
 pub fn image_of(reference: Option<&str>, custom_url: Option<&str>) -> String {
     match (reference, custom_url) {

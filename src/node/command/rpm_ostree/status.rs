@@ -335,7 +335,7 @@ impl Deployment {
         format!("{}.{}", self.checksum, self.serial)
     }
 
-    /// Returns the image name that the daemon compares byte by byte (docs/agreement.md: Operating system); empty without an
+    /// Returns the image name that the daemon compares byte by byte (docs/develop/agreement.md: Operating system); empty without an
     /// image.
     pub fn image(&self) -> String {
         let custom = self.custom_origin.as_ref().map(|(url, _)| url.as_str());
@@ -428,7 +428,7 @@ impl StatusText {
 }
 
 /// Returns the error of the previous boot's `ostree-finalize-staged.service`: the first line that begins with `error:`, which
-/// is what the daemon looks for (docs/agreement.md: Validation). Accepts the journal as `-o json` or as plain lines.
+/// is what the daemon looks for (docs/develop/agreement.md: Validation). Accepts the journal as `-o json` or as plain lines.
 pub fn finalize_failure(journal: &str) -> Option<String> {
     let mut messages = journal.lines().filter_map(message);
     messages.find_map(|message| Some(message.strip_prefix("error:")?.trim().to_owned()))
