@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Story: somebody edited a managed file on a node by hand. See it as the
+# Story: a person edited a managed file on a node by hand. See it as the
 # Machine Config Daemon will see it, and put it right, with nothing but the
 # node itself. Works on a scratch directory; root is not needed.
 set -euo pipefail
@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 project=$PWD
 
 # How many lines of a long listing are shown.
-lines=18
+lines=${DEMO_LINES:-18}
 
 # One root file below the scratch directory, made with its directories.
 node_file() {
@@ -92,14 +92,19 @@ expect() {
     grep -qF -- "$1" output || fail "expected this in the output above: $1"
 }
 
-# Flags from outside would replace the static linking that the project asks for.
-unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_TARGET
-# Quick to build: the release is optimised as a whole, which takes minutes.
-echo 'Building the program; the first time takes some two minutes ...'
-cargo build --profile demo --locked
-host=$(rustc -vV | sed -n 's/^host: //p')
-target=${CARGO_TARGET_DIR:-target}
-binary=$(realpath "$target/$host/demo/mco-rescue")
+# BINARY names one that is built already.
+if [[ -n ${BINARY-} ]]; then
+    binary=$(realpath "$BINARY")
+else
+    # Flags from outside would replace the static linking that the project asks for.
+    unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_TARGET
+    # Quick to build: the release is optimised as a whole, which takes minutes.
+    echo 'Building the program; the first time takes some two minutes ...'
+    cargo build --profile demo --locked
+    host=$(rustc -vV | sed -n 's/^host: //p')
+    target=${CARGO_TARGET_DIR:-target}
+    binary=$(realpath "$target/$host/demo/mco-rescue")
+fi
 
 scratch=$(mktemp -d)
 trap 'cd /; chmod -R u+rwX "$scratch"; rm -rf "$scratch"' EXIT
@@ -120,12 +125,16 @@ run 0 apply worker.yaml --yes --root node
 say 'Is it? Asked as the Machine Config Daemon asks.'
 run 0 verify --root node
 
-say 'Somebody edits the kubelet configuration by hand.'
+say 'A person edits the kubelet configuration by hand.'
 drifted=etc/kubernetes/kubelet.conf
 cp "node/$drifted" intended
 fingerprint >before
 printf '\n$ echo "maxOpenFiles: 2000000" >> node/%s\n' "$drifted"
 echo 'maxOpenFiles: 2000000' >>"node/$drifted"
+
+say 'What is wrong with this node?'
+run 3 doctor --root node
+expect "FP-03"
 
 say 'The daemon would call this node Degraded. Same check, before it does:'
 run 3 verify --root node

@@ -370,7 +370,7 @@ fn stop_workloads<'a>(
     Ok(Some(stopped))
 }
 
-/// The operating system is staged first; the files come last, and with them the record (docs/how-to/operating-system.md).
+/// The operating system is staged first; the files come last, and with them the record (docs/explanation/operating-system.md).
 fn carry_out(
     session: &Session<'_>,
     work: &RunWork<'_>,

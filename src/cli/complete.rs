@@ -164,7 +164,7 @@ fn say(ui: &Ui<'_>, completed: &Completed) -> Result<ExitCode> {
 }
 
 /// The run was cut off between the operating system and its files: they come now, out of the cache, before anything
-/// reads those from before (docs/how-to/operating-system.md).
+/// reads those from before (docs/explanation/operating-system.md).
 fn bring_files(change: &NodeChange<'_>, awaited: &mut Awaited) -> Result<()> {
     let (root, runner) = (&change.root, change.runner());
     if !awaited.lacks_files(&state::summarise_runs(&transaction::read_history(root)?)) {

@@ -61,10 +61,10 @@ pub(super) const DIFF: &str = "Examples:
 pub(super) const STATUS: &str = "Examples:
   mco-rescue status
   mco-rescue status --for-cluster
-  mco-rescue status --for-cluster --object rendered-worker-24cc > object.json";
+  mco-rescue status --for-cluster --object rendered-worker-24cc > mc.json";
 
 pub(super) const FETCH: &str = "Examples:
-  mco-rescue fetch --pool worker --server api-int.CLUSTER.DOMAIN --ca ca.crt
+  mco-rescue fetch --pool worker --server api-int.DOMAIN --ca ca.crt
   mco-rescue fetch
   mco-rescue fetch --from-media";
 
@@ -78,8 +78,8 @@ pub(super) const BUTANE: &str = "Examples:
   mco-rescue butane - < chrony.bu";
 
 pub(super) const RENDER: &str = "Examples:
-  oc get mc -l machineconfiguration.openshift.io/role=worker -o yaml > w.yaml
-  mco-rescue render worker w.yaml > rendered.json
+  oc get mc -l machineconfiguration.openshift.io/role=worker -o yaml > w
+  mco-rescue render worker w > rendered.json
   mco-rescue plan rendered.json";
 
 pub(super) const CHANGE: &str = "Examples:
@@ -95,8 +95,8 @@ pub(super) const KEEP: &str = "Examples:
   oc apply -f kept.yaml";
 
 pub(super) const REPORT: &str = "Examples:
-  ssh core@worker-0 sudo mco-rescue status -o json > nodes/worker-0.status.json
-  ssh core@worker-0 sudo mco-rescue doctor -o json > nodes/worker-0.doctor.json
+  ssh core@w0 sudo mco-rescue status -o json > nodes/w0.status.json
+  ssh core@w0 sudo mco-rescue doctor -o json > nodes/w0.doctor.json
   mco-rescue report nodes
   mco-rescue report nodes --out week-12.html";
 

@@ -17,6 +17,8 @@ use crate::report;
 
 const NAME: &str = env!("CARGO_PKG_NAME");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The date of this version, as CHANGELOG.md has it.
+const DATE: &str = "2026-11-23";
 /// Section of the manual for administration commands.
 const SECTION: &str = "8";
 
@@ -135,8 +137,7 @@ fn page(command: &Command) -> std::io::Result<Vec<u8>> {
     let command = command.clone().subcommand_value_name("command");
     let command = command.subcommand_help_heading("COMMANDS");
     let title = command.get_display_name().unwrap_or(NAME).to_uppercase();
-    // The generator leaves an empty date out, and the rest takes its place.
-    let mut page = format!(".TH {title} {SECTION} \"\" \"{NAME} {VERSION}\"\n").into_bytes();
+    let mut page = format!(".TH {title} {SECTION} \"{DATE}\" \"{NAME} {VERSION}\"\n").into_bytes();
     let man = Man::new(command.clone()).section(SECTION);
     man.render_name_section(&mut page)?;
     man.render_synopsis_section(&mut page)?;

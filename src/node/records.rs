@@ -126,7 +126,7 @@ impl Records {
         self.recorded().map(|config| config.name.clone())
     }
 
-    /// Returns the old side of a transition (docs/how-to/operating-system.md). After a first boot `currentconfig` has an empty
+    /// Returns the old side of a transition (docs/explanation/operating-system.md). After a first boot `currentconfig` has an empty
     /// Ignition part, which would make every file look new and nothing stale.
     pub fn baseline(&self) -> Baseline<'_> {
         let current = match &self.current_config {

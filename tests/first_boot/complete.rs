@@ -10,8 +10,8 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::{
-    Lacks, POLICY, PROGRAM, RECORD, Run, TestRoot, copy_program, file, install, machine_config,
-    oci, skip,
+    Lacks, POLICY, PROGRAM, RECORD, Run, TestRoot, copy_program, file, flat_run, install,
+    machine_config, oci, skip,
 };
 use serde_json::{Value, json};
 
@@ -300,7 +300,7 @@ fn without_the_full_config_the_command_that_takes_one_is_named() {
     // What the service itself works from: its Ignition part is empty.
     let served = machine_config("rendered-worker-1", json!({}));
     root.write(TRIGGER, &served.to_string());
-    let said = flat(&root.run(&["firstboot", "--complete", "--yes"]).exits(1));
+    let said = flat_run(&root.run(&["firstboot", "--complete", "--yes"]).exits(1));
     assert!(said.contains(&format!("Copy /{CONTENT} from")), "{said}");
     assert!(
         said.contains("`mco-rescue apply FILE --takeover --root "),

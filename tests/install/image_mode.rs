@@ -50,7 +50,10 @@ fn the_object_in_the_manual_is_the_example() {
         .map(|line| format!("    {line}\n"))
         .collect();
     let manual = fs::read_to_string("docs/how-to/install.md").unwrap();
-    assert!(manual.contains(&shown), "docs/how-to/install.md has not:\n{shown}");
+    assert!(
+        manual.contains(&shown),
+        "docs/how-to/install.md has not:\n{shown}"
+    );
 }
 
 /// Images and containers in a directory of the test's own.

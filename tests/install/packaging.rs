@@ -298,9 +298,39 @@ fn option(line: &str) -> Option<&str> {
 fn the_first_page_ends_with_the_exit_codes() {
     let root = installed();
     let page = root.read("package/usr/share/man/man8/mco-rescue.8");
-    assert!(page.starts_with(".TH MCO-RESCUE 8 "), "{page}");
+    let version = env!("CARGO_PKG_VERSION");
+    let changes = fs::read_to_string("CHANGELOG.md").unwrap();
+    let heading = format!("## [{version}] - ");
+    let date = changes
+        .lines()
+        .find_map(|line| line.strip_prefix(heading.as_str()));
+    let title = format!(
+        ".TH MCO-RESCUE 8 \"{}\" \"mco-rescue {version}\"\n",
+        date.unwrap()
+    );
+    assert!(page.starts_with(&title), "{page}");
     let (_, codes) = page.split_once(".SH \"EXIT CODES\"").unwrap();
     assert!(codes.contains("5  it ended half\\-way"), "{codes}");
+}
+
+#[test]
+fn the_examples_of_a_page_fit_on_a_screen() {
+    let root = installed();
+    let pages = fs::read_dir(root.path("package/usr/share/man/man8")).unwrap();
+    let mut count = 0;
+    for page in pages {
+        let page = fs::read_to_string(page.unwrap().path()).unwrap();
+        let examples = page
+            .split_once(".SH EXAMPLES\n")
+            .map_or("", |(_, rest)| rest);
+        for line in examples.lines().take_while(|line| !line.starts_with(".SH")) {
+            count += 1;
+            // man puts seven blanks before each.
+            let width = 7 + line.replace('\\', "").chars().count();
+            assert!(width <= 80, "{width}: {line}");
+        }
+    }
+    assert!(count > 20, "only {count} lines were found");
 }
 
 // Shells.

@@ -1,5 +1,5 @@
 //! A deployment that another program or an admin staged: its author, the boot that enters it, and the possible commands. It is
-//! never dropped without a request (docs/how-to/operating-system.md).
+//! never dropped without a request (docs/explanation/operating-system.md).
 
 use crate::node::activity::StagedEvidence;
 use crate::node::command::origin::OriginFile;

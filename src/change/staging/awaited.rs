@@ -1,4 +1,4 @@
-//! What the next boot has to bring: a deployment that was staged together with files (docs/how-to/operating-system.md), and judgements
+//! What the next boot has to bring: a deployment that was staged together with files (docs/explanation/operating-system.md), and judgements
 //! on that boot. Values only; [`super::state`] reads and writes the file; `cli/complete` and `cli/rollback` act on it.
 
 use serde::{Deserialize, Serialize};

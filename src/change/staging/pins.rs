@@ -1,5 +1,5 @@
 //! Deployments that this program pinned for a rollback. They are stored by name, so that only these are ever unpinned, and only
-//! once the daemon is done or the user requests it (docs/how-to/operating-system.md).
+//! once the daemon is done or the user requests it (docs/explanation/operating-system.md).
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Trials (`--try`): a change that is reverted automatically unless it is confirmed (docs/how-to/trial.md). Values and judgements
+//! Trials (`--try`): a change that is reverted automatically unless it is confirmed (docs/explanation/trial.md). Values and judgements
 //! only: `cli/trial` acts on them, and [`store`] stores the state.
 //!
 //! Times of a trial are milliseconds of CLOCK_BOOTTIME, which setting a clock does not affect. They belong to one boot, so the

@@ -1,4 +1,4 @@
-//! `--try`: a change that goes back by itself unless it is confirmed (docs/how-to/trial.md).
+//! `--try`: a change that goes back by itself unless it is confirmed (docs/explanation/trial.md).
 //!
 //! The command that makes the change writes the trial down, starts the guard outside of its login, makes the change, and
 //! then only watches. [`guard`] decides at the end of the time, [`boot`] at a boot, [`confirm`] before.
