@@ -36,6 +36,7 @@ pub mod images;
 pub mod images_on_disk;
 pub mod judged_units;
 pub mod kernel_modules;
+pub mod keyfile_faults;
 pub mod kubelet_state;
 mod labels;
 pub mod lasting;

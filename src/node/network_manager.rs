@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use super::keyfile_faults::{find_bad_line, find_keyfile_fault};
 use super::platform::node_files::NodeFiles;
 use super::platform::sections::parse_assignments;
-use super::service_configs::{find_bad_line, find_keyfile_fault};
 use crate::formats::systemd::glob_matches;
 use crate::host::root::{EntryType, Root, RootError, RootPath};
 

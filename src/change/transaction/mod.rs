@@ -20,6 +20,7 @@ mod freeze;
 mod jobs;
 pub mod journal;
 mod last_run;
+mod leavings;
 mod lock;
 mod output;
 pub mod place;
@@ -360,7 +361,7 @@ impl<'a> TransactionRun<'a> {
         self.state.commit_file(paths::INTENT)?;
         self.history = Some(state::make_path(
             self.request.root,
-            &recover::history_path(&self.id),
+            &leavings::history_path(&self.id),
             self.request.labels,
         )?);
         Ok(())
@@ -615,7 +616,7 @@ impl<'a> TransactionRun<'a> {
         recover::close_run(root, &self.state, &self.id, &stages)?;
         if self.request.undoes.is_some() {
             // What was reverted is the config's own, and can be applied again.
-            recover::remove_history(root, &recover::history_path(&self.id));
+            recover::remove_history(root, &leavings::history_path(&self.id));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use nix::errno::Errno;
@@ -15,10 +15,11 @@ use super::flags::{self, FlagsError};
 use super::freeze;
 use super::jobs::{self, JobError, RunningSystem};
 use super::journal::{
-    CommitMark, ConfigRef, Intent, Journal, JournalStep, away_name, is_staged_name, is_tree_name,
-    new_name, old_name,
+    CommitMark, ConfigRef, Intent, Journal, JournalStep, away_name, is_staged_name, new_name,
+    old_name,
 };
 use super::last_run::LastRun;
+use super::leavings::{empty_directory, history_path, open_own, remove_if_empty, remove_staged};
 use super::lock::{Lock, LockError, is_held};
 use super::state::{self, StateDirectory, StateError};
 use super::survey::{Direction, Leave, LeftPath, RecoveryChoice, Stuck, Survey};
@@ -866,13 +867,6 @@ fn sync_all(stages: &Stages<'_>) -> Result<(), RecoverError> {
     })
 }
 
-/// Returns the history directory of a run: its backup copies and its journal.
-pub(super) fn history_path(id: &str) -> RootPath {
-    RootPath::fixed(paths::HISTORY)
-        .join(id)
-        .unwrap_or_else(|_| RootPath::fixed(paths::HISTORY))
-}
-
 /// After the `committed` mark: moves replaced directories to the history. If that is on another mount, it has had a copy since
 /// they were staged; whatever has changed in them since is copied again.
 ///
@@ -1100,13 +1094,6 @@ pub(super) fn discard_run(
     Ok(state.sync_names()?)
 }
 
-/// Opens a directory of this program; `None` if it is missing.
-fn open_own(root: &Root, path: &RootPath) -> Result<Option<File>, Reason> {
-    let dir = root.directory(path)?;
-    let opened = dir.map(|dir| disk::open_directory(dir.as_fd(), "."));
-    Ok(opened.transpose()?)
-}
-
 /// Removes the intent, unless staged names are left: a later run finds them by the intent.
 fn forget_intent(state: &StateDirectory, swept: bool) -> Result<(), RecoverError> {
     if swept {
@@ -1122,15 +1109,6 @@ fn sweep_all(root: &Root, stages: &[RootPath]) -> bool {
         .map(|stage| empty_directory(root, stage, is_staged_name, remove_staged));
     let all = swept.fold(true, |all, one| all & one);
     all & remove_if_empty(root, &RootPath::fixed(paths::STAGE))
-}
-
-/// Removes a staged name. A directory is removed with its content only if the run created all of it.
-pub(super) fn remove_staged(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
-    if is_tree_name(name) {
-        disk::remove_tree(dir, name)
-    } else {
-        disk::remove_staged(dir, name)
-    }
 }
 
 /// Syncs the file systems whose staged names were removed, except that of the state: there, no removal is durable after that of
@@ -1191,54 +1169,6 @@ pub(super) fn remove_history(root: &Root, directory: &RootPath) -> bool {
         disk::remove_tree(dir, name)
     });
     emptied & remove_if_empty(root, &RootPath::fixed(paths::HISTORY))
-}
-
-/// Removes this program's names from a directory, then the directory. Other names are kept and logged. Returns false if a name
-/// of this program is left.
-pub(super) fn empty_directory(
-    root: &Root,
-    directory: &RootPath,
-    is_ours: impl Fn(&str) -> bool,
-    remove: impl Fn(BorrowedFd<'_>, &str) -> Result<(), Errno>,
-) -> bool {
-    let opened = open_own(root, directory).and_then(|dir| Ok((dir, root.list(directory)?)));
-    let (dir, names) = match opened {
-        Ok((Some(dir), names)) => (dir, names),
-        Ok((None, _)) => return true,
-        Err(reason) => {
-            log::warn!("sweeping {directory}: {reason}");
-            return false;
-        }
-    };
-    let mut emptied = true;
-    for name in names {
-        if !is_ours(&name) {
-            log::warn!("{directory}/{name} was not made by mco-rescue; it is left as it is");
-        } else if let Err(errno) = remove(dir.as_fd(), &name) {
-            log::warn!("removing {directory}/{name}: {}", Reason::from(errno));
-            emptied = false;
-        }
-    }
-    emptied & remove_if_empty(root, directory)
-}
-
-/// Removes an empty directory; one that is not empty is kept. Returns false if the system reported an error.
-fn remove_if_empty(root: &Root, directory: &RootPath) -> bool {
-    let place = match root.place(directory) {
-        Ok(Some(place)) => place,
-        Ok(None) => return true,
-        Err(error) => {
-            log::warn!("removing {error}");
-            return false;
-        }
-    };
-    match disk::remove_directory(place.dir.as_fd(), &place.name) {
-        Ok(_) => true,
-        Err(errno) => {
-            log::warn!("removing {directory}: {}", Reason::from(errno));
-            false
-        }
-    }
 }
 
 /// Removes all but the newest runs from the history.

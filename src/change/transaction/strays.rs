@@ -7,7 +7,7 @@
 use nix::sys::stat::SFlag;
 
 use super::journal::is_staged_name;
-use super::recover::{empty_directory, remove_staged};
+use super::leavings::{empty_directory, remove_staged};
 use crate::base::paths;
 use crate::host::root::{Root, RootPath};
 

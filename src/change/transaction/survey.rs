@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::execute::{Executor, KeptObject, Reach, StepError, StepProgress};
 use super::journal::{Journal, JournalStep, old_name};
-use super::recover::history_path;
+use super::leavings::history_path;
 use crate::base::invocation::{mco_rescue, shell_word};
 use crate::change::plan::Step;
 use crate::host::root::{Place, Root, RootPath};

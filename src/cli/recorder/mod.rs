@@ -23,7 +23,7 @@ use crate::cli::ui::Ui;
 use crate::diagnose::recorder::bounds::bound_facts;
 use crate::diagnose::recorder::digest::{DigestKey, KEY_BYTES};
 use crate::diagnose::recorder::known::KnownFiles;
-use crate::diagnose::recorder::shelf::{self, Shelf};
+use crate::diagnose::recorder::shelf::Shelf;
 use crate::diagnose::recorder::{
     Area, Event, KEPT, KEPT_ON_BOOT, MAX_SNAPSHOT, Outcome, Part, Snapshot, SnapshotRecord, format,
     retention,
@@ -176,7 +176,7 @@ fn new_key() -> Result<(DigestKey, RecorderFile)> {
         .fill(&mut bytes)
         .map_err(|_| anyhow!("the kernel gives no random numbers for the key of the recorder"))?;
     let file = (
-        shelf::KEY.to_owned(),
+        format::KEY.to_owned(),
         format!("{}\n", hex(&bytes)).into_bytes(),
     );
     Ok((DigestKey::new(&bytes), file))
@@ -253,7 +253,7 @@ fn take(change: &NodeChange<'_>, request: &SnapshotRequest) -> Result<RecordDocu
     let is_worth = is_due && seen.files_read > 0 || seen.files_read >= MANY_READ;
     if is_worth && seen.fresh != known {
         let bytes = seen.fresh.to_bytes(&key.id());
-        write.last.push((shelf::KNOWN.to_owned(), bytes));
+        write.last.push((format::KNOWN.to_owned(), bytes));
     }
     let written = write.first.iter().chain(&write.records);
     let written = written.map(|(_, bytes)| bytes.len()).sum();

@@ -7,7 +7,7 @@ use super::out::{Out, to_camel};
 use super::report::{Path, Report};
 use super::schema::{ButaneKind, CONFIG, RecordSchema};
 use super::version::ButaneVersion;
-use super::{FilesDir, files};
+use super::{FilesDir, local_path};
 
 /// The state of one translation.
 pub(super) struct Translator<'a> {
@@ -79,8 +79,8 @@ impl Translator<'_> {
     /// # Errors
     /// Butane's message.
     pub(super) fn read_local(&self, local: &str) -> Result<Vec<u8>, String> {
-        let dir = self.files.ok_or(files::NO_FILES_DIR)?;
-        let path = files::path_within(local).ok_or(files::ESCAPE)?;
+        let dir = self.files.ok_or(local_path::NO_FILES_DIR)?;
+        let path = local_path::path_within(local).ok_or(local_path::ESCAPE)?;
         dir.read(&path)
     }
 
@@ -122,7 +122,7 @@ impl Translator<'_> {
         }
         let at = at.key("ssh_authorized_keys_local");
         if self.files.is_none() {
-            return self.report.error(at, files::NO_FILES_DIR);
+            return self.report.error(at, local_path::NO_FILES_DIR);
         }
         for (index, file) in list.iter().enumerate() {
             let at = at.index(index);

@@ -12,6 +12,7 @@ mod deflate;
 mod files;
 mod huffman;
 mod ignition;
+mod local_path;
 mod node;
 mod out;
 mod report;

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::generated::{GENERATED_BY, ROLE};
-use super::kubelet::base::KUBELET_CONF;
 use super::objects::ApiObject;
 use crate::config::document::{data_url, yaml};
+
+/// The kubelet's configuration on a node.
+pub(super) const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 
 /// A MachineConfigPool.
 #[derive(Debug, Clone, PartialEq)]

@@ -10,6 +10,7 @@ pub mod derive;
 pub mod generated;
 mod known_fields;
 pub mod kubelet;
+mod latency;
 mod nearest;
 pub mod node_config;
 pub mod objects;

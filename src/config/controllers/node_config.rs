@@ -3,8 +3,9 @@
 
 use serde_json::Value;
 
-use super::cluster::file_of;
-use super::kubelet::base::{self, KUBELET_CONF, KubeletFields};
+use super::cluster::{KUBELET_CONF, file_of};
+use super::kubelet::base;
+use super::latency::{config_in_force, forbidden_step, frequency_of, is_foreign, profile_of};
 use super::{
     ApiObject, Base, Cluster, GeneratedConfig, GeneratedFile, Generation, Note, ObjectRefusal,
 };
@@ -17,8 +18,6 @@ const VERSION_1: [&str; 2] = [
     "systemd.unified_cgroup_hierarchy=0",
     "systemd.legacy_systemd_cgroup_controller=1",
 ];
-const LOW: &str = "LowUpdateSlowReaction";
-const FREQUENCY: &str = "nodeStatusUpdateFrequency";
 
 /// Adds the MachineConfigs, refusals and notes of this controller.
 pub(super) fn sync_node_config(cluster: &Cluster, generation: &mut Generation) {
@@ -31,7 +30,7 @@ pub(super) fn sync_node_config(cluster: &Cluster, generation: &mut Generation) {
         });
     }
     if let Some((old, new)) = forbidden_step(cluster) {
-        let (name, from, to) = (&new.name, profile(old), profile(new));
+        let (name, from, to) = (&new.name, profile_of(old), profile_of(new));
         generation.notes.push(Note {
             object: new.title(),
             text: format!(
@@ -41,7 +40,7 @@ pub(super) fn sync_node_config(cluster: &Cluster, generation: &mut Generation) {
             inexact: false,
         });
     }
-    let node = in_force(cluster);
+    let node = config_in_force(cluster);
     if let Some(refusal) = node.and_then(find_refusal) {
         generation.refusals.push(refusal);
         return;
@@ -56,49 +55,6 @@ pub(super) fn sync_node_config(cluster: &Cluster, generation: &mut Generation) {
     }
 }
 
-fn is_node(object: &ApiObject) -> bool {
-    object.api_version.starts_with("config.openshift.io/")
-}
-
-fn is_foreign(object: &ApiObject) -> bool {
-    is_node(object) && object.name != "cluster"
-}
-
-/// Returns the previous and the new node configuration.
-fn nodes(cluster: &Cluster) -> (Option<&ApiObject>, Option<&ApiObject>) {
-    let mut all = cluster
-        .of_kind("Node")
-        .filter(|object| is_node(object) && !is_foreign(object));
-    let (mut old, mut new) = (None, all.next());
-    for next in all {
-        (old, new) = (new, Some(next));
-    }
-    (old, new)
-}
-
-/// Returns the node configuration that the operator follows: the previous one if the step is forbidden.
-fn in_force(cluster: &Cluster) -> Option<&ApiObject> {
-    match forbidden_step(cluster) {
-        Some((old, _)) => Some(old),
-        None => nodes(cluster).1,
-    }
-}
-
-fn profile(node: &ApiObject) -> &str {
-    let profile = node.get("/spec/workerLatencyProfile");
-    profile.and_then(Value::as_str).unwrap_or_default()
-}
-
-/// Returns both configurations if the step between their profiles is too wide for the operator.
-fn forbidden_step(cluster: &Cluster) -> Option<(&ApiObject, &ApiObject)> {
-    let (Some(old), Some(new)) = nodes(cluster) else {
-        return None;
-    };
-    let is_default = |node| ["", "Default"].contains(&profile(node));
-    let too_wide = profile(old) == LOW && is_default(new) || profile(new) == LOW && is_default(old);
-    too_wide.then_some((old, new))
-}
-
 fn find_refusal(node: &ApiObject) -> Option<ObjectRefusal> {
     let refuse = |path: &str, message: String, advice: &str| ObjectRefusal {
         object: node.title(),
@@ -111,8 +67,8 @@ fn find_refusal(node: &ApiObject) -> Option<ObjectRefusal> {
         advice: advice.to_owned(),
     };
     let mode = node.get("/spec/cgroupMode").and_then(Value::as_str);
-    let profile = profile(node);
-    if frequency(profile).is_none() && !profile.is_empty() {
+    let profile = profile_of(node);
+    if frequency_of(profile).is_none() && !profile.is_empty() {
         return Some(refuse(
             "spec.workerLatencyProfile",
             format!(
@@ -127,39 +83,6 @@ fn find_refusal(node: &ApiObject) -> Option<ObjectRefusal> {
         format!("unknown cgroup mode found {mode}, failed to update the machine config resource"),
         "write v2, or remove the field",
     ))
-}
-
-/// `nodeStatusUpdateFrequency` of a profile.
-fn frequency(profile: &str) -> Option<&'static str> {
-    match profile {
-        "Default" => Some("10s"),
-        "MediumUpdateAverageReaction" => Some("20s"),
-        LOW => Some("1m0s"),
-        _ => None,
-    }
-}
-
-/// Applies the latency profile to the kubelet's configuration of the pool `worker`.
-pub(super) fn set_latency(
-    fields: &mut KubeletFields,
-    template: Option<&KubeletFields>,
-    cluster: &Cluster,
-) {
-    let Some(node) = in_force(cluster) else {
-        return;
-    };
-    if let Some(value) = frequency(profile(node)) {
-        fields.insert(FREQUENCY.to_owned(), value.into());
-        return;
-    }
-    // Without a profile the template's value applies.
-    let value = template.and_then(|fields| fields.get(FREQUENCY)).cloned();
-    let of_profile = |value: &Value| ["20s", "1m0s"].map(Value::from).contains(value);
-    if let Some(value) = value {
-        fields.insert(FREQUENCY.to_owned(), value);
-    } else if fields.get(FREQUENCY).is_some_and(of_profile) {
-        fields.insert(FREQUENCY.to_owned(), "10s".into());
-    }
 }
 
 /// `97-POOL-generated-kubelet`, if it changes.

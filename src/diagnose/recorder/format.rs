@@ -14,6 +14,11 @@ use crate::host::root::sha256;
 use crate::host::sealed;
 use crate::host::state_file::other_version;
 
+/// File with the key of the digests.
+pub const KEY: &str = "key";
+/// File with the known digests.
+pub const KNOWN: &str = "digests";
+
 /// Maximum size of the text of a part that is unpacked, in bytes.
 const MAX_TEXT: u64 = 8 << 20;
 /// Length of a part's name.
@@ -171,7 +176,7 @@ pub fn is_leftover(file: &str) -> bool {
     name.is_some_and(|name| {
         part_of_file(name).is_some()
             || record_of_file(name).is_some()
-            || matches!(name, super::shelf::KEY | super::shelf::KNOWN)
+            || matches!(name, KEY | KNOWN)
     })
 }
 

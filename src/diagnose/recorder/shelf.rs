@@ -1,17 +1,12 @@
 //! Reads the recorder's files: on the node, or below `/boot`, where a rescue system finds them without the node's root.
 
 use super::digest::DigestKey;
-use super::format::{self, FormatError};
+use super::format::{self, FormatError, KEY, KNOWN};
 use super::known::KnownFiles;
 use super::{Snapshot, SnapshotRecord};
 use crate::base::order::StableOrder;
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
-
-/// File with the key of the digests.
-pub const KEY: &str = "key";
-/// File with the known digests.
-pub const KNOWN: &str = "digests";
 
 /// Largest record that is read.
 const MAX_RECORD: u64 = 64 << 10;

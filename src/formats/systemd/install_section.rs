@@ -7,12 +7,7 @@ use std::borrow::Cow;
 
 use super::support::Support;
 use super::unit_name::{self, SpecifierError, UnitName, UnitNameKind};
-use super::words::{Backslash, quoted_words};
-
-/// Returns true for a blank, as systemd strips them.
-pub(super) fn is_blank(c: char) -> bool {
-    matches!(c, ' ' | '\t' | '\n' | '\r')
-}
+use super::words::{Backslash, is_blank, quoted_words};
 
 /// The settings in the `[Install]` sections of a unit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use super::install_section::{is_blank, physical_lines};
+use super::install_section::physical_lines;
 use super::support::Support;
 use super::unit_name::{UnitName, UnitNameKind};
 use super::unit_tree::PresetDir;
+use super::words::is_blank;
 
 /// All preset rules of a root, in order of precedence.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

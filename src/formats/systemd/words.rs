@@ -1,6 +1,9 @@
 //! The words of a value in a unit file.
 
-use super::install_section::is_blank;
+/// Returns true for a blank, as systemd strips them.
+pub(super) fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\n' | '\r')
+}
 
 /// The effect of a backslash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use x509_parser::extensions::ParsedExtension;
 use x509_parser::parse_x509_certificate;
 use x509_parser::x509::X509Name;
 
-use super::tls::Anchors;
+use super::anchors::Anchors;
 use crate::host::root::hex;
 
 /// Maximum number of certificates of a chain in a message; no server needs more.

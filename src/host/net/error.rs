@@ -1,13 +1,13 @@
 //! Errors of a fetch: classes of causes, each shown as one line that ends with the next step.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 use crate::base::reason::Reason;
 
 use super::chain::Presented;
-use super::names::NameAnswer;
+use super::dns::ServerAnswer;
 
 /// A failed fetch. Its text is one line: URL, cause, attempts, next step.
 #[derive(Debug, thiserror::Error)]
@@ -427,6 +427,23 @@ fn rough_text(time: Duration) -> String {
         0..120 => format!("{minutes} minutes"),
         120..2880 => format!("{} hours", minutes / 60),
         _ => format!("{} days", minutes / 1440),
+    }
+}
+
+/// One name server's answer for one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameAnswer {
+    /// The server.
+    pub server: IpAddr,
+    /// The name that it was asked for, with the search domain.
+    pub name: String,
+    /// Its answer.
+    pub answer: ServerAnswer,
+}
+
+impl fmt::Display for NameAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} for {}: {}", self.server, self.name, self.answer)
     }
 }
 

@@ -16,6 +16,7 @@
 //!
 //! Names are resolved here ([`NameSources`]), never by the C library; there are no threads and no runtime.
 
+mod anchors;
 mod attempts;
 mod chain;
 mod connect;
@@ -34,8 +35,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 pub use chain::{CertificateSummary, Presented, read_addresses, read_certificate};
 pub use dns::ServerAnswer;
-pub use error::{FetchCause, FetchError, TlsProblem};
-pub use names::{NameAnswer, NameSources};
+pub use error::{FetchCause, FetchError, NameAnswer, TlsProblem};
+pub use names::NameSources;
 pub use proxy::ProxySettings;
 pub use reach::{Knock, read_greeting};
 pub use rustls::pki_types::CertificateDer;

@@ -4,7 +4,6 @@
 //! `ndots`, `timeout` and `attempts`. Unlike the C library, a server that does not know the name does not end the search: the
 //! other servers are asked too, because on nodes they often differ, and all answers are kept.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use std::time::{Duration, Instant};
 use resolv_conf::{Config, ScopedIp};
 
 use super::dns::{self, ServerAnswer};
-use super::error::FetchCause;
+use super::error::{FetchCause, NameAnswer};
 use crate::base::paths;
 use crate::host::running;
 
@@ -45,23 +44,6 @@ impl Default for NameSources {
             resolv_conf: format!("/{}", paths::RESOLV_CONF).into(),
             port: DNS_PORT,
         }
-    }
-}
-
-/// One name server's answer for one name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NameAnswer {
-    /// The server.
-    pub server: IpAddr,
-    /// The name that it was asked for, with the search domain.
-    pub name: String,
-    /// Its answer.
-    pub answer: ServerAnswer,
-}
-
-impl fmt::Display for NameAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} for {}: {}", self.server, self.name, self.answer)
     }
 }
 

@@ -6,8 +6,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{WantsClientCert, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -17,9 +17,9 @@ use rustls::{
     InvalidMessage, RootCertStore, SignatureScheme,
 };
 
+use super::anchors::Anchors;
 use super::chain::Presented;
 use super::error::TlsProblem;
-use super::marked_ca;
 
 /// An error in a bundle of certificates or keys.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -214,50 +214,6 @@ impl Trust {
     /// Takes the last chain that was refused for a missing authority.
     pub(super) fn take_refused(&self) -> Option<Presented> {
         self.refused.lock().ok()?.take()
-    }
-}
-
-/// The trusted certificates, and the verification of a server's certificate with them.
-#[derive(Debug)]
-pub(super) struct Anchors {
-    certificates: Arc<[CertificateDer<'static>]>,
-    /// `None` if there is no usable certificate.
-    webpki: Option<Arc<WebPkiServerVerifier>>,
-}
-
-impl Anchors {
-    pub(super) fn new(
-        certificates: Arc<[CertificateDer<'static>]>,
-        provider: Arc<CryptoProvider>,
-    ) -> Self {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(certificates.iter().cloned());
-        let webpki = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
-        Self {
-            certificates,
-            webpki: webpki.build().ok(),
-        }
-    }
-
-    /// Verifies the certificate of the server `name` as of `time`.
-    pub(super) fn verify_server(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        time: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let Some(webpki) = &self.webpki else {
-            return Err(CertificateError::UnknownIssuer.into());
-        };
-        match webpki.verify_server_cert(end_entity, intermediates, name, &[], time) {
-            Err(Error::InvalidCertificate(CertificateError::Other(_)))
-                if marked_ca::is_marked(end_entity) =>
-            {
-                marked_ca::verify_marked(end_entity, &self.certificates, name, time)
-            }
-            verified => verified,
-        }
     }
 }
 

@@ -7,15 +7,12 @@ use super::decode::decode_fields;
 use super::fields::KUBELET;
 use super::merge::complete_fields;
 use super::tls::{self, TlsSettings};
-use crate::config::controllers::cluster::file_of;
+use crate::config::controllers::cluster::{KUBELET_CONF, file_of};
 use crate::config::controllers::{
-    Base, Cluster, ConfigPool, GeneratedConfig, Generation, Note, node_config,
+    Base, Cluster, ConfigPool, GeneratedConfig, Generation, Note, latency,
 };
 use crate::config::document::{pool_in, yaml};
 use crate::formats::go_yaml::{YamlNode, write_yaml};
-
-/// The kubelet's configuration on a node.
-pub(in crate::config::controllers) const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 
 /// The fields of `KubeletConfiguration`.
 pub(in crate::config::controllers) type KubeletFields = Map<String, Value>;
@@ -62,7 +59,7 @@ pub(in crate::config::controllers) fn of_pool(
         set_tls(&mut fields, &settings);
     }
     if pool == "worker" {
-        node_config::set_latency(&mut fields, template.as_ref(), cluster);
+        latency::set_latency(&mut fields, template.as_ref(), cluster);
     }
     Ok(fields)
 }

@@ -4,6 +4,7 @@ use serde_json::{Map, Number, Value};
 
 use super::duration;
 use super::fields::{KUBELET, KubeletField, KubeletKind, Struct, Width};
+use super::merge::zero_value;
 use crate::base::order::StableOrder;
 use crate::config::controllers::quantity::Quantity;
 
@@ -196,19 +197,6 @@ fn read_quantity(value: &Value) -> Result<Value, String> {
         return Ok("0".into());
     }
     Ok(Quantity::from_value(value)?.to_string().into())
-}
-
-/// Returns the empty value of a type.
-pub(super) fn zero_value(kind: &KubeletKind) -> Value {
-    match kind {
-        KubeletKind::Bool => false.into(),
-        KubeletKind::Int(..) | KubeletKind::Float | KubeletKind::TimeOrDuration => 0.into(),
-        KubeletKind::Text(_) => "".into(),
-        KubeletKind::Duration => "0s".into(),
-        KubeletKind::Quantity => "0".into(),
-        KubeletKind::List(..) | KubeletKind::Map(..) => Value::Null,
-        KubeletKind::Struct(of) => Value::Object(super::merge::complete_fields(Map::new(), of)),
-    }
 }
 
 /// Returns the number as it is in the API's JSON: YAML's `250.0` becomes 250.

@@ -2,12 +2,13 @@
 
 use serde_json::{Map, Value};
 
-use super::base::{self, KUBELET_CONF, KubeletFields};
+use super::base::{self, KubeletFields};
 use super::fields::KUBELET;
 use super::merge::merge_fields;
 use super::tls;
 use super::validate::{Invalid, Spec, different_cgroups};
 use crate::config::controllers::GeneratedFile;
+use crate::config::controllers::cluster::KUBELET_CONF;
 
 /// The file with the node's reserved resources.
 pub(super) const NODE_SIZING: &str = "/etc/node-sizing-enabled.env";

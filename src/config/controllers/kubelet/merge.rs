@@ -2,9 +2,21 @@
 
 use serde_json::{Map, Value};
 
-use super::decode::zero_value;
 use super::duration;
 use super::fields::{KubeletField, KubeletKind, Struct};
+
+/// Returns the empty value of a type.
+pub(super) fn zero_value(kind: &KubeletKind) -> Value {
+    match kind {
+        KubeletKind::Bool => false.into(),
+        KubeletKind::Int(..) | KubeletKind::Float | KubeletKind::TimeOrDuration => 0.into(),
+        KubeletKind::Text(_) => "".into(),
+        KubeletKind::Duration => "0s".into(),
+        KubeletKind::Quantity => "0".into(),
+        KubeletKind::List(..) | KubeletKind::Map(..) => Value::Null,
+        KubeletKind::Struct(of) => Value::Object(complete_fields(Map::new(), of)),
+    }
+}
 
 /// Merges the decoded fields of a KubeletConfig onto the base.
 pub(super) fn merge_fields(
