@@ -325,7 +325,7 @@ impl Builder<'_> {
     }
 
     /// Blocks a change whose file differs from what the check saw.
-    fn is_not(&mut self, path: &RootPath, found: Option<&Object>, wanted: &str) {
+    fn block_unlike(&mut self, path: &RootPath, found: Option<&Object>, wanted: &str) {
         let what = found.map_or("missing".to_owned(), |found| kind_noun(&found.kind));
         let message = format!(
             "is {what}, and not {wanted}. Look again: {}",
@@ -339,7 +339,7 @@ impl Builder<'_> {
         let node = self.node();
         let found = node.object(path);
         let Some(old) = found.filter(|old| is_file_or_link(old)).cloned() else {
-            return self.is_not(path, found, "a file or link");
+            return self.block_unlike(path, found, "a file or link");
         };
         let Some(aside) = aside(path, time) else {
             return self.block(
@@ -381,7 +381,7 @@ impl Builder<'_> {
         let found = self.node().object(path);
         let has_attributes = |found: &&Object| !matches!(found.kind, ObjectKind::Symlink { .. });
         let Some(old) = found.filter(has_attributes).map(Attributes::from) else {
-            return self.is_not(path, found, "a file or directory");
+            return self.block_unlike(path, found, "a file or directory");
         };
         // Mode and owner of one path are changed in one step.
         for planned in &mut self.plan.steps {
@@ -415,7 +415,7 @@ impl Builder<'_> {
 
     fn create_file(&mut self, path: &RootPath, mode: u32, content: &[u8], is_moved: bool) {
         if let Some(found) = self.node().object(path).filter(|_| !is_moved) {
-            return self.is_not(path, Some(found), "missing");
+            return self.block_unlike(path, Some(found), "missing");
         }
         let owner = self.node().host.attainable((0, 0));
         let new = text_object(content, mode, owner);
@@ -449,7 +449,7 @@ impl Builder<'_> {
         let found = self.node().object(path);
         let is_file = |found: &&Object| matches!(found.kind, ObjectKind::File { .. });
         let Some(old) = found.filter(is_file) else {
-            return self.is_not(path, found, "a file");
+            return self.block_unlike(path, found, "a file");
         };
         let new = text_object(content, old.mode, old.owner());
         let payload = Payload::Bytes(content.to_vec());

@@ -1,12 +1,13 @@
 //! The latency profile of the node configuration, which sets how often each kubelet of the pool `worker` reports.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::kubelet::base::KubeletFields;
 use super::{ApiObject, Cluster};
 
+/// The profile of the slowest reaction.
 const LOW: &str = "LowUpdateSlowReaction";
 
+/// The setting of the kubelet that a profile sets.
 const FREQUENCY: &str = "nodeStatusUpdateFrequency";
 
 fn is_node(object: &ApiObject) -> bool {
@@ -65,8 +66,8 @@ pub(super) fn frequency_of(profile: &str) -> Option<&'static str> {
 
 /// Applies the latency profile to the kubelet's configuration of the pool `worker`.
 pub(super) fn set_latency(
-    fields: &mut KubeletFields,
-    template: Option<&KubeletFields>,
+    fields: &mut Map<String, Value>,
+    template: Option<&Map<String, Value>>,
     cluster: &Cluster,
 ) {
     let Some(node) = config_in_force(cluster) else {

@@ -217,247 +217,198 @@ impl RpmOstreeError {
         }
     }
 
-    /// Returns a stable name for scripts, such as `no-space`.
-    pub fn kind(&self) -> &'static str {
-        self.to_row().0
-    }
-
-    /// Returns the next step for the user.
-    pub fn next_step(&self) -> String {
-        self.to_row().2
-    }
-
     /// Returns the error as a sentence with the next step.
     pub fn to_line(&self) -> String {
         format!("{self}. {}", advise_doctor(&self.next_step()))
     }
 
-    /// Returns a row of the table of causes: the name for scripts, the sentence, and the next step.
-    #[allow(clippy::too_many_lines, reason = "a table, one entry for each cause")]
-    fn to_row(&self) -> (&'static str, String, String) {
+    /// Returns a stable name for scripts, such as `no-space`.
+    pub fn kind(&self) -> &'static str {
         match self {
-            Self::NotOstree => (
-                "not-ostree",
-                "this system was not booted by ostree".into(),
-                "apply files only: mco-rescue apply skips the operating system on such a root".into(),
+            Self::NotOstree => "not-ostree",
+            Self::Busy { .. } => "busy",
+            Self::Cancelled => "cancelled",
+            Self::DaemonDied => "daemon-died",
+            Self::DaemonDown(_) => "daemon-down",
+            Self::ClientKilled => "client-killed",
+            Self::NoAnswer { .. } => "no-answer",
+            Self::NotInstalled(_) => "not-installed",
+            Self::LockHeld => "lock-held",
+            Self::SameReference(_) => "same-reference",
+            Self::NoRollback => "no-rollback",
+            Self::StagedInTheWay => "staged-in-the-way",
+            Self::FinalizationLocked => "finalization-locked",
+            Self::OtherStaged(..) => "other-staged",
+            Self::NoArgument(_) => "no-argument",
+            Self::NotRoot => "not-root",
+            Self::Driver(..) => "driver",
+            Self::Usage(_) => "usage",
+            Self::UnknownScheme(_) => "unknown-scheme",
+            Self::BadReference(_) => "bad-reference",
+            Self::AmbiguousRef(_) => "ambiguous-ref",
+            Self::NotBootable => "not-bootable",
+            Self::PolicyTooWeak => "policy-too-weak",
+            Self::PolicyRejects(_) => "policy-rejects",
+            Self::NoSpace { .. } => "no-space",
+            Self::NotFound(_) => "not-found",
+            Self::FetcherDenied(_) => "fetcher-denied",
+            Self::NoCredentials(_) => "no-credentials",
+            Self::MissingBlob(_) => "missing-blob",
+            Self::Truncated(_) => "truncated",
+            Self::Corrupt(_) => "corrupt",
+            Self::Unreachable(_) => "unreachable",
+            Self::Refused(_) => "refused",
+            Self::RegistryFault(_) => "registry-fault",
+            Self::Unauthorized(_) => "unauthorized",
+            Self::Certificate(_) => "certificate",
+            Self::Packages(_) => "packages",
+            Self::Immutable(_) => "immutable",
+            Self::OriginUnreadable { .. } => "origin-unreadable",
+            Self::FinalizeFailed(_) => "finalize-failed",
+            Self::Unknown(_) => "unknown",
+        }
+    }
+
+    /// Returns the error as a sentence without its end.
+    fn to_sentence(&self) -> String {
+        match self {
+            Self::NotOstree => "this system was not booted by ostree".into(),
+            Self::Busy {
+                title,
+                initiator,
+                since,
+            } => format!(
+                "a transaction is in progress: {title}{}{}",
+                labelled(", begun by ", initiator.as_ref()),
+                labelled(", since ", since.as_ref())
             ),
-            Self::Busy { title, initiator, since } => (
-                "busy",
-                format!(
-                    "a transaction is in progress: {title}{}{}",
-                    labelled(", begun by ", initiator.as_ref()),
-                    labelled(", since ", since.as_ref())
-                ),
-                then_again("rpm-ostree cancel # or wait for it"),
+            Self::Cancelled => "the transaction was cancelled".into(),
+            Self::DaemonDied => "rpm-ostreed ended during the transaction".into(),
+            Self::DaemonDown(words) => format!("rpm-ostreed does not start: {words}"),
+            Self::ClientKilled => "the program was ended by a signal".into(),
+            Self::NoAnswer { program, seconds } => {
+                format!("{program} gave no answer within {seconds} s")
+            }
+            Self::NotInstalled(program) => format!("{program} is not installed"),
+            Self::LockHeld => "another process holds the lock of the sysroot".into(),
+            Self::SameReference(reference) => format!("{reference} is booted or staged already"),
+            Self::NoRollback => "there is no deployment to go back to".into(),
+            Self::StagedInTheWay => "a staged deployment is in the way".into(),
+            Self::FinalizationLocked => "the staged deployment is locked".into(),
+            Self::OtherStaged(wanted, found) => format!("{found} is staged, and not {wanted}"),
+            Self::NoArgument(words) => format!("changing kernel arguments: {words}"),
+            Self::NotRoot => "only root may do that".into(),
+            Self::Driver(name, unit) => format!("updates are driven by {name} ({unit})"),
+            Self::Usage(words) => {
+                format!("this rpm-ostree does not understand its arguments: {words}")
+            }
+            Self::UnknownScheme(reference) => {
+                format!("{reference} begins with no scheme that rpm-ostree knows")
+            }
+            Self::BadReference(reference) => {
+                format!("{reference} names no transport that rpm-ostree knows")
+            }
+            Self::AmbiguousRef(name) => format!("the ref {name} has several meanings"),
+            Self::NotBootable => "the image is no OS image: it has no ostree.bootable label".into(),
+            Self::PolicyTooWeak => {
+                "the signature policy accepts anything, so a signed reference proves nothing".into()
+            }
+            Self::PolicyRejects(words) => {
+                format!("the signature policy refuses the image: {words}")
+            }
+            Self::NoSpace { place, detail } => format!(
+                "no space left on {}{}",
+                place.mount_path(),
+                labelled(": ", Some(detail).filter(|detail| !detail.is_empty()))
             ),
-            Self::Cancelled => (
-                "cancelled",
-                "the transaction was cancelled".into(),
-                format!("{} # and let no other program cancel it", whole_command()),
+            Self::NotFound(what) => format!("{what} is missing"),
+            Self::FetcherDenied(path) => {
+                format!("the user that fetches images may not read {path}")
+            }
+            Self::NoCredentials(path) => format!(
+                "the user that fetches images looks for credentials in {path}, which it may not read"
             ),
-            Self::DaemonDied => (
-                "daemon-died",
-                "rpm-ostreed ended during the transaction".into(),
-                then_again(DAEMON),
-            ),
-            Self::DaemonDown(words) => (
-                "daemon-down",
-                format!("rpm-ostreed does not start: {words}"),
-                then_again(DAEMON),
-            ),
-            Self::ClientKilled => (
-                "client-killed",
-                "the program was ended by a signal".into(),
-                then_again(GOES_ON),
-            ),
-            Self::NoAnswer { program, seconds } => (
-                "no-answer",
-                format!("{program} gave no answer within {seconds} s"),
-                then_again(GOES_ON),
-            ),
-            Self::NotInstalled(program) => (
-                "not-installed",
-                format!("{program} is not installed"),
-                format!("run this where {program} is installed"),
-            ),
-            Self::LockHeld => (
-                "lock-held",
-                "another process holds the lock of the sysroot".into(),
-                then_again("fuser -v /ostree/lock # shows the process that holds it"),
-            ),
-            Self::SameReference(reference) => (
-                "same-reference",
-                format!("{reference} is booted or staged already"),
-                "rpm-ostree status # with this digest nothing is to be done, or rpm-ostree upgrade # takes the new content"
+            Self::MissingBlob(path) => format!("a part of the image is missing: {path}"),
+            Self::Truncated(words) => format!("the image ends too early: {words}"),
+            Self::Corrupt(words) => format!("the image is damaged: {words}"),
+            Self::Unreachable(words) => format!("the registry cannot be reached: {words}"),
+            Self::Refused(words) => format!("a connection was refused: {words}"),
+            Self::RegistryFault(words) => {
+                format!("the registry or a mirror of it failed by itself: {words}")
+            }
+            Self::Unauthorized(words) => format!("the registry wants other credentials: {words}"),
+            Self::Certificate(words) => {
+                format!("the certificate of the registry is not trusted: {words}")
+            }
+            Self::Packages(words) => format!("packages: {words}"),
+            Self::Immutable(path) => format!("{path} may not be changed"),
+            Self::OriginUnreadable { file, why } => {
+                format!("the origin file of a deployment cannot be used: {file}: {why}")
+            }
+            Self::FinalizeFailed(inner) => {
+                format!("the last shutdown could not finish the staged deployment: {inner}")
+            }
+            Self::Unknown(words) => words.clone(),
+        }
+    }
+
+    /// Returns the next step for the user.
+    pub fn next_step(&self) -> String {
+        match self {
+            Self::NotOstree => "apply files only: mco-rescue apply skips the operating system on such a root".into(),
+            Self::Busy { .. } => then_again("rpm-ostree cancel # or wait for it"),
+            Self::Cancelled => format!("{} # and let no other program cancel it", whole_command()),
+            Self::DaemonDied | Self::DaemonDown(_) => then_again(DAEMON),
+            Self::ClientKilled => then_again(GOES_ON),
+            Self::NoAnswer { .. } => then_again(GOES_ON),
+            Self::NotInstalled(program) => format!("run this where {program} is installed"),
+            Self::LockHeld => then_again("fuser -v /ostree/lock # shows the process that holds it"),
+            Self::SameReference(_) => "rpm-ostree status # with this digest nothing is to be done, or rpm-ostree upgrade # takes the new content"
                     .into(),
-            ),
-            Self::NoRollback => (
-                "no-rollback",
-                "there is no deployment to go back to".into(),
-                format!(
+            Self::NoRollback => format!(
                     "{} # deploys the wanted image",
                     mco_rescue("pivot IMAGE")
                 ),
-            ),
-            Self::StagedInTheWay => (
-                "staged-in-the-way",
-                "a staged deployment is in the way".into(),
-                then_again("rpm-ostree cleanup -p"),
-            ),
-            Self::FinalizationLocked => (
-                "finalization-locked",
-                "the staged deployment is locked".into(),
-                "rpm-ostree finalize-deployment CHECKSUM # finishes it, or rpm-ostree cleanup -p # drops it".into(),
-            ),
-            Self::OtherStaged(wanted, found) => (
-                "other-staged",
-                format!("{found} is staged, and not {wanted}"),
-                "rpm-ostree status # another deployment was staged meanwhile".into(),
-            ),
-            Self::NoArgument(words) => (
-                "no-argument",
-                format!("changing kernel arguments: {words}"),
-                "rpm-ostree kargs # shows those that are there".into(),
-            ),
-            Self::NotRoot => ("not-root", "only root may do that".into(), format!("{} # as root", whole_command())),
-            Self::Driver(name, unit) => (
-                "driver",
-                format!("updates are driven by {name} ({unit})"),
-                then_again(&format!("systemctl stop {unit}")),
-            ),
-            Self::Usage(words) => (
-                "usage",
-                format!("this rpm-ostree does not understand its arguments: {words}"),
-                "rpm-ostree --version # it is older or newer than what mco-rescue knows".into(),
-            ),
-            Self::UnknownScheme(reference) => (
-                "unknown-scheme",
-                format!("{reference} begins with no scheme that rpm-ostree knows"),
-                REFERENCE.into(),
-            ),
-            Self::BadReference(reference) => (
-                "bad-reference",
-                format!("{reference} names no transport that rpm-ostree knows"),
-                REFERENCE.into(),
-            ),
-            Self::AmbiguousRef(name) => (
-                "ambiguous-ref",
-                format!("the ref {name} has several meanings"),
-                format!("ostree refs --list | grep {name}"),
-            ),
-            Self::NotBootable => (
-                "not-bootable",
-                "the image is no OS image: it has no ostree.bootable label".into(),
-                "give the node's OS image, not another image of the release".into(),
-            ),
-            Self::PolicyTooWeak => (
-                "policy-too-weak",
-                "the signature policy accepts anything, so a signed reference proves nothing".into(),
-                "use an unverified reference with a digest, or write a policy.json that names the keys".into(),
-            ),
-            Self::PolicyRejects(words) => (
-                "policy-rejects",
-                format!("the signature policy refuses the image: {words}"),
-                "look at /etc/containers/policy.json; it is never weakened by mco-rescue".into(),
-            ),
-            Self::NoSpace { place, detail } => (
-                "no-space",
-                format!(
-                    "no space left on {}{}",
-                    place.mount_path(),
-                    labelled(": ", Some(detail).filter(|detail| !detail.is_empty()))
-                ),
-                match place {
+            Self::StagedInTheWay => then_again("rpm-ostree cleanup -p"),
+            Self::FinalizationLocked => "rpm-ostree finalize-deployment CHECKSUM # finishes it, or rpm-ostree cleanup -p # drops it".into(),
+            Self::OtherStaged(..) => "rpm-ostree status # another deployment was staged meanwhile".into(),
+            Self::NoArgument(_) => "rpm-ostree kargs # shows those that are there".into(),
+            Self::NotRoot => format!("{} # as root", whole_command()),
+            Self::Driver(_, unit) => then_again(&format!("systemctl stop {unit}")),
+            Self::Usage(_) => "rpm-ostree --version # it is older or newer than what mco-rescue knows".into(),
+            Self::UnknownScheme(_) | Self::BadReference(_) => REFERENCE.into(),
+            Self::AmbiguousRef(name) => format!("ostree refs --list | grep {name}"),
+            Self::NotBootable => "give the node's OS image, not another image of the release".into(),
+            Self::PolicyTooWeak => "use an unverified reference with a digest, or write a policy.json that names the keys".into(),
+            Self::PolicyRejects(_) => "look at /etc/containers/policy.json; it is never weakened by mco-rescue".into(),
+            Self::NoSpace { place, .. } => match place {
                     FullDisk::VarTmp => place.next_step().into(),
                     _ => then_again(place.next_step()),
                 },
-            ),
-            Self::NotFound(what) => (
-                "not-found",
-                format!("{what} is missing"),
-                "look whether the medium is mounted and the name is right".into(),
-            ),
-            Self::FetcherDenied(path) => (
-                "fetcher-denied",
-                format!("the user that fetches images may not read {path}"),
-                format!(
+            Self::NotFound(_) => "look whether the medium is mounted and the name is right".into(),
+            Self::FetcherDenied(path) => format!(
                     "the fetching process is not root: give every directory above {path} mode 0755 and the files 0644"
                 ),
-            ),
-            Self::NoCredentials(path) => (
-                "no-credentials",
-                format!("the user that fetches images looks for credentials in {path}, which it may not read"),
-                then_again("echo '{\"auths\": {}}' >/etc/ostree/auth.json # or the pull secret"),
-            ),
-            Self::MissingBlob(path) => (
-                "missing-blob",
-                format!("a part of the image is missing: {path}"),
-                COPY_AGAIN.into(),
-            ),
-            Self::Truncated(words) => (
-                "truncated",
-                format!("the image ends too early: {words}"),
-                COPY_AGAIN.into(),
-            ),
-            Self::Corrupt(words) => (
-                "corrupt",
-                format!("the image is damaged: {words}"),
-                format!("{}, or {COPY_AGAIN} if the medium, mirror or registry has it so", whole_command()),
-            ),
-            Self::Unreachable(words) => (
-                "unreachable",
-                format!("the registry cannot be reached: {words}"),
-                MIRROR.into(),
-            ),
-            Self::Refused(words) => ("refused", format!("a connection was refused: {words}"), MIRROR.into()),
-            Self::RegistryFault(words) => (
-                "registry-fault",
-                format!("the registry or a mirror of it failed by itself: {words}"),
-                "look at the log and the disk of the registry or mirror that answered so, and run this again; or \
+            Self::NoCredentials(_) => then_again("echo '{\"auths\": {}}' >/etc/ostree/auth.json # or the pull secret"),
+            Self::MissingBlob(_) | Self::Truncated(_) => COPY_AGAIN.into(),
+            Self::Corrupt(_) => format!("{}, or {COPY_AGAIN} if the medium, mirror or registry has it so", whole_command()),
+            Self::Unreachable(_) | Self::Refused(_) => MIRROR.into(),
+            Self::RegistryFault(_) => "look at the log and the disk of the registry or mirror that answered so, and run this again; or \
                  bring the image into containers-storage under this very name, and say --from-storage"
                     .into(),
-            ),
-            Self::Unauthorized(words) => (
-                "unauthorized",
-                format!("the registry wants other credentials: {words}"),
-                "look at the pull secret: /etc/ostree/auth.json, /run/ostree/auth.json, /var/lib/kubelet/config.json"
+            Self::Unauthorized(_) => "look at the pull secret: /etc/ostree/auth.json, /run/ostree/auth.json, /var/lib/kubelet/config.json"
                     .into(),
-            ),
-            Self::Certificate(words) => (
-                "certificate",
-                format!("the certificate of the registry is not trusted: {words}"),
-                "put the registry's authority below /etc/docker/certs.d/HOST:PORT/ca.crt, and look at the clock: date"
+            Self::Certificate(_) => "put the registry's authority below /etc/docker/certs.d/HOST:PORT/ca.crt, and look at the clock: date"
                     .into(),
-            ),
-            Self::Packages(words) => (
-                "packages",
-                format!("packages: {words}"),
-                "give the extensions image of the same release; without it leave the extensions out".into(),
-            ),
-            Self::Immutable(path) => (
-                "immutable",
-                format!("{path} may not be changed"),
-                "lsattr -R /ostree/deploy, then chattr -i FILE # but not the directory of a deployment itself, which has it \
+            Self::Packages(_) => "give the extensions image of the same release; without it leave the extensions out".into(),
+            Self::Immutable(_) => "lsattr -R /ostree/deploy, then chattr -i FILE # but not the directory of a deployment itself, which has it \
                  by design"
                     .into(),
-            ),
-            Self::OriginUnreadable { file, why } => (
-                "origin-unreadable",
-                format!("the origin file of a deployment cannot be used: {file}: {why}"),
-                then_again(&format!(
+            Self::OriginUnreadable { file, .. } => then_again(&format!(
                     "ls -l {file} # it is a file of two lines: [origin], and container-image-reference=ostree-unverified-registry:IMAGE"
                 )),
-            ),
-            Self::FinalizeFailed(inner) => (
-                "finalize-failed",
-                format!("the last shutdown could not finish the staged deployment: {inner}"),
-                inner.next_step(),
-            ),
-            Self::Unknown(words) => (
-                "unknown",
-                words.clone(),
-                "rpm-ostree status, then journalctl -u rpm-ostreed".into(),
-            ),
+            Self::FinalizeFailed(inner) => inner.next_step(),
+            Self::Unknown(_) => "rpm-ostree status, then journalctl -u rpm-ostreed".into(),
         }
     }
 }
@@ -485,7 +436,7 @@ fn labelled(label: &str, text: Option<&String>) -> String {
 /// Prints a gerund for an activity. The next step is not included.
 impl fmt::Display for RpmOstreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.to_row().1)
+        f.write_str(&self.to_sentence())
     }
 }
 
