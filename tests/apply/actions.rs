@@ -517,7 +517,7 @@ fn a_clusters_policies_win_over_the_defaults_and_a_given_file_over_both() {
             "systemctl restart -- given.service [new, record old]",
         ];
         assert_eq!(live.calls(), wanted);
-        // One that is no policy is told before anything else.
+        // One that is not a policy is told before anything else.
         let said = live
             .run(&["plan", "--policy", "/config", "/config"])
             .exits(1)

@@ -63,7 +63,7 @@ fn other_contents_are_replaced_only_with_overwrite() {
     let mut entry = file("/etc/x", 0o600, "ours\n");
     entry.as_object_mut().unwrap().remove("overwrite");
     refused(&root, &files(json!([entry])), "overwrite is not set");
-    // The same bytes are no conflict; the mode is put right.
+    // The same bytes are not a conflict; the mode is put right.
     root.write("etc/x", "ours\n");
     applies_once(&root, &files(json!([entry])));
     assert_eq!(root.mode("etc/x"), 0o600);

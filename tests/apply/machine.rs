@@ -1,4 +1,4 @@
-//! The right machine: a system that is no node, and a directory without any system, are left as they are.
+//! The right machine: a system that is not a node, and a directory without any system, are left as they are.
 
 use std::fs;
 

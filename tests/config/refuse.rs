@@ -125,7 +125,7 @@ const VERSIONS: &[Case] = &[
     ),
 ];
 
-/// Text that is no JSON or YAML, or not what it seems.
+/// Text that is not JSON or YAML, or not what it seems.
 const SYNTAX: &[Case] = &[
     ("empty.yaml", &[("", "the document is empty")]),
     ("comments-only.yaml", &[("", "the document is empty")]),

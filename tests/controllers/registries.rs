@@ -301,7 +301,7 @@ fn the_release_image_stays_available() {
         assert!(!text(&files_of(&blocked), POLICY).contains("\"r.test\""));
         assert!(note(&blocked).contains("error adding [\"r.test\"] to blocked registries"));
     }
-    // A mirror that is no name of an image makes the controller forget both lists.
+    // A mirror that is not a name of an image makes the controller forget both lists.
     let short = mirrors(
         "ImageDigestMirrorSet",
         "{source: r.test/rel/image, mirrors: [docker.io/x]}",

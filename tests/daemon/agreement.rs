@@ -428,7 +428,7 @@ fn of_a_unit_named_twice_every_entry_is_compared() {
     );
     assert_eq!(verdict(&root), degraded(content));
     assert_eq!(start(&root, OLD)["error"], degraded(content));
-    // The same twice is no contradiction.
+    // The same twice is not a contradiction.
     let root = TestRoot::new();
     applied(
         &root,

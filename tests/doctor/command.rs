@@ -211,7 +211,7 @@ fn what_cannot_be_looked_at_is_said_and_keeps_nothing_back() {
         run.out()
     );
     assert!(run.out().contains("Not checked:\n"), "{}", run.out());
-    // A cache that is no directory is not looked at, and the drift is found all the same.
+    // A cache that is not a directory is not looked at, and the drift is found all the same.
     let root = healthy();
     root.write("etc/pool.conf", "edited\n");
     root.write("var/lib/mco-rescue/annotations.json", "no json");

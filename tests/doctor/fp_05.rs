@@ -119,7 +119,7 @@ const PULL: [Row; 15] = [
         let old = "[registries.search]\nregistries = ['quay.example']\n";
         root.write(REGISTRIES, old);
     }),
-    // Each file there is read for each pull, and is no TOML.
+    // Each file there is read for each pull, and is not TOML.
     sick(
         |root| {
             let text = "unqualified-search-registries = ['quay.example']\n";

@@ -218,7 +218,7 @@ fn program(node: &OstreeNode, name: &str, status: i32, words: &str) {
 fn on_the_node_the_programs_judge_their_own_files() {
     on_a_node(|node| {
         worker::is_well(node, ID);
-        // What they say besides is no fault of the configuration.
+        // What they say besides is not a fault of the configuration.
         program(node, "sshd", 255, "sshd: no hostkeys available -- exiting.");
         program(
             node,

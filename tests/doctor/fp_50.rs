@@ -317,7 +317,7 @@ fn a_kernel_that_is_damaged_in_its_deployment_alone_boots() {
         path.is_dir().then_some(path)
     });
     let own = deployment.unwrap().join("usr/lib/modules/6.1/vmlinuz");
-    // The object is sound: it is no link of this file any more.
+    // The object is sound: it is not a link of this file any more.
     fs::remove_file(&own).unwrap();
     put(&own, &[b'x'; 3000]);
     assert_eq!(of(&doctor(&disk.0), "FP-50"), Vec::<Value>::new());

@@ -497,7 +497,7 @@ fn the_cure_of_files_brings_the_pod_back_and_can_be_taken_back() {
         root.run(&["rollback", "--yes"]).ok();
         assert_eq!(root.snapshot(), sick, "{number}");
     }
-    // An older revision may have older secrets: that is no certain cure.
+    // An older revision may have older secrets: that is not a certain cure.
     let root = copy(&template);
     root.remove(APISERVER);
     empty(&root, &format!("{OWN}/secrets/etcd-client/tls.key"));

@@ -941,7 +941,7 @@ fn the_clock_of_an_untrusted_server_is_not_asked_for() {
 #[test]
 fn the_wrong_scheme_for_a_port_is_told() {
     let authority = Authority::new("CA");
-    // What a web server answers to bytes that are no request.
+    // What a web server answers to bytes that are not a request.
     let talkative = TcpListener::bind(loopback(0)).unwrap();
     let address = talkative.local_addr().unwrap();
     std::thread::spawn(move || {

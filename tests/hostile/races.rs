@@ -551,7 +551,7 @@ fn processes_of_a_mounted_proc_lead_nobody_out_of_the_root() {
                 let (code, said) = in_mounts(&root, &outside, script, &[config.path()]);
                 assert_ne!(code, Some(77), "{said}");
                 assert!(!said.contains(CANARY), "{said}");
-                // The shell's own opening of the directory is no harm.
+                // The shell's own opening of the directory is harmless.
                 let seen = outside.watcher.seen();
                 let directory = format!(" {}", outside.path());
                 let harm: Vec<_> = seen

@@ -240,7 +240,7 @@ fn a_config_that_is_refused_is_not_quoted_where_it_is_secret() {
         }
         says_nothing(&furnished, &["apply", "--yes", beside.path()], &mut tried);
     }
-    // Text that is no JSON at all, and records and journals that are damaged.
+    // Text that is not JSON at all, and records and journals that are damaged.
     let half = format!("{{\"passwordHash\": \"{CANARY}");
     let beside = tempfile::NamedTempFile::new().unwrap();
     fs::write(beside.path(), &half).unwrap();

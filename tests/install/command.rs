@@ -203,7 +203,7 @@ fn a_second_run_says_that_everything_is_there_and_writes_nothing() {
     if can_trace() {
         let calls = trace(&root, &["install"], "");
         let changing = calls.iter().filter(|call| {
-            // Words to standard output and between threads are no change.
+            // Words to standard output and between threads are not a change.
             !call.starts_with("write(")
         });
         assert_eq!(changing.collect::<Vec<_>>(), Vec::<&String>::new());

@@ -154,7 +154,7 @@ fn a_wrong_command_line_is_refused_before_the_cluster_is_asked() {
 #[test]
 fn a_pool_is_gathered_as_must_gather_lays_files_out() {
     let cluster = Cluster::new();
-    // A finding is no failure of gathering.
+    // A finding is not a failure of gathering.
     cluster.roots[1].write("etc/machine-config-daemon/currentconfig", "{");
     let reports = cluster.path("reports.called");
     let report = format!(

@@ -134,7 +134,7 @@ fn nothing_below_usr_of_a_deployment_is_changed() {
         );
         assert_eq!(root.everything(), before, "{path}");
     }
-    // What the image has already is no change, and /usr/local is below /var.
+    // What the image has already is not a change, and /usr/local is below /var.
     let mut there = files(&["/etc/new", "/usr/local/bin/new"]);
     let same = file("/usr/lib/there.conf", 0o644, "old\n");
     there["spec"]["config"]["storage"]["files"]

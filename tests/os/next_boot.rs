@@ -399,7 +399,7 @@ fn an_image_in_the_repository_of_the_node_needs_no_registry() {
             let log = calls(&node);
             assert!(log.contains(&format!("pivot://{}", image('c'))), "{log}");
             assert!(log.contains(&commit), "{log}");
-            // A pull that was cut off is no image.
+            // A pull that was cut off is not an image.
             let mut node = Node::new();
             has_in_repository(&node, scheme);
             let partial = format!("sysroot/ostree/repo/state/{commit}.commitpartial");

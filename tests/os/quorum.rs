@@ -226,7 +226,7 @@ fn the_playbook_shows_why_a_reboot_is_refused_and_stops() {
         assert_eq!(other.everything(), before);
         assert_eq!(node.calls(), Vec::<String>::new(), "nothing was staged");
 
-        // Staging alone is done: what waits for the reboot is no failure, and a second run has nothing to do.
+        // Staging alone is done: what waits for the reboot is not a failure, and a second run has nothing to do.
         given["mco_rescue_reboot"] = json!(false);
         fleet.only("master-0");
         let play = fleet.play(&given, &[]).ok();

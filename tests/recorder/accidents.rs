@@ -96,7 +96,7 @@ fn every_failed_call_is_told_and_harmless() {
         let clean = duplicate(template.dir());
         let run = traced(&clean, call, &[], &args);
         for (index, one) in run.calls.iter().enumerate() {
-            // Progress and warnings are no files.
+            // Progress and warnings are not files.
             if call == "write"
                 && (one.line.starts_with("write(1,") || one.line.starts_with("write(2,"))
             {

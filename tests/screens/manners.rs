@@ -143,7 +143,7 @@ fn a_summary_has_sections_and_counts_and_no_paths() {
             assert!(rows.contains(row), "no {row:?} in {said}");
         }
     }
-    // Blockers are no detail.
+    // Blockers are not a detail.
     let mut blocked = machine_config(
         NAME,
         json!({"storage": {"disks": [{"device": "/dev/sda"}]}}),

@@ -1,4 +1,4 @@
-//! What people read: signs and counts of `rollback`, half documents, names that are no files.
+//! What people read: signs and counts of `rollback`, half documents, names that are not files.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -217,7 +217,7 @@ fn half_parts_for_render_and_half_policies_say_so_too() {
     assert!(run.err().contains(CUT), "{}", run.err());
 }
 
-// Names that are no files.
+// Names that are not files.
 
 fn kept(root: &TestRoot, config: &Value) -> String {
     let file = root.config(config);

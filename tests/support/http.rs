@@ -291,7 +291,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         let shared = Arc::clone(shared);
         shared.connections.fetch_add(1, Ordering::SeqCst);
-        // A client that hangs up is no trouble of the server's.
+        // A client that hangs up is not the server's fault.
         thread::spawn(move || stream.and_then(|stream| shared.serve(stream)).ok());
     }
 }

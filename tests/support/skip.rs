@@ -58,7 +58,7 @@ impl Lacks {
         }
     }
 
-    /// Returns why that is no reason where everything has to be there that can be.
+    /// Returns why that is not a reason where everything has to be there that can be.
     fn objection(self) -> Option<&'static str> {
         match self {
             Self::Setup => Some("tests/setup.sh installs what is missing"),

@@ -1,6 +1,6 @@
 //! Judges whether an update of this node is in progress (docs/develop/agreement.md: First boot, Update, Operating system).
 //!
-//! It is no evidence that the daemon is running, that it runs queries (`rpm-ostree status`, `podman images`), or that the
+//! It is not evidence that the daemon is running, that it runs queries (`rpm-ostree status`, `podman images`), or that the
 //! records differ: a node that needs rescue is in that state for days.
 
 use std::collections::BTreeMap;

@@ -85,7 +85,7 @@ impl Builder<'_> {
         self.notice("SELinux", message);
     }
 
-    /// Adds a notice about wrong labels. A label alone is no reason to rewrite an object, because the daemon ignores labels.
+    /// Adds a notice about wrong labels. A label alone is not a reason to rewrite an object, because the daemon ignores labels.
     fn wrong_labels(&mut self) {
         let mut wrong = self.node().labels.mislabelled(&self.node().objects);
         wrong.retain(|one| !self.is_touched(&one.path) && !one.path.is_in(paths::ORIG));

@@ -63,7 +63,7 @@ pub enum Fault {
     /// An alias that does not fit the unit.
     #[error("cannot be an alias of {0:?}")]
     BadAlias(String),
-    /// A template without instance, wanted by something that is no template.
+    /// A template without instance, wanted by something that is not a template.
     #[error("cannot depend on {0:?}, which is a template")]
     NoInstance(String),
     /// A setting that cannot be expanded.

@@ -7,7 +7,7 @@
 //!
 //! | systemctl | here | why |
 //! |---|---|---|
-//! | a name that is no unit name is completed or escaped (`a` becomes `a.service`), and a path is taken as a unit file to link | [`Fault::InvalidName`] | the names come from a configuration that must be exact |
+//! | a name that is not a unit name is completed or escaped (`a` becomes `a.service`), and a path is taken as a unit file to link | [`Fault::InvalidName`] | the names come from a configuration that must be exact |
 //! | of links to a removed alias, `disable --root` removes those it happens to list before the alias | all are removed | without `--root` systemctl removes them all; only there does it recognise the path |
 //! | `*.wants` being a symlink to a directory in `/usr` is written through | [`Fault::ReadOnly`] | `/usr` of a node is read-only |
 //! | `*.wants` being an absolute symlink leads outside of `--root` | followed inside the root | only `--root` does that |

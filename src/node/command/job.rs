@@ -293,7 +293,7 @@ fn udev_line() -> CommandLine {
 /// The error of `sshd -t` if the server is not running and its directory below `/run` was removed with it.
 const NO_DIRECTORY: &str = "Missing privilege separation directory";
 
-/// Runs a program that has to exit with 0; a missing program is no error if it is `optional`.
+/// Runs a program that has to exit with 0; a missing program is not an error if it is `optional`.
 fn run_program(
     runner: &dyn CommandRunner,
     line: &CommandLine,

@@ -137,7 +137,7 @@ impl Systemctl {
             }
             let _ = self.run(root, "preset", &[unit]);
             remove(&root.path(&format!("{CONFIG_DIR}/{unit}")));
-            // Links of what is no unit any more go too.
+            // Links of what is not a unit any more go too.
             let state = self.run(root, "is-enabled", &[unit]);
             if String::from_utf8_lossy(&state.stderr).contains("No such file or directory") {
                 let before = links(root);

@@ -169,7 +169,7 @@ const MORE: &[&str] = &[
     r#"{"ignition":{"version":"2.2.0"},"systemd":{"units":[{"name":"a.service","dropins":[{"name":"a.conf"},{"name":"a.conf"}]}]}}"#,
     r#"{"ignition":{"version":"2.2.0"},"storage":{"links":[{"filesystem":"root","path":"/foo","target":"/b"}],"files":[{"filesystem":"root","path":"/foobar"}]}}"#,
     r#"{"ignition":{"version":"2.2.0"},"storage":{"directories":[{"filesystem":"root","path":"/a"}],"files":[{"filesystem":"root","path":"/a"}]}}"#,
-    // What is no rendered config, each by another mark.
+    // What is not a rendered config, each by another mark.
     r#"{"metadata":{"name":"99-a","labels":{"machineconfiguration.openshift.io/role":"worker"}},"spec":{}}"#,
     r#"{"metadata":{"name":"a","ownerReferences":[{"kind":"KubeletConfig"}]},"spec":{}}"#,
     r#"{"metadata":{"name":"a"},"spec":{}}"#,

@@ -535,7 +535,7 @@ fn plan_of(journal: &Value, dictionary: &mut Dictionary) -> Plan {
         let (above, _) = stage.rsplit_once('/').unwrap();
         StageDir {
             path: dictionary.path(stage),
-            // The mounts of these tests are no disks, so that their tops are not searched.
+            // The mounts of these tests are not disks, so that their tops are not searched.
             searched: ["", "/etc", &format!("/{STATE}/stage")].contains(&above),
         }
     });
