@@ -359,16 +359,12 @@ impl RpmOstreeError {
             Self::Busy { .. } => then_again("rpm-ostree cancel # or wait for it"),
             Self::Cancelled => format!("{} # and let no other program cancel it", whole_command()),
             Self::DaemonDied | Self::DaemonDown(_) => then_again(DAEMON),
-            Self::ClientKilled => then_again(GOES_ON),
-            Self::NoAnswer { .. } => then_again(GOES_ON),
+            Self::ClientKilled | Self::NoAnswer { .. } => then_again(GOES_ON),
             Self::NotInstalled(program) => format!("run this where {program} is installed"),
             Self::LockHeld => then_again("fuser -v /ostree/lock # shows the process that holds it"),
             Self::SameReference(_) => "rpm-ostree status # with this digest nothing is to be done, or rpm-ostree upgrade # takes the new content"
                     .into(),
-            Self::NoRollback => format!(
-                    "{} # deploys the wanted image",
-                    mco_rescue("pivot IMAGE")
-                ),
+            Self::NoRollback => format!("{} # deploys the wanted image", mco_rescue("pivot IMAGE")),
             Self::StagedInTheWay => then_again("rpm-ostree cleanup -p"),
             Self::FinalizationLocked => "rpm-ostree finalize-deployment CHECKSUM # finishes it, or rpm-ostree cleanup -p # drops it".into(),
             Self::OtherStaged(..) => "rpm-ostree status # another deployment was staged meanwhile".into(),
@@ -382,9 +378,9 @@ impl RpmOstreeError {
             Self::PolicyTooWeak => "use an unverified reference with a digest, or write a policy.json that names the keys".into(),
             Self::PolicyRejects(_) => "look at /etc/containers/policy.json; it is never weakened by mco-rescue".into(),
             Self::NoSpace { place, .. } => match place {
-                    FullDisk::VarTmp => place.next_step().into(),
-                    _ => then_again(place.next_step()),
-                },
+                FullDisk::VarTmp => place.next_step().into(),
+                _ => then_again(place.next_step()),
+            },
             Self::NotFound(_) => "look whether the medium is mounted and the name is right".into(),
             Self::FetcherDenied(path) => format!(
                     "the fetching process is not root: give every directory above {path} mode 0755 and the files 0644"
