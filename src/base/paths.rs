@@ -165,6 +165,8 @@ pub const CA_BUNDLES: [&str; 3] = [
 pub const BOOT: &str = "boot";
 /// The physical root of an OSTree system, as a deployment sees it.
 pub const SYSROOT: &str = "sysroot";
+/// The lock of everything that changes deployments, as a deployment sees it.
+pub const SYSROOT_LOCK: &str = "sysroot/ostree/lock";
 /// The stateroots of an OSTree system, as a deployment sees them.
 pub const STATEROOTS: &str = "sysroot/ostree/deploy";
 /// The static pod of etcd: a node that has it belongs to the control plane.
@@ -468,6 +470,7 @@ mod tests {
             HOSTS,
             RESOLV_CONF,
             STATEROOTS,
+            SYSROOT_LOCK,
             PHYSICAL_STATEROOTS,
             ETCD_POD,
             ETCD_CERTIFICATES,

@@ -169,11 +169,15 @@ impl Process {
         first.rsplit('/').next().unwrap_or(first)
     }
 
-    /// Returns true for a bootc that stages, or changes what the next boot enters. Unlike rpm-ostree, bootc has no transaction
-    /// that other programs could query.
-    pub fn is_bootc_at_work(&self) -> bool {
-        let command = self.args.get(1).map_or("", String::as_str);
-        self.program() == "bootc" && BOOTC_WORK.contains(&command)
+    /// Returns true for a bootc or an ostree that stages, or changes what the next boot enters. Neither has a transaction by which
+    /// others could be told.
+    pub fn changes_deployments(&self) -> bool {
+        let word = |at: usize| self.args.get(at).map_or("", String::as_str);
+        match self.program() {
+            "bootc" => BOOTC_WORK.contains(&word(1)),
+            "ostree" => word(1) == "admin" && OSTREE_WORK.contains(&word(2)),
+            _ => false,
+        }
     }
 }
 
@@ -187,10 +191,42 @@ const BOOTC_WORK: [&str; 6] = [
     "loader-entries",
 ];
 
-/// Returns a running bootc process that changes what the next boot enters. It holds the lock of the sysroot, and every other
-/// bootc waits for that lock, even one that only queries.
-pub fn bootc_at_work() -> Option<Process> {
-    processes().into_iter().find(Process::is_bootc_at_work)
+/// The same of `ostree admin`.
+const OSTREE_WORK: [&str; 9] = [
+    "cleanup",
+    "deploy",
+    "kargs",
+    "pin",
+    "set-default",
+    "set-origin",
+    "switch",
+    "undeploy",
+    "upgrade",
+];
+
+/// Returns a process that changes deployments, if one runs.
+pub fn deployments_changer() -> Option<Process> {
+    processes().into_iter().find(Process::changes_deployments)
+}
+
+/// Returns true if a process waits for the lock of the sysroot, which another one has, whatever its name: every bootc takes it, also
+/// one that only asks. The kernel lists who waits with an arrow, for the inode.
+///
+/// # Errors
+/// The lock's file or the kernel's list cannot be read.
+pub fn is_sysroot_lock_awaited(root: &Root) -> Result<bool, String> {
+    let lock = RootPath::fixed(paths::SYSROOT_LOCK);
+    let read = root.read_with_stat(&lock, 1);
+    let Some((_, stat)) = read.map_err(|error| error.to_string())? else {
+        return Ok(false);
+    };
+    let locks = running::read_text("/proc/locks");
+    let locks = locks.map_err(|error| format!("/proc/locks: {error}"))?;
+    let inode = format!(":{}", stat.st_ino);
+    let waits = |line: &str| {
+        line.contains(": -> ") && line.split_whitespace().any(|word| word.ends_with(&inode))
+    };
+    Ok(locks.lines().any(waits))
 }
 
 /// Returns the cgroup of the whole container from the cgroup of one of its processes: some runtimes (crun) put processes into a

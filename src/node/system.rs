@@ -20,10 +20,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::activity::{Process, bootc_at_work};
+use super::activity::{Process, deployments_changer, is_sysroot_lock_awaited};
 use super::booted::{self, SoftMarker};
 use super::bootloader::{self, BootEntry};
-use super::host::{Host, host_architecture};
+use super::host::Host;
 use super::image_arguments;
 use super::os_release::{Class, OsRelease};
 use super::ostree_repository::{imported_images, is_flushed};
@@ -122,9 +122,7 @@ impl System {
             unused_zipl: zipl::find_unused(root),
             image_arguments: match answers.engine {
                 Engine::RpmOstree => Ok(Kargs::default()),
-                Engine::Bootc => {
-                    image_arguments::read_image_arguments(root, host_architecture(root, true))
-                }
+                Engine::Bootc => image_arguments::read_image_arguments(root),
             },
             stages_commits: match answers.engine {
                 Engine::RpmOstree => Ok(()),
@@ -269,11 +267,11 @@ pub fn read_deployments(
     Ok((engine, all))
 }
 
-/// Time limit for bootc while another bootc is at work and holds its lock.
+/// Time after which bootc is not waited for while another program has the lock of the sysroot.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Returns the deployments that bootc reports; `None` if bootc is missing too. While another bootc is at work, or if bootc
-/// gives no answer, ostree and the origin files are used, which have everything but the digests.
+/// Returns the deployments that bootc tells; `None` where it is missing, too. While another program works, or where it gives no
+/// answer, ostree and the origin files tell them: all but the digests.
 fn ask_bootc(
     root: &Root,
     runner: &dyn CommandRunner,
@@ -286,8 +284,8 @@ fn ask_bootc(
             return false;
         }
         look_again.set(Instant::now() + PATIENCE);
-        working.replace(bootc_at_work());
-        working.borrow().is_some()
+        working.replace(deployments_changer());
+        working.borrow().is_some() || is_lock_awaited(root)
     };
     let answer = match runner.run_until(&bootc::status_json(), &is_held) {
         Err(CommandError::Missing(_)) => return Ok(None),
@@ -319,6 +317,14 @@ fn ask_bootc(
         in_order(&mut all, &names_in_order(&listed));
     }
     Ok(Some(all))
+}
+
+/// A list that cannot be read is no reason to give up bootc's answer.
+fn is_lock_awaited(root: &Root) -> bool {
+    is_sysroot_lock_awaited(root).unwrap_or_else(|why| {
+        log::info!("looking for the lock of the sysroot: {why}");
+        false
+    })
 }
 
 /// Returns the output of `ostree admin status`, which needs no lock; `None` if there is none.
@@ -367,8 +373,16 @@ fn listed_by_ostree(
 /// # Errors
 /// The stateroot is not a valid directory name.
 pub fn origin_path(stateroot: &str, name: &str) -> Result<RootPath, RpmOstreeError> {
-    let file = format!("/{}/{stateroot}/deploy/{name}.origin", paths::STATEROOTS);
-    RootPath::parse(&file).map_err(|error| RpmOstreeError::Unknown(error.to_string()))
+    deployment_path(stateroot, &format!("{name}.origin"))
+}
+
+/// Returns the directory of a deployment, `CHECKSUM.SERIAL`.
+///
+/// # Errors
+/// The stateroot has no name of a directory.
+pub fn deployment_path(stateroot: &str, name: &str) -> Result<RootPath, RpmOstreeError> {
+    let path = format!("/{}/{stateroot}/deploy/{name}", paths::STATEROOTS);
+    RootPath::parse(&path).map_err(|error| RpmOstreeError::Unknown(error.to_string()))
 }
 
 /// Reads the origin file of a deployment; `None` if it is missing.

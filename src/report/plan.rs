@@ -20,6 +20,7 @@ use crate::change::source::Candidate;
 use crate::config::render::NameHash;
 use crate::host::root::RootPath;
 use crate::judge::daemon::forecast::Forecast;
+use crate::node::system::Engine;
 
 /// The header of a plan: machine and config.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -335,17 +336,19 @@ pub fn operating_system(os: &OsPlan) -> String {
             OsStep::Repository(PackageRepository::Image(image)) => {
                 format!("packages come from {image}")
             }
-            OsStep::Packages { what, command } => match what {
-                PackageChange::KernelBack => {
-                    format!("the image's own kernel: rpm-ostree {}", command.join(" "))
-                }
-                PackageChange::Kernel => {
-                    format!("another kernel: rpm-ostree {}", command.join(" "))
-                }
-                PackageChange::Extensions => {
-                    format!("extensions: rpm-ostree {}", command.join(" "))
-                }
-            },
+            OsStep::Packages { what, command } => {
+                let what = match what {
+                    PackageChange::KernelBack => "the image's own kernel",
+                    PackageChange::Kernel => "another kernel",
+                    PackageChange::Extensions => "extensions",
+                };
+                // bootc has no such command, and the plan refuses.
+                let program = match os.engine {
+                    Engine::RpmOstree => "rpm-ostree ",
+                    Engine::Bootc => "",
+                };
+                format!("{what}: {program}{}", command.join(" "))
+            }
         };
         out.push_str("  - ");
         out.push_str(wrap(&text, 4).trim_start());

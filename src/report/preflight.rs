@@ -80,6 +80,7 @@ pub fn to_text(heading: &Heading, target: &Target, findings: &[CrossingFinding])
     };
     let mut text = machine_line(heading);
     text += &format!("Image     {} ({})\n", inline(name), target.tree.source);
+    text += &format!("Result    {}\n", conclude(findings));
     for (severity, title) in [
         (CrossingSeverity::Inhibitor, "Inhibitors"),
         (CrossingSeverity::Cured, "Cured by the run"),
@@ -98,11 +99,10 @@ pub fn to_text(heading: &Heading, target: &Target, findings: &[CrossingFinding])
             text += &finding_text(finding);
         }
     }
-    text += conclude(findings);
     text
 }
 
-/// Returns the last sentence. Findings that only concern the node's files do not stop a run.
+/// Returns the result in a sentence. Findings that only concern the node's files do not stop a run.
 fn conclude(findings: &[CrossingFinding]) -> &'static str {
     let mut inhibitors = findings
         .iter()
@@ -113,13 +113,13 @@ fn conclude(findings: &[CrossingFinding]) -> &'static str {
         all.any(|check| check.id == one.check && check.is_of_image)
     };
     if findings.is_empty() {
-        "\nNothing stands against this image.\n"
+        "Nothing stands against this image."
     } else if inhibitors.peek().is_none() {
-        "\nNothing stops this image.\n"
+        "Nothing stops this image."
     } else if inhibitors.any(is_of_image) {
-        "\nThe image is not staged until the inhibitors are gone.\n"
+        "The image is not staged until the inhibitors are gone."
     } else {
-        "\nDo not boot this image until the inhibitors are gone.\n"
+        "Do not boot this image until the inhibitors are gone."
     }
 }
 
@@ -140,12 +140,15 @@ fn finding_text(finding: &CrossingFinding) -> String {
     if let Some(words) = &finding.prevents {
         text += &wrap(&format!("Otherwise: {}", inline(words)), 6);
     }
-    for next in &finding.next {
-        let next = on_node(next);
-        text += &match PrintedCommand::new(&next).is_instruction() {
-            true => wrap(&next, 6),
-            false => format!("{}Next: {}\n", " ".repeat(6), inline(&next)),
-        };
+    // What is to be done by hand comes first: the last line is a command.
+    let steps = finding.next.iter().map(on_node);
+    let (by_hand, commands): (Vec<String>, Vec<String>) =
+        steps.partition(|step| PrintedCommand::new(step).is_instruction());
+    for step in by_hand {
+        text += &wrap(&step, 6);
+    }
+    for command in commands {
+        text += &format!("{}Next: {}\n", " ".repeat(6), inline(&command));
     }
     text
 }

@@ -107,3 +107,59 @@ fn an_image_without_a_label_of_an_os_image_is_an_inhibitor() {
         assert_eq!(own(all), Vec::from_iter(wanted), "{label:?}");
     }
 }
+
+/// `bootc switch` carries them over, and fails where it cannot parse them.
+#[test]
+fn kernel_arguments_that_an_image_brings_are_named_on_a_node_of_bootc() {
+    let file = "usr/lib/bootc/kargs.d/10-site.toml";
+    let rows: [(&str, &str, &str, &[&str]); 6] = [
+        ("kargs = [\"quiet\"]\n", "kargs = [\"quiet\"]\n", "", &[]),
+        (
+            "kargs = [\"a=1\", \"both\"]\n",
+            "kargs = [\"both\", \"b=1\"]\nmatch-architectures = [\"s390x\", \"x86_64\", \"aarch64\", \"powerpc64\"]\n",
+            "warning",
+            &["come: b=1", "go: a=1"],
+        ),
+        ("", "kargs = 1\n", "inhibitor", &["invalid type", file]),
+        (
+            "",
+            "kargs = [\"a\"]\nextra = 1\n",
+            "inhibitor",
+            &["unknown field `extra`"],
+        ),
+        (
+            "kargs = 1\n",
+            "kargs = [\"b=1\"]\n",
+            "unknown",
+            &["invalid type", "come: b=1"],
+        ),
+        ("kargs = 1\n", "", "unknown", &["invalid type"]),
+    ];
+    for (running, new, severity, words) in rows {
+        let lab = Lab::healthy();
+        for (root, text) in [(&lab.node, running), (&lab.target, new)] {
+            if !text.is_empty() {
+                root.write(file, text);
+            }
+        }
+        assert_eq!(
+            lab.short(),
+            Vec::<String>::new(),
+            "rpm-ostree reads none of them"
+        );
+        lab.node.write("usr/bin/bootc", "");
+        let found = lab.findings();
+        let shown: Vec<String> = found
+            .iter()
+            .map(|one| format!("{} {}", one.check, one.severity))
+            .collect();
+        let wanted = match severity {
+            "" => Vec::new(),
+            severity => vec![format!("image-arguments {severity}")],
+        };
+        assert_eq!(shown, wanted, "{running}{new}");
+        for words in words {
+            assert!(found[0].text.contains(words), "{words}: {}", found[0].text);
+        }
+    }
+}

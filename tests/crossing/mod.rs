@@ -318,6 +318,7 @@ impl Lab {
 /// What `preflight` finds on a node for the image at a path.
 pub fn findings_of(node: &TestRoot, target: &str) -> Vec<Finding> {
     let args = ["preflight", "--output", "json", "--os-from", target];
+    node.run_with_bootc_alone(&args);
     let document = node.run(&args).json();
     let all = document["findings"].as_array().unwrap().iter();
     let text = |one: &Value, key: &str| one[key].as_str().unwrap().to_owned();
@@ -340,6 +341,30 @@ pub fn short_of(node: &TestRoot, target: &str) -> Vec<String> {
 #[test]
 fn nothing_is_found_on_a_healthy_node() {
     assert_eq!(Lab::healthy().short(), Vec::<String>::new());
+}
+
+/// The result stands above, and what is done by hand before the commands.
+#[test]
+fn the_last_line_is_a_command() {
+    let lab = Lab::healthy();
+    let (old, new) = ("boot/ostree/rhcos-aa", "boot/ostree/rhcos-bb");
+    fs::rename(lab.node.path(old), lab.node.path(new)).unwrap();
+    let target = lab.target.dir().to_str().unwrap();
+    let said = lab
+        .node
+        .run(&["preflight", "--os-from", target])
+        .exits(1)
+        .out();
+    assert!(
+        said.contains("\nResult    The image is not staged until"),
+        "{said}"
+    );
+    assert!(
+        said.contains("Mount it at /boot, then run preflight again."),
+        "{said}"
+    );
+    let last = said.lines().last().unwrap().trim_start();
+    assert!(last.starts_with("Next: "), "{said}");
 }
 
 #[test]

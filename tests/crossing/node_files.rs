@@ -610,9 +610,13 @@ fn the_last_sentence_says_what_an_inhibitor_stops() {
     let target = lab.target.dir().to_str().unwrap();
     lab.node.link(&format!("{UNITS}/crio.service"), "/dev/null");
     let run = || lab.node.run(&["preflight", "--os-from", target]).exits(1);
-    assert!(flat_run(&run()).ends_with("Do not boot this image until the inhibitors are gone."));
+    assert!(
+        flat_run(&run()).contains("Result Do not boot this image until the inhibitors are gone.")
+    );
     lab.write_origin("[packages]\nrequested=htop;\n");
-    assert!(flat_run(&run()).ends_with("The image is not staged until the inhibitors are gone."));
+    assert!(
+        flat_run(&run()).contains("Result The image is not staged until the inhibitors are gone.")
+    );
 }
 
 #[test]

@@ -134,6 +134,7 @@ fn answer(run: &Run) -> Value {
 }
 
 fn doctor(root: &TestRoot) -> Value {
+    root.run_with_bootc_alone(&["doctor"]);
     answer(&root.run(&["doctor", "--output", "json"]))
 }
 

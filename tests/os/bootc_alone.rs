@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::support::mounts::with_mounts;
-use crate::support::ostree_node::{AWAITED, BOOTC, IMAGE, NEXT, OstreeNode, Turn, service_config};
-use crate::support::{Run, flat_run, shared_data};
+use crate::support::ostree_node::{
+    AWAITED, BOOTC, BOOTED, IMAGE, NEXT, OstreeNode, Turn, service_config,
+};
+use crate::support::{Run, copy_program, flat, flat_run, shared_data};
 use mco_rescue::diagnose::doctor::checks::CHECKS;
 use mco_rescue::node::command::bootc::BootcStatus;
 use mco_rescue::node::command::rpm_ostree::cause::RpmOstreeError;
@@ -59,7 +61,12 @@ fn a_run_that_went_back_before_its_boot_is_awaited_no_more() {
         let node = node();
         node.run(&["apply", "--yes", "/two"]).ok();
         let awaited = node.root.read(AWAITED);
+        // bootc gives no answer once the files are back.
+        let late = "read -r now </etc/service.conf; [ \"$now\" != one ] || [ ! -e /stub/late ] || exit 1\n";
+        node.program("bootc", &(NEEDS_RIGHTS.to_owned() + late + BOOTC));
+        node.root.write("stub/late", "");
         is_quiet(&node.run(&["rollback", "--yes"]).ok());
+        node.root.remove("stub/late");
         assert!(!node.root.exists(AWAITED));
         assert!(!node.root.exists("run/ostree/staged-deployment"));
         node.run(&["complete"]).ok();
@@ -185,6 +192,10 @@ fn every_error_has_a_hint_in_the_words_of_the_engine() {
             let said = flat_run(&run) + &run.err();
             assert!(said.contains("nothing is staged"), "{said}");
             assert!(said.contains("Next: ") || said.contains("look"), "{said}");
+            // The cause comes from the journal, where the unit wrote it.
+            let cause = Engine::Bootc.spell(&RpmOstreeError::of_words(words).to_string());
+            let begin: String = flat(&cause).chars().take(30).collect();
+            assert!(flat_run(&run).contains(&begin), "{begin}: {said}");
             // The same where the status fails.
             let fails = fails.replace("switch*", "*");
             node.program("bootc", &(NEEDS_RIGHTS.to_owned() + &fails + BOOTC));
@@ -259,17 +270,29 @@ fn every_status_of_the_captures_is_read() {
 /// STUB of a bootc that works: a shell with its name, which ends with its standard input. Nodes of other tests would see it.
 fn with_a_switch_at_work(node: &OstreeNode, work: impl FnOnce()) {
     let _turn = Turn::take();
+    let words = ["/usr/bin/bootc", "switch", "quay.example/os:f"];
+    with_a_process(node, words, "", work);
+}
+
+/// STUB of a program that changes deployments: a shell with this command line, which ends with its standard input. It runs `first`
+/// before the work begins.
+fn with_a_process(node: &OstreeNode, words: [&str; 3], first: &str, work: impl FnOnce()) {
+    let _turn = Turn::take();
     let place = node.root.path("stub");
-    node.root.write("stub/switch", "read -r word\n");
+    let script = format!("{first}\n: >at-work\nread -r word\n");
+    node.root.write(&format!("stub/{}", words[1]), &script);
     let mut command = Command::new("/bin/sh");
-    command
-        .arg0("/usr/bin/bootc")
-        .args(["switch", "quay.example/os:f"]);
+    command.arg0(words[0]).args(&words[1..]);
     let mut child = command
         .current_dir(place)
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
+    let begun = Instant::now();
+    while !node.root.exists("stub/at-work") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{words:?}");
+        std::thread::yield_now();
+    }
     let end = catch_unwind(AssertUnwindSafe(work));
     drop(child.stdin.take());
     child.wait().unwrap();
@@ -319,6 +342,86 @@ fn while_a_bootc_works_ostree_answers_for_it() {
     });
 }
 
+/// libostree waits for the lock of the sysroot, whoever has it.
+#[test]
+fn while_another_program_has_the_lock_of_the_sysroot_ostree_answers_for_bootc() {
+    with_mounts(|| {
+        let node = node();
+        copy_program(&node.root, "/usr/bin/flock");
+        node.root.write("sysroot/ostree/lock", "");
+        // STUB of bootc that waits for that lock.
+        let waits =
+            "case $* in status*) flock /sysroot/ostree/lock /bin/rm -f /stub/none ;; esac\n";
+        node.program("bootc", &(waits.to_owned() + BOOTC));
+        let holds = "exec 9>>../sysroot/ostree/lock; flock 9";
+        for (words, busy, refusal) in [
+            (
+                ["/usr/bin/ostree", "admin", "deploy"],
+                "busy with /usr/bin/ostree admin deploy (process ",
+                "/usr/bin/ostree admin deploy is at work",
+            ),
+            (
+                ["/usr/bin/python3", "backup", "all"],
+                "busy with an unknown command (an unknown process)",
+                "see `lsof /sysroot/ostree/lock`",
+            ),
+        ] {
+            with_a_process(&node, words, holds, || {
+                let begun = Instant::now();
+                let run = node.run(&["status", "--output", "json"]).ok();
+                // A minute is the deadline of bootc itself.
+                assert!(begun.elapsed() < Duration::from_secs(40));
+                let os = &run.json()["os"];
+                assert_eq!(os["booted"], IMAGE, "{os:#}");
+                let problem = os["problem"].as_str().unwrap();
+                assert!(problem.contains(busy), "{problem}");
+                let run = node.run(&["plan", "/two"]).exits(1);
+                let said = flat_run(&run);
+                assert!(said.contains(refusal), "{said}");
+                node.run(&["apply", "--yes", "/two"]).exits(1);
+                assert_eq!(node.calls(), Vec::<String>::new());
+            });
+            node.root.remove("stub/at-work");
+        }
+        node.run(&["plan", "/two"]).ok();
+    });
+}
+
+#[test]
+fn an_origin_that_is_no_file_is_named_with_the_command_that_writes_it_anew() {
+    with_mounts(|| {
+        let node = node();
+        let file = format!("sysroot/ostree/deploy/rhcos/deploy/{BOOTED}.0.origin");
+        let before = node.root.read(&file);
+        node.root.remove(&file);
+        fs::create_dir(node.root.path(&file)).unwrap();
+        let run = node.run(&["plan", "/two"]).exits(1);
+        let said = flat_run(&run);
+        assert!(said.contains(&format!("/{file}: is a directory")), "{said}");
+        let said = flat_run(&node.run(&["status"]));
+        assert!(said.contains(&file), "{said}");
+        assert!(said.contains("mv -T "), "{said}");
+        assert_eq!(node.calls(), Vec::<String>::new());
+        // As the command says, with the image in the place of IMAGE.
+        let plan = node
+            .run(&["plan", "--output", "json", "/two"])
+            .exits(1)
+            .json();
+        let blockers = plan["blockers"].as_array().unwrap();
+        let mut messages = blockers.iter().map(|one| one["message"].as_str().unwrap());
+        let command = messages.find(|text| text.contains("mv -T ")).unwrap();
+        let command = command.split_once("sh -c '").unwrap().1;
+        let command = command.split_once("' #").unwrap().0;
+        let command = command.split_once("; ").unwrap().1.replace("IMAGE", IMAGE);
+        let top = node.root.dir().to_str().unwrap();
+        let command = command.replace("/sysroot/", &format!("{top}/sysroot/"));
+        let done = Command::new("sh").args(["-c", &command]).status().unwrap();
+        assert!(done.success(), "{command}");
+        assert_eq!(node.root.read(&file), before);
+        node.run(&["plan", "/two"]).ok();
+    });
+}
+
 #[test]
 fn every_check_is_explained_in_the_words_of_the_engine() {
     with_mounts(|| {
@@ -344,7 +447,7 @@ fn arguments_that_an_image_brings_are_said_and_those_of_the_config_stay() {
         let said = flat_run(&node.run(&["plan", "/two"]).ok());
         assert!(
             said.contains(
-                "/usr/lib/bootc/kargs.d: bootc switch takes the kernel arguments of the running image away"
+                "/usr/lib/bootc/kargs.d: the kernel arguments of the running image go, as far as the new image does not bring them too"
             ),
             "{said}"
         );

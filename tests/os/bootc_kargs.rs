@@ -338,3 +338,113 @@ fn a_way_back_needs_no_storage_of_bootc() {
         assert_eq!(node.root.read("etc/service.conf"), "one\n");
     });
 }
+
+/// The image of the kept deployment is looked at, and has nothing but its arguments.
+const RISKS: [&str; 6] = [
+    "--accept-risk",
+    "bootable",
+    "--accept-risk",
+    "boot-filesystem",
+    "--accept-risk",
+    "image-arguments",
+];
+
+/// Runs a command that takes these risks.
+fn run_at_risk(node: &OstreeNode, args: &[&str]) -> Run {
+    node.run(&[args, &RISKS].concat())
+}
+
+/// The arguments that images bring, as a test writes them: those of what runs, and those of the deployment that is kept.
+fn images_bring(node: &OstreeNode, running: &str, kept: &str) {
+    let file = "usr/lib/bootc/kargs.d/10-site.toml";
+    node.root.write(file, running);
+    let kept_file = format!("{}/{BOOTED}.0/{file}", &DEPLOYS[1..]);
+    node.root.write(&kept_file, kept);
+}
+
+/// What runs is the image of TWO, and that of ONE is kept.
+fn node_in_two() -> OstreeNode {
+    let node = node();
+    node.run(&["apply", "--yes", "/two"]).ok();
+    reboots(&node, NEXT, "rw site.b=1 nosmt both=1");
+    // No registry answers.
+    node.root.write("stub/fails", "switch\n");
+    node
+}
+
+#[test]
+fn a_kept_image_brings_its_own_arguments_and_those_of_the_running_one_go() {
+    with_mounts(|| {
+        let node = node_in_two();
+        images_bring(
+            &node,
+            "kargs = [\"site.b=1\", \"both=1\"]\n",
+            "kargs = [\"both=1\", \"site.a=1\"]\n",
+        );
+        let plan = run_at_risk(&node, &["plan", "/one"]).ok();
+        says(&plan, &["/usr/lib/bootc/kargs.d", "site.b=1 both=1"]);
+        let run = run_at_risk(&node, &["apply", "--yes", "/one"]).ok();
+        let of_images = "--karg-delete=site.b=1 --karg-append=site.a=1";
+        let all = "--karg-delete=site.b=1 --karg-delete=nosmt --karg-append=site.a=1";
+        let calls = [
+            "ostree admin pin 0".to_owned(),
+            deploy(BOOTED, &format!("{BOOTED}.0"), of_images),
+            deploy(BOOTED, &format!("{BOOTED}.1"), all),
+        ];
+        assert_eq!(node.calls(), calls);
+        let words =
+            "kernel arguments of the image itself (/usr/lib/bootc/kargs.d): +site.a=1 -site.b=1";
+        says(&run, &[words]);
+        let status = node.run(&["status", "--output", "json"]).ok().json();
+        assert_eq!(
+            status["next_boot"]["kernel_arguments"],
+            json!(["rw", "both=1", "site.a=1"]),
+            "{status:#}"
+        );
+    });
+}
+
+#[test]
+fn an_argument_that_a_config_asks_for_stays_where_a_kept_image_does_not_bring_it() {
+    with_mounts(|| {
+        let node = node_in_two();
+        images_bring(&node, "kargs = [\"site.b=1\"]\n", "kargs = []\n");
+        let mut back = service_config("rendered-worker-4", IMAGE, "four\n");
+        back["spec"]["kernelArguments"] = json!(["nosmt", "site.b=1"]);
+        node.root.write("four", &back.to_string());
+        let plan = run_at_risk(&node, &["plan", "/four"]).ok();
+        says(&plan, &["kernel arguments --append=site.b=1"]);
+        run_at_risk(&node, &["apply", "--yes", "/four"]).ok();
+        let status = node.run(&["status", "--output", "json"]).ok().json();
+        let staged = status["next_boot"]["kernel_arguments"].to_string();
+        for argument in ["\"nosmt\"", "\"site.b=1\"", "\"both=1\""] {
+            assert!(staged.contains(argument), "{staged}");
+        }
+    });
+}
+
+#[test]
+fn arguments_of_a_kept_image_that_cannot_be_read_are_named_and_nothing_is_staged() {
+    with_mounts(|| {
+        let right = "kargs = [\"site.b=1\"]\n";
+        let broken = "kargs = 1\n";
+        let kept = format!("{DEPLOYS}/{BOOTED}.0/usr/lib/bootc/kargs.d/10-site.toml");
+        for (running, of_kept, file) in [
+            (right, broken, kept.as_str()),
+            (broken, right, "/usr/lib/bootc/kargs.d/10-site.toml"),
+        ] {
+            let node = node_in_two();
+            images_bring(&node, running, of_kept);
+            let run = run_at_risk(&node, &["apply", "--yes", "/one"]).exits(1);
+            let words = format!("{file}: invalid type");
+            says(
+                &run,
+                &[&words, "nothing is staged, and no file was changed"],
+            );
+            let stages = |call: &String| call.contains("--stage");
+            assert!(!node.calls().iter().any(stages), "{:?}", node.calls());
+            assert!(!node.root.exists(AWAITED));
+            assert_eq!(recorded(&node), TWO);
+        }
+    });
+}

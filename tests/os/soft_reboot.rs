@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::support::mounts::{mount, with_mounts};
-use crate::support::ostree_node::{NEXT, OstreeNode};
-use crate::support::{copy_program, file, flat, machine_config};
+use crate::support::ostree_node::{ARRIVED, BOOTED, NEXT, OstreeNode};
+use crate::support::{copy_program, file, flat, flat_run, machine_config};
 
 const HARD: &str = "SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1 systemctl reboot";
 
@@ -80,5 +80,26 @@ fn without_one_nothing_is_said_of_it() {
         assert_eq!(*beside, json!([]));
         let applied = node.run(&["apply", "--yes", "/config"]).ok().out();
         assert!(applied.ends_with("Next: systemctl reboot\n"), "{applied}");
+    });
+}
+
+#[test]
+fn the_marker_of_a_soft_reboot_that_came_through_prepares_no_other_one() {
+    with_mounts(|| {
+        for (checksum, left) in [(BOOTED, true), (ARRIVED, false)] {
+            let node = OstreeNode::new();
+            node.root
+                .write("config", &wants_another_image().to_string());
+            node.has_soft_reboot_marker(checksum);
+            let beside = &node.run(&["status", "--output", "json"]).ok().json()["beside"];
+            let beside = beside.to_string();
+            assert_eq!(
+                beside.contains("systemctl restart ostree-boot-complete.service"),
+                left,
+                "{beside}"
+            );
+            let plan = flat_run(&node.run(&["plan", "/config"]));
+            assert_eq!(plan.contains("a soft reboot is prepared"), !left, "{plan}");
+        }
     });
 }

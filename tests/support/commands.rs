@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command as Process, Output};
 use std::sync::Mutex;
 
@@ -13,6 +14,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use mco_rescue::base::invocation::{OF_THE_MACHINE, ON_THE_NODE, PrintedCommand};
 use mco_rescue::cli::Cli;
+use mco_rescue::node::system::Engine;
 use serde_json::Value;
 
 /// What begins a line with a command.
@@ -153,6 +155,46 @@ pub fn check(output: &Output, root: &str) {
     let said = String::from_utf8_lossy(&output.stdout);
     let error = String::from_utf8_lossy(&output.stderr);
     panic!("{}\n{said}{error}", problems.join("\n"));
+}
+
+/// What names rpm-ostree and is right on a node without it: words of the daemon, and paths that packages of it made.
+const OF_OTHERS: [&str; 6] = [
+    "error reading osImageURL from rpm-ostree",
+    "as rpm-ostree is missing",
+    "it is layered by rpm-ostree",
+    "Bring an image that has it, or rpm-ostree",
+    "Bring them in an image, or bring rpm-ostree",
+    "Neither rpm-ostree nor the Machine Config Daemon",
+];
+
+/// Checks that a run below this directory named rpm-ostree only where the node has it: where bootc is alone, each row, hint
+/// and command is about bootc and ostree.
+pub fn check_engine(output: &Output, top: &Path) {
+    let has = |name: &str| {
+        let mut places = ["usr/bin", "usr/sbin"].iter();
+        places.any(|place| top.join(place).join(name).exists())
+    };
+    if !has("bootc") || has("rpm-ostree") {
+        return;
+    }
+    let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
+    said += &String::from_utf8_lossy(&output.stderr);
+    // Lines of the screen end anywhere, and longer names and paths are those of files.
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let drop = |text: String, words: &&str| text.replace(words, "");
+    let said = OF_OTHERS.iter().fold(words.join(" "), drop);
+    let parts: Vec<&str> = said.split("rpm-ostree").collect();
+    for pair in parts.windows(2) {
+        let from = pair[0].chars().rev().take(60).collect::<Vec<_>>();
+        let before: String = from.into_iter().rev().collect();
+        let after: String = pair[1].chars().take(60).collect();
+        let shown = format!("{before}rpm-ostree{after}");
+        assert_eq!(
+            Engine::Bootc.spell(&shown),
+            shown,
+            "rpm-ostree is missing here"
+        );
+    }
 }
 
 /// A text without the name of a root that is one test's own.

@@ -201,7 +201,30 @@ impl TestRoot {
     pub fn run(&self, args: &[&str]) -> Run {
         let output = self.command(args).stdin(Stdio::null()).output().unwrap();
         commands::check(&output, self.dir.path().to_str().unwrap());
+        commands::check_engine(&output, self.dir.path());
         Run::of(output)
+    }
+
+    /// Runs a command that only reads once more, as on a node that has bootc and no rpm-ostree: what it says about the operating
+    /// system is in the words of that node ([`commands::check_engine`]).
+    pub fn run_with_bootc_alone(&self, args: &[&str]) {
+        let is_there = |name: &&str| self.exists(&format!("usr/bin/{name}"));
+        // The top of a disk has no usr, which is that of its deployments.
+        if ["bootc", "rpm-ostree"].iter().any(is_there) || !self.exists("usr") {
+            return;
+        }
+        let is_new = !self.exists("usr/bin");
+        // A full disk takes no program.
+        if fs::create_dir_all(self.path("usr/bin")).is_err() {
+            return;
+        }
+        if fs::write(self.path("usr/bin/bootc"), "").is_ok() {
+            let _ = self.run(args);
+        }
+        let _ = fs::remove_file(self.path("usr/bin/bootc"));
+        if is_new {
+            fs::remove_dir(self.path("usr/bin")).unwrap();
+        }
     }
 
     /// The same, not started yet.

@@ -470,6 +470,7 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
         if bootc {
             let before = self.root.read("stub/bootc-booted");
             self.root.write("stub/bootc-rollback", &before);
+            self.keeps(&before);
             self.root.write(
                 "stub/bootc-booted",
                 &format!("{ARRIVED} {image} registry no\n"),
@@ -488,6 +489,11 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
         }
     }
 
+    /// Keeps the directory of a deployment, which no longer runs.
+    fn keeps(&self, line: &str) {
+        self.deployment_directory(line.split(' ').next().unwrap());
+    }
+
     /// Sets the arguments of this boot: its command line, and the boot entry, which has a variable of the boot loader.
     pub fn command_line(&self, arguments: &str) {
         let link = "ostree=/ostree/boot.1/rhcos/0/0";
@@ -503,6 +509,7 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
     pub fn boots_back(&self) {
         let (booted, back) = ("stub/bootc-booted", "stub/bootc-rollback");
         let (one, other) = (self.root.read(booted), self.root.read(back));
+        self.keeps(&one);
         self.root.write(booted, &other);
         self.root.write(back, &one);
         if self.root.exists("stub/bootc-queued") {
@@ -523,7 +530,7 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
     /// As after a swap of boot entries: the directory that the kernel's `ostree=` leads through has got another name.
     /// The root is the directory of what runs, as after a boot.
     pub fn swaps_boot_entries(&self) {
-        let deployment = self.deployment_directory();
+        let deployment = self.deployment_directory(BOOTED);
         let (root, there) = (self.root.dir(), deployment.to_str().unwrap());
         mount(&["--bind", root.to_str().unwrap(), there]);
         let boot = self.root.path("sysroot/ostree");
@@ -532,18 +539,30 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
 
     /// The same where the root is an overlay that was made of that directory.
     pub fn swaps_boot_entries_under_an_overlay(&self) {
-        let meta = fs::metadata(self.deployment_directory()).unwrap();
-        let mut booted = b"backing-root-device-inode\0\0\0\0\0\0\0".to_vec();
-        booted.extend(meta.dev().to_ne_bytes());
-        booted.extend(meta.ino().to_ne_bytes());
-        booted.extend(b"\0(tt)\x1a");
+        let booted = self.backing_of(BOOTED);
         fs::write(self.root.path("run/ostree-booted"), booted).unwrap();
         let boot = self.root.path("sysroot/ostree");
         fs::rename(boot.join("boot.1"), boot.join("boot.0")).unwrap();
     }
 
-    fn deployment_directory(&self) -> PathBuf {
-        let path = format!("sysroot/ostree/deploy/rhcos/deploy/{BOOTED}.0");
+    /// The marker of a soft reboot into a deployment, as `ostree admin prepare-soft-reboot` leaves it.
+    pub fn has_soft_reboot_marker(&self, checksum: &str) {
+        let marker = self.backing_of(checksum);
+        fs::write(self.root.path("run/ostree/nextroot-booted"), marker).unwrap();
+    }
+
+    /// The dictionary by which ostree names the directory of a deployment.
+    fn backing_of(&self, checksum: &str) -> Vec<u8> {
+        let meta = fs::metadata(self.deployment_directory(checksum)).unwrap();
+        let mut bytes = b"backing-root-device-inode\0\0\0\0\0\0\0".to_vec();
+        bytes.extend(meta.dev().to_ne_bytes());
+        bytes.extend(meta.ino().to_ne_bytes());
+        bytes.extend(b"\0(tt)\x1a");
+        bytes
+    }
+
+    fn deployment_directory(&self, checksum: &str) -> PathBuf {
+        let path = format!("sysroot/ostree/deploy/rhcos/deploy/{checksum}.0");
         let path = self.root.path(&path);
         fs::create_dir_all(&path).unwrap();
         path
@@ -621,6 +640,7 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
         let _turn = Turn::take();
         let output = self.command(args).output().unwrap();
         commands::check(&output, commands::root_of(args));
+        commands::check_engine(&output, self.root.dir());
         Run::of(output)
     }
 

@@ -6,7 +6,11 @@
 //! 1. `apply` stages the image of B with its arguments, and the reboot enters all of it. All of A comes back without a registry, from
 //!    the deployment that is kept; B comes again from a medium. `rollback` before a reboot drops what is staged.
 //! 2. Arguments alone are staged over what runs, with its origin; bootc still names the image.
-//! 3. A run that ended between the image and its arguments is finished by the next one.
+//! 3. An image brings kernel arguments of its own (3.0, `/usr/lib/bootc/kargs.d`): they come with it, and go with the way back to a
+//!    deployment that is kept, where `/sysroot` is read-only and another stateroot has a deployment.
+//! 4. A run that ended between the image and its arguments is finished by the next one.
+
+use std::fs;
 
 use serde_json::Value;
 
@@ -16,9 +20,9 @@ use super::node::PROGRAM;
 use super::os::{
     config_a, config_b, is_all_of_a, kubelet_found, nothing_is_awaited, runs, unwrapped,
 };
-use crate::lab::boxes::{Engine, golden};
+use crate::lab::boxes::{Engine, golden, registry_of};
 use crate::lab::{Case, Shell};
-use crate::support::{Lacks, skip};
+use crate::support::{Lacks, oci, skip};
 
 /// The case, where the node has bootc alone.
 fn begin(title: &str) -> Option<Case> {
@@ -135,6 +139,51 @@ fn a_box_with_bootc_alone_stages_arguments_over_what_runs() {
     story.node.reboot();
     let a = config_a(KEY, &golden().a());
     is_all_of_a(&story.node, &a);
+}
+
+#[test]
+fn a_box_with_bootc_alone_goes_back_to_a_kept_image_without_the_arguments_of_the_new_one() {
+    let Some(case) = begin("box: bootc, arguments of images") else {
+        return;
+    };
+    let mut story = Story::in_a(&case);
+    let (oci, layer) = (case.path("oci-c"), case.path("layer-c"));
+    let write = |path: &str, text: &str| {
+        let file = layer.join(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    };
+    write(
+        "usr/lib/bootc/kargs.d/10-site.toml",
+        "kargs = [\"site.c=1\"]\n",
+    );
+    let digest = oci::derived(&golden().oci(), &oci, &layer, "3.0");
+    let image = format!("quay.example/okd/os@{digest}");
+    let registry = story.node.registry(registry_of(&oci));
+    let said = story.node.ask(&format!("{PROGRAM} pivot --yes {image}"));
+    assert!(unwrapped(&said).contains("+site.c=1"), "{said}");
+    drop(registry);
+    story.node.reboot();
+    let booted = bootc_status(&story.node)["booted"].clone();
+    assert_eq!(booted["image"]["image"]["image"], image, "{booted:#}");
+    let arguments = || story.node.ask("cat /proc/cmdline");
+    assert!(arguments().contains(" site.c=1"), "{}", arguments());
+
+    let commit = "$(ls /ostree/deploy/rhcos/deploy | grep -o '^[0-9a-f]*' | head -n 1)";
+    story.node.ask(&format!(
+        "ostree admin os-init other && ostree admin deploy --os=other --retain --not-as-default {commit}"
+    ));
+    story.node.ask("mount -o remount,bind,ro /sysroot");
+    let said = story.node.ask(&format!("{PROGRAM} apply --yes a.json"));
+    case.tell(&said);
+    assert!(unwrapped(&said).contains("-site.c=1"), "{said}");
+    assert!(!said.contains("bootc switch"), "{said}");
+    let status = story.node.ask(&format!("{PROGRAM} status"));
+    assert!(status.contains("other"), "{status}");
+    story.node.reboot();
+    is_all_of_a(&story.node, &story.a);
+    let arguments = story.node.ask("cat /proc/cmdline");
+    assert!(!arguments.contains("site.c=1"), "{arguments}");
 }
 
 #[test]

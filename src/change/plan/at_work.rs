@@ -9,7 +9,7 @@ use crate::base::invocation::mco_rescue;
 use crate::base::notice::Notice;
 use crate::node::activity::{BOOTC_TIMER, Controls, DAEMON, START_ANEW, container_of};
 use crate::node::command::systemctl::UnitActivity;
-use crate::node::system::SystemFacts;
+use crate::node::system::{Engine, SystemFacts};
 use crate::node::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process};
 
 use super::staged::{SOFT_REBOOT, enter_command, is_locked, name_queued, name_staged, name_stager};
@@ -84,6 +84,7 @@ pub(super) fn find_activity(activity: &Activity, scene: StagedScene<'_>) -> Vec<
         ways: None,
     }));
     all.extend(transaction(activity).map(ActivityEvidence::of));
+    all.extend(locked_sysroot(activity, scene.facts).map(ActivityEvidence::of));
     all.extend(staged_evidence(activity, scene));
     all.extend(shutdown(activity).map(ActivityEvidence::of));
     all
@@ -135,6 +136,18 @@ fn transaction(activity: &Activity) -> Option<Notice> {
         let words = format!("a transaction is running ({method}); see `rpm-ostree status`");
         notice("rpm-ostree", words)
     })
+}
+
+/// The lock of the sysroot where bootc waits for it, and no process tells by its name that it has it.
+fn locked_sysroot(activity: &Activity, facts: Option<&SystemFacts>) -> Option<Notice> {
+    let facts = facts.filter(|facts| facts.engine == Engine::Bootc)?;
+    facts.deployments.transaction.as_ref()?;
+    let mut processes = activity.processes.iter();
+    if processes.any(Process::changes_deployments) {
+        return None;
+    }
+    let words = "a program that is neither bootc nor ostree has it, and bootc waits for it; see `lsof /sysroot/ostree/lock`";
+    Some(notice("/sysroot/ostree/lock", words.to_owned()))
 }
 
 fn shutdown(activity: &Activity) -> Option<Notice> {
@@ -315,7 +328,7 @@ impl ActivityEvidence {
 
 fn is_work(process: &Process, all: &BTreeMap<u32, &Process>) -> bool {
     let argument = process.args.get(1).map_or("", String::as_str);
-    if process.is_bootc_at_work() {
+    if process.changes_deployments() {
         return true;
     }
     if process.program() == DAEMON {

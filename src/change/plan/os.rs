@@ -644,26 +644,27 @@ impl Builder<'_> {
         plan.steps.push(OsStep::Arguments { changes: options });
     }
 
-    /// Plans the arguments of images. `bootc switch` removes arguments of the running image that the new image does not have,
-    /// and adds those of the new one. Arguments that the config requests are added back afterwards.
+    /// Plans the arguments of images. Under bootc those of the running image that the new image does not have are removed, and
+    /// those of the new one are added. Arguments that the config requests are added back afterwards.
     fn arguments_of_images(&mut self, facts: &SystemFacts, plan: &mut OsPlan) {
-        if facts.engine != Engine::Bootc || !plan.fetches_image() {
+        let changes_image =
+            |step: &OsStep| matches!(step, OsStep::Image { .. } | OsStep::Kept { .. });
+        if facts.engine != Engine::Bootc || !plan.steps.iter().any(changes_image) {
             return;
         }
-        let brings = "and adds those of the new image";
+        let brings = "and those of the new image come";
         let message = match &facts.image_arguments {
             Ok(brought) if brought.is_empty() => return,
             Ok(brought) => {
                 let shown = shown_arguments(brought.tokens());
                 self.keep_asked_for(brought, plan);
                 format!(
-                    "bootc switch takes the kernel arguments of the running image away, as far as the new image does not bring them too, \
-                     {brings}: {}",
+                    "the kernel arguments of the running image go, as far as the new image does not bring them too, {brings}: {}",
                     shell_words(&shown)
                 )
             }
             Err(why) => format!(
-                "bootc switch takes the kernel arguments of the running image away, {brings}, and they are not known: {why}"
+                "the kernel arguments of the running image go, {brings}, and they are not known: {why}"
             ),
         };
         self.notice("/usr/lib/bootc/kargs.d", message);

@@ -350,8 +350,18 @@ impl Search<'_> {
     /// leads there. Otherwise it is queried here, and if it has the image, the image is copied from it; returns true in that
     /// case.
     fn is_in_release_registry(&mut self, name: &ImageName, trace: Option<&Trace>) -> bool {
-        if !release_registry::is_present(self.root) {
-            return false;
+        match release_registry::is_present(self.root) {
+            Ok(true) => {}
+            Ok(false) => return false,
+            Err(error) => {
+                self.found.notices.push(Notice {
+                    subject: "release registry".to_owned(),
+                    message: format!(
+                        "it is not known if this node has a release registry, so it is not asked: {error}"
+                    ),
+                });
+                return false;
+            }
         }
         let is_its = |source: &&pull::PullPlace| {
             let host = source.name.split('/').next().unwrap_or_default();

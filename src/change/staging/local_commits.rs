@@ -1,12 +1,15 @@
 //! Commits of the node that ostree stages if bootc is the engine: with other kernel arguments, and images that were kept. bootc
 //! has no command for either.
 
+use crate::base::invocation::shell_words;
 use crate::base::kargs::Kargs;
 use crate::host::root::Root;
+use crate::node::command::bootc;
 use crate::node::command::rpm_ostree::cause::RpmOstreeError;
 use crate::node::command::rpm_ostree::status::{Deployment, Deployments};
 use crate::node::command::{CommandLine, ostree};
-use crate::node::system::{inherited_arguments, origin_path, read_origin};
+use crate::node::image_arguments;
+use crate::node::system::{deployment_path, inherited_arguments, origin_path, read_origin};
 
 /// Returns the command that stages the next boot's deployment again, with exactly these arguments and its own origin.
 ///
@@ -22,19 +25,41 @@ pub(super) fn change_arguments(
     stage_again(root, next, &next.checksum, wanted)
 }
 
-/// Returns the command that stages a kept deployment of this image, with the arguments of the running one.
+/// Returns the command that stages a kept deployment of this image, with the arguments of the running one. Those of the two
+/// images change as under `bootc switch`.
 ///
 /// # Errors
-/// It no longer exists, or its origin file cannot be read.
+/// It no longer exists, its origin file cannot be read, or the arguments of an image cannot.
 pub(super) fn stage_kept(
     root: &Root,
     all: &Deployments,
+    running: &Result<Kargs, String>,
     image: &str,
     commit: &str,
 ) -> Result<CommandLine, RpmOstreeError> {
     let kept = all.kept_alone(image, commit);
     let kept = kept.ok_or_else(|| unknown(&format!("the kept deployment of {image} is gone")))?;
-    stage_again(root, kept, commit, &inherited(root)?)
+    let present = inherited(root)?;
+    let without = stage_again(root, kept, commit, &present)?;
+    let brought = running.clone().and_then(|running| {
+        let new = arguments_of_kept(root, kept)?;
+        Ok(image_arguments::carry_over(&present, &running, &new))
+    });
+    match brought {
+        Ok(wanted) if wanted == present => Ok(without),
+        Ok(wanted) => stage_again(root, kept, commit, &wanted),
+        Err(why) => Err(RpmOstreeError::ImageArguments {
+            why,
+            without: shell_words(bootc::command_in_unit(&without)),
+        }),
+    }
+}
+
+/// Reads the arguments that the image of a kept deployment brings; or why not, with the place in the node's root.
+fn arguments_of_kept(root: &Root, kept: &Deployment) -> Result<Kargs, String> {
+    let path = deployment_path(&kept.osname, &kept.name()).map_err(|error| error.to_string())?;
+    let directory = root.within(&path).map_err(|error| error.to_string())?;
+    image_arguments::read_image_arguments(&directory).map_err(|why| format!("{path}{why}"))
 }
 
 fn stage_again(

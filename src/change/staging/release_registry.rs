@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::base::paths;
 use crate::host::net::{self, FetchRequest, FetchSettings};
-use crate::host::root::{Root, RootPath};
+use crate::host::root::{Root, RootError, RootPath};
 use crate::node::images::Digest;
 
 /// Host and port of the registry on the node itself.
@@ -26,9 +26,12 @@ const MAX_MANIFEST: u64 = 4 << 20;
 const BOUND: Duration = Duration::from_secs(5);
 
 /// Returns true if the node has the store of such a registry.
-pub(super) fn is_present(root: &Root) -> bool {
+///
+/// # Errors
+/// It cannot be looked for, or is no directory.
+pub(super) fn is_present(root: &Root) -> Result<bool, RootError> {
     let store = RootPath::fixed(paths::RELEASE_REGISTRY);
-    matches!(root.directory(&store), Ok(Some(_)))
+    Ok(root.directory(&store)?.is_some())
 }
 
 /// Queries the node's registry for the manifest of an image, and returns the reference from which to copy it.

@@ -402,7 +402,9 @@ impl Staging<'_> {
             }
             OsStep::Kept { to, commit, .. } if facts.engine == Engine::Bootc => {
                 let all = read_deployments(self.root, self.runner)?;
-                Some(local_commits::stage_kept(self.root, &all, to, commit)?)
+                let running = &facts.image_arguments;
+                let line = local_commits::stage_kept(self.root, &all, running, to, commit)?;
+                Some(line)
             }
             OsStep::Kept { to, commit, .. } => {
                 let target = RebaseTarget::Commit {

@@ -14,6 +14,7 @@ pub use target::Target;
 use crate::base::order::StableOrder;
 use crate::host::root::RootPath;
 use crate::node::platform::Platform;
+use crate::node::system::Engine;
 
 /// The effect of a finding on a run that stages the image. Sorts worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -126,6 +127,24 @@ impl CrossingFinding {
         self.cures.push(cure);
         self
     }
+
+    /// Puts texts about rpm-ostree into the words of the node's engine. The words of a failure are literal: those of a program
+    /// that the node does not have are left out.
+    fn spelled(self, engine: Engine) -> Self {
+        let spell = |text: String| engine.spell(&text);
+        let evidence = self.evidence.into_iter().map(|one| Evidence {
+            place: spell(one.place),
+            said: spell(one.said),
+        });
+        let is_said = |words: &String| engine.spell(words) == *words;
+        Self {
+            what: spell(self.what),
+            evidence: evidence.collect(),
+            prevents: self.prevents.filter(is_said),
+            next: self.next.into_iter().map(spell).collect(),
+            ..self
+        }
+    }
 }
 
 /// A check for one kind of breakage.
@@ -154,11 +173,13 @@ pub fn judge_some(
     is_wanted: impl Fn(&str) -> bool,
 ) -> Vec<CrossingFinding> {
     let mut all: Vec<CrossingFinding> = Vec::new();
+    // What is not known is said as it is written.
+    let engine = node.engine.clone().unwrap_or(Engine::RpmOstree);
     for check in checks::ALL.iter().filter(|check| is_wanted(check.id)) {
         let found = (check.judge)(target, node).into_iter();
         all.extend(found.map(|finding| CrossingFinding {
             check: check.id,
-            ..finding
+            ..finding.spelled(engine)
         }));
     }
     all.order_by_key(|finding| finding.severity);

@@ -448,6 +448,15 @@ pub fn is_in_unit(line: &CommandLine) -> bool {
     line.program == "systemd-run" && line.args.iter().any(|word| word.ends_with(UNIT))
 }
 
+/// Returns the command that works in [`UNIT`], as it can be typed without the unit; the whole line where it is none of these.
+pub fn command_in_unit(line: &CommandLine) -> &[String] {
+    let begin = line.args.iter().position(|word| word == "--");
+    let begin = begin.filter(|_| is_in_unit(line));
+    begin
+        .and_then(|begin| line.args.get(begin + 1..))
+        .unwrap_or(&line.args)
+}
+
 /// Wraps a command so that systemd starts it, in the domain that the SELinux policy assigns: a child process could get no more
 /// privileges than mco-rescue has kept. Its output goes to the journal ([`super::journalctl::errors_of_unit`]): connected to
 /// mco-rescue by a pipe, it would die half-way together with it. systemd expands variables in a command, so each `$` is

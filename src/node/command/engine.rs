@@ -19,7 +19,7 @@ pub enum Engine {
 const OF_BOOTC: [(&str, &str); 30] = [
     (
         "rpm-ostree cancel # the daemon may go on and stage its result, then rpm-ostree status # until it says idle",
-        "pgrep -a bootc # it may go on and stage its result: wait for its end",
+        "pgrep -a 'bootc|ostree' # it may go on and stage its result: wait for its end",
     ),
     (
         "rpm-ostree upgrade # takes the new content",
@@ -48,7 +48,7 @@ const OF_BOOTC: [(&str, &str); 30] = [
     ),
     ("rpm-ostree status --booted", "bootc status"),
     ("rpm-ostree status --json", "bootc status --json"),
-    ("rpm-ostree cancel", "pgrep -a bootc"),
+    ("rpm-ostree cancel", "pgrep -a 'bootc|ostree'"),
     ("rpm-ostree kargs", "cat /proc/cmdline"),
     ("rpm-ostree rollback", "ostree admin set-default INDEX"),
     (

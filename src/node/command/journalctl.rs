@@ -59,7 +59,10 @@ fn errors_in(log: &str) -> String {
     let is_error = |line: &&str| line.to_ascii_lowercase().starts_with("error");
     let errors: Vec<&str> = log.lines().filter(is_error).collect();
     match errors.is_empty() {
-        true => log.lines().last().unwrap_or_default().to_owned(),
+        true => {
+            let mut said = log.lines().map(str::trim).filter(|line| !line.is_empty());
+            said.next_back().unwrap_or_default().to_owned()
+        }
         false => errors.join("\n"),
     }
 }

@@ -64,9 +64,10 @@ use crate::formats::checkpoint::CheckpointFile;
 use crate::host::root::{Root, RootPath};
 use crate::node::images::tree::{ImageTree, ModuleLists};
 use crate::node::space::Space;
+use crate::node::system::{Engine, installed_engine};
 use crate::node::unit_links::{UnitLink, find_lost_units};
 use crate::node::zipl::{self, UnusedZipl};
-use crate::node::{OsRelease, kubelet_state};
+use crate::node::{OsRelease, image_arguments, kubelet_state};
 
 /// A fact, or the reason why it is missing.
 pub type Seen<T> = Result<T, String>;
@@ -76,6 +77,10 @@ pub type Seen<T> = Result<T, String>;
 pub struct Platform {
     /// The operating system of the root.
     pub os_release: OsRelease,
+    /// The program that stages operating systems.
+    pub engine: Seen<Engine>,
+    /// The kernel arguments that the image which runs brings, for bootc.
+    pub image_arguments: Seen<Kargs>,
     /// The machine's architecture in Go's names, such as `amd64`.
     pub architecture: Seen<String>,
     /// Programs of a node that exist in the root, such as `usr/bin/kubelet`.
@@ -167,6 +172,8 @@ impl Platform {
         let interfaces = interfaces::read_interfaces(root);
         Self {
             os_release: OsRelease::read(root).unwrap_or_default(),
+            engine: installed_engine(root).map_err(|error| error.to_string()),
+            image_arguments: image_arguments::read_image_arguments(root),
             architecture: Ok(crate::node::images::manifest::go_architecture(
                 std::env::consts::ARCH,
             )

@@ -29,7 +29,12 @@ fn judge_rpm_ostree(evidence: &DoctorEvidence) -> CheckVerdict {
             };
             let means =
                 "Nothing else can be staged until it ends. If its client exited, it may never end.";
-            let finding = DoctorFinding::new(CheckSeverity::Notice, "rpm-ostree is at work", means)
+            let program = transaction.method.split_whitespace().next();
+            let what = match program.is_some_and(|program| program.ends_with("/ostree")) {
+                true => "ostree is at work",
+                false => "rpm-ostree is at work",
+            };
+            let finding = DoctorFinding::new(CheckSeverity::Notice, what, means)
                 .seen(
                     "rpm-ostree status",
                     format!("{} for {}", transaction.method, transaction.client),

@@ -18,7 +18,7 @@ const LABELS: [&str; 2] = ["ostree.bootable", "containers.bootc"];
 const INITS: [&str; 2] = ["usr/lib/systemd/systemd", "usr/sbin/init"];
 
 /// The next step for all of these findings.
-const NEXT: &str = "Take the node image of the cluster's release: oc adm release info --image-for=rhel-coreos RELEASE; or build the image again, \
+pub(super) const NEXT: &str = "Take the node image of the cluster's release: oc adm release info --image-for=rhel-coreos RELEASE; or build the image again, \
      with bootc container lint as its last step.";
 
 fn judge(target: &Target, _: &Platform) -> Vec<CrossingFinding> {
@@ -43,7 +43,7 @@ fn judge_label(target: &Target) -> Option<CrossingFinding> {
     if LABELS.iter().any(|label| labels.contains_key(*label)) {
         return None;
     }
-    let what = "the image is no OS image: it has no label that rpm-ostree and bootc ask for";
+    let what = "the image is no OS image: it has none of the labels that a node asks for";
     let seen = format!("no label {}", LABELS.join(" or "));
     let finding = inhibitor(target, "label", what, seen);
     Some(finding.prevents("Target image does not have ostree.bootable label"))

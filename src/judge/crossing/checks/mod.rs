@@ -12,6 +12,7 @@ mod cpu_level;
 mod encrypted_root;
 mod faults;
 mod identity;
+mod image_arguments;
 mod image_fetch;
 mod interface_drivers;
 mod interface_names;
@@ -45,6 +46,7 @@ pub const ALL: &[CrossingCheck] = &[
     identity::NODE_IMAGE,
     bootable::CHECK,
     image_fetch::CHECK,
+    image_arguments::CHECK,
     identity::RELEASE,
     cpu_level::CHECK,
     boot_loader::CHECK,

@@ -2,6 +2,7 @@
 
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::platform::Platform;
+use crate::node::system::Engine;
 
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
@@ -36,7 +37,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         .origin
         .as_ref()
         .ok()
-        .filter(|origin| origin.own_initramfs);
+        .filter(|origin| origin.own_initramfs && node.engine != Ok(Engine::Bootc));
     if let Some(origin) = origin {
         found.push(
             CrossingFinding::new(

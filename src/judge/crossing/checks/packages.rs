@@ -3,6 +3,7 @@
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::command::rpm_ostree::packages::{Requester, requester_of};
 use crate::node::platform::{OriginSections, Platform};
+use crate::node::system::Engine;
 
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
@@ -21,6 +22,9 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             return vec![finding.next("rpm-ostree status --booted")];
         }
     };
+    if node.engine == Ok(Engine::Bootc) {
+        return judge_under_bootc(origin).into_iter().collect();
+    }
     let mut findings = Vec::new();
     let changes_major = node.os_release.el_major() != target.os_release.el_major();
     let local = origin.local.iter().map(|package| (package, "uninstall"));
@@ -52,6 +56,31 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let removed = origin.removed.iter();
     findings.extend(removed.filter_map(|name| judge_removed(target, origin, name)));
     findings
+}
+
+/// `bootc switch` carries nothing of it over.
+fn judge_under_bootc(origin: &OriginSections) -> Option<CrossingFinding> {
+    let lists = [
+        ("requested", &origin.requested),
+        ("from files", &origin.local),
+        ("replaced", &origin.replaced),
+        ("removed", &origin.removed),
+    ];
+    let lists = lists.iter().filter(|(_, names)| !names.is_empty());
+    let mut has: Vec<String> = lists
+        .map(|(how, names)| format!("{how}: {}", names.join(" ")))
+        .collect();
+    if origin.own_initramfs {
+        has.push("an initramfs that is built on the node".to_owned());
+    }
+    if has.is_empty() {
+        return None;
+    }
+    let what = "the image that runs was changed on the node, and bootc switch loses that without a word, so nothing is staged";
+    let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "packages", what)
+        .seen(&origin.place, has.join("; "))
+        .next("Bring an image that has all of this: build it on top of the new one.");
+    Some(finding)
 }
 
 fn judge_requested(

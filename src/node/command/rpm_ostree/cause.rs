@@ -116,6 +116,13 @@ pub enum RpmOstreeError {
         /// The error, in words.
         why: String,
     },
+    /// The kernel arguments of an image cannot be read.
+    ImageArguments {
+        /// The file and the error, in words.
+        why: String,
+        /// The command that stages the image without them.
+        without: String,
+    },
     /// The previous shutdown failed to finalize the staged deployment; the error.
     FinalizeFailed(Box<RpmOstreeError>),
     /// Any other error, in its own words.
@@ -264,6 +271,7 @@ impl RpmOstreeError {
             Self::Packages(_) => "packages",
             Self::Immutable(_) => "immutable",
             Self::OriginUnreadable { .. } => "origin-unreadable",
+            Self::ImageArguments { .. } => "image-arguments",
             Self::FinalizeFailed(_) => "finalize-failed",
             Self::Unknown(_) => "unknown",
         }
@@ -345,6 +353,11 @@ impl RpmOstreeError {
             Self::OriginUnreadable { file, why } => {
                 format!("the origin file of a deployment cannot be used: {file}: {why}")
             }
+            Self::ImageArguments { why, .. } => {
+                format!(
+                    "the kernel arguments of an image (/usr/lib/bootc/kargs.d) cannot be read: {why}"
+                )
+            }
             Self::FinalizeFailed(inner) => {
                 format!("the last shutdown could not finish the staged deployment: {inner}")
             }
@@ -400,13 +413,21 @@ impl RpmOstreeError {
             Self::Immutable(_) => "lsattr -R /ostree/deploy, then chattr -i FILE # but not the directory of a deployment itself, which has it \
                  by design"
                     .into(),
-            Self::OriginUnreadable { file, .. } => then_again(&format!(
-                    "ls -l {file} # it is a file of two lines: [origin], and container-image-reference=ostree-unverified-registry:IMAGE"
-                )),
+            Self::OriginUnreadable { file, .. } => then_again(&write_origin(file)),
+            Self::ImageArguments { without, .. } => {
+                then_again(&format!("{without} # stages the image without them"))
+            }
             Self::FinalizeFailed(inner) => inner.next_step(),
             Self::Unknown(_) => "rpm-ostree status, then journalctl -u rpm-ostreed".into(),
         }
     }
+}
+
+/// Returns the command that writes an origin file anew, and keeps what is in its place.
+fn write_origin(file: &str) -> String {
+    format!(
+        "unshare -m sh -c 'mount -o remount,rw /sysroot; [ ! -e {file} ] || mv -T {file} {file}.old; printf \"[origin]\\ncontainer-image-reference=ostree-unverified-registry:IMAGE\\n\" >{file}' # the IMAGE of this deployment; ostree refs --list ostree/container/image lists those of the node"
+    )
 }
 
 /// Returns commands followed by the command of this run.

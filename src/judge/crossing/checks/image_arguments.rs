@@ -1,0 +1,70 @@
+//! Does bootc take the kernel arguments that the image brings, and which come and go with it?
+
+use super::bootable::NEXT;
+use crate::base::secrets::shown_arguments;
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::node::image_arguments;
+use crate::node::platform::Platform;
+use crate::node::system::Engine;
+
+/// The check.
+pub(super) const CHECK: CrossingCheck = CrossingCheck {
+    id: "image-arguments",
+    title: "bootc takes the kernel arguments that the image brings",
+    is_of_image: true,
+    judge,
+};
+
+const SUBJECT: &str = "/usr/lib/bootc/kargs.d";
+
+/// rpm-ostree does not read them.
+fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
+    if node.engine != Ok(Engine::Bootc) {
+        return Vec::new();
+    }
+    let new = match image_arguments::of_tree(&target.tree) {
+        Ok(new) => new,
+        Err(why) => {
+            let what = "bootc refuses the kernel arguments of the image, and with them the image";
+            let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, SUBJECT, what)
+                .seen(&target.tree.source, why)
+                .prevents(
+                    "error: Switching: Switching (ostree): Parsing NAME.toml: TOML parse error",
+                )
+                .next(NEXT);
+            return vec![finding];
+        }
+    };
+    let running = match &node.image_arguments {
+        Ok(running) => running,
+        Err(why) => {
+            let what = "the kernel arguments of the running image are not known, so neither are those that go with it";
+            let finding =
+                CrossingFinding::new(CrossingSeverity::Unknown, SUBJECT, what).seen(SUBJECT, why);
+            let come = format!("come: {}", shown_arguments(new.tokens()).join(" "));
+            return vec![finding.seen(&target.tree.source, come)];
+        }
+    };
+    let lists = [
+        (
+            "come",
+            new.missing_from(running),
+            target.tree.source.as_str(),
+        ),
+        ("go", running.missing_from(&new), SUBJECT),
+    ];
+    let what = "kernel arguments come and go with the image, without being asked for by a config";
+    let finding = CrossingFinding::new(CrossingSeverity::Warning, SUBJECT, what);
+    let shown = lists.iter().filter(|(_, tokens, _)| !tokens.is_empty());
+    let finding = shown.fold(finding, |finding, (how, tokens, place)| {
+        let tokens: Vec<String> = tokens.iter().map(|token| (*token).to_owned()).collect();
+        finding.seen(
+            *place,
+            format!("{how}: {}", shown_arguments(&tokens).join(" ")),
+        )
+    });
+    match finding.evidence.is_empty() {
+        true => Vec::new(),
+        false => vec![finding],
+    }
+}
