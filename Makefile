@@ -36,7 +36,7 @@ module = $(dracutdir)/modules.d/50mco-rescue
 units = $(notdir $(wildcard systemd/*.service systemd/*.timer))
 parts = $(notdir $(wildcard dracut/50mco-rescue/*.sh dracut/50mco-rescue/*.service dracut/50mco-rescue/*.conf))
 examples = Containerfile $(notdir $(wildcard examples/*.yaml))
-manual = $(sort $(wildcard docs/*.md docs/*/*.md docs/*/*.json docs/*/*.svg))
+manual = $(sort $(wildcard docs/*.md docs/*.svg docs/*/*.md docs/*/*.json docs/*/*.svg))
 
 # The oldest promised compiler decides which lints are errors: a newer one has more of them, and those only warn.
 oldest = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
