@@ -30,6 +30,8 @@ pub mod change;
 
 pub mod diagnose;
 
+pub mod run;
+
 pub mod report;
 
 pub mod cli;

@@ -36,8 +36,12 @@ pub mod go_json;
 
 pub mod secrets;
 
+pub mod diff;
+
 pub mod ssh_key;
 
 pub mod owned;
 
 pub mod invocation;
+
+pub mod wrap;

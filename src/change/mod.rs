@@ -2,7 +2,8 @@
 //!
 //! A config passes through these modules once: [`source`] selects it, [`plan`] computes the steps and the blockers,
 //! [`transaction`] carries out all of the steps or none, and [`staging`] stages the operating system. A [`trial`] reverts the
-//! change automatically unless it is confirmed, by a person or by [`probes`].
+//! change automatically unless it is confirmed, by a person or by [`probes`]. [`session`] is the front of it: what every command
+//! gathers about the root, its config and the node, and the plan that is made of that.
 //!
 //! `transaction/disk.rs` is the only file of the program that changes a file system, and the guard that
 //! `transaction::acquire_lock` returns is the only way to begin.
@@ -15,8 +16,12 @@ pub mod plan;
 
 pub mod transaction;
 
+pub mod workloads;
+
 pub mod staging;
 
 pub mod trial;
 
 pub mod install;
+
+pub mod session;

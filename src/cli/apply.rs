@@ -1,21 +1,20 @@
 //! `apply`: lock, recover, observe, plan, ask, transact, verify, report.
 
+use super::diffs;
+use crate::change::session::RunOptions;
 use crate::change::staging::state;
+use crate::change::trial::facts;
 use crate::cli::ui::Ui;
+use crate::report::plan::Heading;
+use crate::run::front::Front;
+use crate::run::front::RunNews;
+use crate::run::trial::running;
+use crate::run::work::LATER_IN_TRIAL;
 use std::cell::RefCell;
 
 use anyhow::{Context, Result, bail};
 
 use super::fetch;
-use super::firstboot::in_place;
-use super::install::Beforehand;
-use super::node_change::{Ending, Needs, NodeChange, Opening};
-use super::policies;
-use super::predict;
-use super::session::{Session, Unnamed, choose_config, open_root};
-use super::trial::{self, RunningTrial, TrialRequest};
-use super::work::RunWork;
-use super::workloads::{self, Stopped};
 use super::{ApplyArgs, Output, PlanArgs};
 use crate::base::error::ExitCode;
 use crate::base::invocation::{
@@ -23,7 +22,11 @@ use crate::base::invocation::{
 };
 use crate::base::paths;
 use crate::base::text::count_noun;
+use crate::change::install::completion::Beforehand;
 use crate::change::plan::{After, Force, Plan, PlanOptions, PlannedStep};
+use crate::change::session::policies;
+use crate::change::session::predict;
+use crate::change::session::{Session, Unnamed, choose_config, open_root};
 use crate::change::source::{Chosen, LATEST};
 use crate::change::staging::deployments;
 use crate::change::staging::image_source::ImageSource;
@@ -31,6 +34,8 @@ use crate::change::staging::quorum;
 use crate::change::staging::reboots;
 use crate::change::staging::stage::{Over, Staging};
 use crate::change::transaction;
+use crate::change::workloads;
+use crate::change::workloads::Stopped;
 use crate::host::root::Root;
 use crate::host::sys::memory::RunStage;
 use crate::host::sys::privileges::Capability;
@@ -43,6 +48,12 @@ use crate::report;
 use crate::report::after::JobsDone;
 use crate::report::question;
 use crate::report::verify::VerifyFindings;
+use crate::run::ending::Ending;
+use crate::run::first_boot_units::stop_service;
+use crate::run::node_change::NodeChange;
+use crate::run::opening::{Needs, Opening};
+use crate::run::trial::running::{RunningTrial, TrialRequest};
+use crate::run::work::RunWork;
 
 /// What is needed after the files are in place: dropping what was staged, and the reboot.
 const LATER: [Capability; 4] = [
@@ -57,7 +68,7 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     if apply.dry_run {
         return super::plan::run(ui, &apply.plan);
     }
-    let root = open_root(ui)?;
+    let root = open_root(&ui.root)?;
     if apply.stop_workloads && !root.is_live() {
         bail!("--stop-workloads is for the node that runs; leave it out for another root");
     }
@@ -65,7 +76,7 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     let opening = Opening::of(ui, root, &needs)?;
     let given = opening.read_first(|root, _| read_given(root, &apply.plan))?;
     let change = opening.begin()?;
-    let mut run = ApplyRun::plan(&change, apply, given.flatten())?;
+    let mut run = ApplyRun::plan(ui, &change, apply, given.flatten())?;
     run.show()?;
     if run.plan.is_empty() {
         return run.end_unchanged(change);
@@ -75,7 +86,7 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     let tried = run.begin_trial(&change)?;
     let told = match run.carry_out(&change) {
         Ok(told) => told,
-        Err(error) => return Err(trial::fail(tried, change, error)),
+        Err(error) => return Err(running::fail(tried, change, error)),
     };
     force(&run.session, &run.plan);
     // The guard of a trial takes its changes back.
@@ -89,7 +100,7 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
             reboot: run.reboots().then_some(apply.plan.guards.ignore_quorum),
             code,
         }),
-        Err(error) => Err(trial::refuse(tried, change, error)),
+        Err(error) => Err(running::refuse(tried, change, error)),
     }
 }
 
@@ -119,23 +130,27 @@ struct ApplyRun<'a> {
 
 impl<'a> ApplyRun<'a> {
     /// Looks at the node, and plans. `given`: the config, if it was read before.
-    fn plan(change: &NodeChange<'a>, apply: &'a ApplyArgs, given: Option<Chosen>) -> Result<Self> {
-        let (ui, args) = (change.ui, &apply.plan);
+    fn plan(
+        ui: &'a Ui<'a>,
+        change: &NodeChange<'a>,
+        apply: &'a ApplyArgs,
+        given: Option<Chosen>,
+    ) -> Result<Self> {
+        let args = &apply.plan;
         let (root, runner) = (change.root.again()?, change.runner());
         let mut session = match given {
             Some(given) => Session::observe_for(root, runner, given)?,
             None => Session::observe(root, runner, args.config.choice(), Unnamed::Wanted)?,
         };
-        let beforehand = Beforehand::of(&session);
+        let beforehand = session.beforehand();
         let mut plan = planned(apply, &mut session, beforehand.as_ref())?;
         let reboots = apply.reboot && plan.reboots();
-        let concerned = match apply.no_actions {
-            true => Vec::new(),
-            false => {
+        let concerned = match args.trial.window.is_some() && !apply.no_actions {
+            true => {
                 let policies = &session.cluster(None)?.policies;
-                let root = &session.root;
-                trial::facts::activate(ui, root, &args.trial, policies, &mut plan, reboots)?
+                facts::activate(&session.root, runner, policies, &mut plan, reboots)?
             }
+            false => Vec::new(),
         };
         Ok(Self {
             ui,
@@ -180,7 +195,7 @@ impl<'a> ApplyRun<'a> {
             deployments::settle_awaited(&session.root, session.runner);
         }
         change.finish(Ending {
-            is_inhibited: session.judge_staged(plan, args)?,
+            is_inhibited: session.judge_staged(plan, args.risks.accepted()?)?,
             reboot: self.reboots().then_some(args.guards.ignore_quorum),
             ..Ending::of(code)
         })
@@ -190,11 +205,17 @@ impl<'a> ApplyRun<'a> {
     fn install_units(&mut self, change: &NodeChange<'_>) -> Result<()> {
         let guards = &self.apply.plan.guards;
         if guards.first_boot {
-            in_place::stop_service(&self.session.root, change.runner())?;
+            stop_service(&self.session.root, change.runner())?;
         }
         if let Some(beforehand) = &mut self.beforehand {
             let completion = guards.completion();
-            completion.install(change, &self.plan, beforehand)?;
+            completion.install(
+                &change.root,
+                change.lock(),
+                change.runner(),
+                &self.plan,
+                beforehand,
+            )?;
             self.plan = plan_again(self.apply, &mut self.session, &self.plan, beforehand)?;
         }
         Ok(())
@@ -202,7 +223,8 @@ impl<'a> ApplyRun<'a> {
 
     fn begin_trial(&self, change: &NodeChange<'a>) -> Result<Option<RunningTrial<'a>>> {
         let (args, config) = (&self.apply.plan.trial, &self.session.chosen.config.name);
-        let request = TrialRequest::of_plan(args, config, &self.plan, self.reboots());
+        let options = args.options();
+        let request = TrialRequest::of_plan(&options, config, &self.plan, self.reboots());
         let (jobs, _) = all_jobs(self.apply, &self.session, &self.plan, &self.concerned);
         RunningTrial::begin(change, request.with_jobs(jobs))
     }
@@ -226,7 +248,7 @@ impl<'a> ApplyRun<'a> {
             config: session.config_ref(),
             undoes: None,
             more: match apply.plan.trial.window {
-                Some(_) => &trial::LATER,
+                Some(_) => &LATER_IN_TRIAL,
                 None if plan.reboots() => &LATER,
                 None => &[],
             },
@@ -262,7 +284,7 @@ impl<'a> ApplyRun<'a> {
         }
         let (session, plan) = (&self.session, &self.plan);
         let code = verify(self.ui, args, session, plan, told)?;
-        Ok((code, session.judge_staged(plan, args)?))
+        Ok((code, session.judge_staged(plan, args.risks.accepted()?)?))
     }
 }
 
@@ -282,7 +304,7 @@ fn question(apply: &ApplyArgs, session: &Session<'_>, plan: &Plan) -> String {
         (false, _) if plan.force == Force::Requested => question::RebootAnswer::ByTheDaemon,
         (false, _) => question::RebootAnswer::None,
     };
-    let node = question::ask_for_node(&session.heading());
+    let node = question::ask_for_node(&Heading::of_session(session));
     let changes = question::ask_for_changes(plan);
     let rest = question::ask_for_system(plan, system, boot);
     format!("{node}: {changes}; {rest}. Apply?")
@@ -316,10 +338,16 @@ fn planned(
     session: &mut Session<'_>,
     beforehand: Option<&Beforehand>,
 ) -> Result<Plan> {
-    let asked = (apply.reboot, apply.stop_workloads);
-    let mut plan = session.plan_run(&apply.plan, beforehand, asked)?;
+    let options = RunOptions {
+        reboots: apply.reboot,
+        stops_workloads: apply.stop_workloads,
+        ..apply.plan.run_options()?
+    };
+    let mut plan = session.plan_run(&options, beforehand)?;
     let reboots = apply.reboot && plan.reboots();
-    trial::facts::add_to_plan(&session.root, &apply.plan.trial, &mut plan, reboots)?;
+    if apply.plan.trial.window.is_some() {
+        facts::add_to_plan(&session.root, &mut plan, reboots)?;
+    }
     Ok(plan)
 }
 
@@ -392,7 +420,7 @@ fn carry_out(
     let files = files.transpose()?;
     let staging = Staging {
         runner: session.runner,
-        print: &|line| work.change.ui.print_progress(line),
+        print: &|line| work.change.front.tell(RunNews::Staging(line)),
         root: &session.root,
         lock: work.change.lock(),
         plan: &work.plan.os,
@@ -470,21 +498,27 @@ fn plan_again(
 }
 
 fn show_plan(ui: &Ui<'_>, args: &PlanArgs, session: &Session<'_>, plan: &Plan) -> Result<()> {
-    let diffs = session.diffs(plan, args.config.show_secrets);
+    let diffs = diffs::of_session(session, plan, args.config.show_secrets);
     match ui.output {
         // One document a run: the plan is it, unless it is carried out; then the result follows alone.
         Output::Json if plan.blockers.is_empty() => Ok(()),
         Output::Json => {
-            let daemon = predict::of_plan(session, plan, args);
-            let text = report::plan::to_json(&session.heading(), plan, &diffs, &daemon)?;
+            let daemon =
+                predict::of_plan(session, plan, args.policy.as_deref(), args.daemon.given());
+            let text = report::plan::to_json(&Heading::of_session(session), plan, &diffs, &daemon)?;
             Ok(report::print_asked(&text, args.config.show_secrets)?)
         }
         Output::Text => {
-            let mut text =
-                report::plan::to_text(&session.heading(), plan, &diffs, ui.detail(args.summary));
+            let mut text = report::plan::to_text(
+                &Heading::of_session(session),
+                plan,
+                &diffs,
+                ui.detail(args.summary),
+            );
             // Who is asked knows it before.
             if !ui.yes && !plan.is_empty() {
-                let daemon = predict::of_plan(session, plan, args);
+                let daemon =
+                    predict::of_plan(session, plan, args.policy.as_deref(), args.daemon.given());
                 let said = daemon.map(|daemon| daemon.text(super::plan::begin(plan, &daemon)));
                 text.push_str(&said.unwrap_or_default());
             }
@@ -512,7 +546,7 @@ fn verify(
     }
     let verdict = session.daemon_verdict(&drifts, args.daemon.daemon_version);
     let diffs = report::plan::Diffs::new();
-    let daemon = predict::of_plan(session, plan, args);
+    let daemon = predict::of_plan(session, plan, args.policy.as_deref(), args.daemon.given());
     let findings = VerifyFindings {
         drifts: &drifts,
         verdict: verdict.as_deref(),
@@ -524,7 +558,7 @@ fn verify(
         record_problem: None,
     };
     let text = match ui.output {
-        Output::Json => report::verify::to_json(&session.heading(), findings)?,
+        Output::Json => report::verify::to_json(&Heading::of_session(session), findings)?,
         Output::Text if drifts.is_empty() => {
             let ending = EndOptions {
                 by_hand: args.guards.complete_by_hand,
@@ -534,7 +568,8 @@ fn verify(
         }
         Output::Text => {
             let said = daemon.as_ref().map(Forecast::text_with_next);
-            report::verify::to_text(&session.heading(), findings) + &said.unwrap_or_default()
+            report::verify::to_text(&Heading::of_session(session), findings)
+                + &said.unwrap_or_default()
         }
     };
     if plan.is_empty() {

@@ -3,12 +3,14 @@
 use crate::cli::ui::Ui;
 use anyhow::{Context, Result, bail};
 
-use super::access::{self, AccessNeed};
-use super::session::open_root;
-use super::{CacheCommand, Output, machine};
+use super::{CacheCommand, Output};
 use crate::base::error::ExitCode;
 use crate::base::paths;
 use crate::base::text;
+use crate::change::session::access;
+use crate::change::session::access::AccessNeed;
+use crate::change::session::machine;
+use crate::change::session::open_root;
 use crate::change::source::{self, cache};
 use crate::change::transaction::open_store;
 use crate::host::root::Root;
@@ -17,7 +19,7 @@ use crate::report;
 
 /// Runs `cache`.
 pub(super) fn run(ui: &Ui<'_>, command: &CacheCommand) -> Result<ExitCode> {
-    let root = open_root(ui)?;
+    let root = open_root(&ui.root)?;
     machine::expect_system(&root)?;
     access::expect_access(
         &root,

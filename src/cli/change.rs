@@ -4,17 +4,19 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use serde_json::Value;
 
-use super::access::{self, AccessNeed};
-use super::session::{Unnamed, choose_config, open_root};
 use super::ui::Ui;
 use super::{
     ChangeArgs, ChangeCommand, Cli, Command, MirrorArgs, Output, SettingArgs, WithArgs, fetch,
-    machine, objects, plan,
+    objects, plan,
 };
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::base::paths;
 use crate::base::time::now;
+use crate::change::session::access;
+use crate::change::session::access::AccessNeed;
+use crate::change::session::machine;
+use crate::change::session::{Unnamed, choose_config, open_root};
 use crate::change::source;
 use crate::change::source::cache;
 use crate::change::source::changes::{KeptChange, KeptChanges, title_of};
@@ -63,7 +65,7 @@ pub(super) fn run(ui: &Ui<'_>, command: &ChangeCommand) -> Result<ExitCode> {
         | ChangeCommand::Runtime(SettingArgs { from, .. })
         | ChangeCommand::With(WithArgs { from, .. }) => from,
     };
-    let root = open_root(ui)?;
+    let root = open_root(&ui.root)?;
     machine::expect_system(&root)?;
     let need = if args.dry_run {
         AccessNeed::Read

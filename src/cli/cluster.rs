@@ -6,21 +6,25 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::FetchArgs;
-use super::fetch::{HEADER_TIMEOUT, MAX_BYTES};
 use crate::base::paths;
 use crate::base::time::now;
 use crate::change::source::{self, Http, ReferenceNetwork};
 use crate::change::transaction::store_value;
 use crate::host::net::{self, FetchCause, FetchError, FetchRequest};
-use crate::host::root::{Root, RootPath};
+use crate::host::root::Root;
 use crate::judge::daemon::annotations::{self, Annotations, ApiAccess};
 use crate::judge::daemon::pod_log::{self, DaemonLog};
 use crate::judge::daemon::policies::{self, Policies, PolicyRequest};
+use crate::node::host_name::registered_name;
 use crate::report::fetch::ClusterReport;
 
 /// For one answer of the API, so that the timer's service ends in its time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Until the head of an answer is there.
+pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// A rendered config may not be larger than this (16 MiB): the operator refuses those above 1.5 MiB.
+pub(super) const MAX_BYTES: u64 = 16 << 20;
 /// Asks the API, reads the log, and keeps what is seen.
 pub(super) fn ask_cluster(root: &Root, args: &FetchArgs) -> ClusterReport {
     let log = or_said(keep_log(root), "the daemon's log is not kept");
@@ -80,7 +84,7 @@ struct ApiClient<'a> {
 
 impl ApiClient<'_> {
     fn annotations(&self) -> Result<Annotations> {
-        let name = node_name(self.root)?;
+        let name = registered_name(self.root)?;
         let answer = self.get(&annotations::node_url(&self.access.server, &name))?;
         let seen = annotations::parse_annotations(&answer, now())?;
         store_value(self.root, paths::ANNOTATIONS, &seen)?;
@@ -128,14 +132,4 @@ fn refusal(error: &anyhow::Error) -> Option<PolicyRequest> {
         404 => Some(PolicyRequest::None),
         _ => None,
     }
-}
-
-/// As the kubelet registers it: the host's name in lower case.
-pub(super) fn node_name(root: &Root) -> Result<String> {
-    let fixed = root.read(&RootPath::fixed(paths::HOSTNAME))?;
-    let fixed = fixed.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
-    let name = fixed
-        .filter(|name| !name.is_empty())
-        .or_else(|| sysinfo::System::host_name().ok());
-    Ok(name.context("the node has no name")?.to_lowercase())
 }

@@ -2,25 +2,8 @@
 
 use super::{Cli, Command, TrialCommand};
 use crate::base::invocation;
-use crate::change::staging::state;
-use crate::change::transaction::{self, Pending};
 use crate::host::root::Root;
-use crate::host::sys::journal;
-use crate::host::sys::runtime;
-use crate::report::events::NodeEvent;
-use crate::report::trial_notice;
-
-/// Sends an event to the journal, if the root is that of the running system. It is only a help, so a failure is logged.
-pub(super) fn send(root: &Root, event: &NodeEvent<'_>, config: &str) {
-    if !root.is_live() {
-        return;
-    }
-    match journal::send_entry(&event.to_entry(invocation::command_name(), config)) {
-        Ok(true) => {}
-        Ok(false) => log::debug!("there is no journal here"),
-        Err(error) => log::info!("the journal: {error}"),
-    }
-}
+use crate::run::logins::show_trouble;
 
 /// Keeps the name of the command for [`send`].
 pub(super) fn remember_command(command: &Command) {
@@ -32,31 +15,9 @@ pub(super) fn update_logins(cli: &Cli) {
     if !changes_nodes(&cli.command) {
         return;
     }
-    let Ok(root) = Root::open(&cli.root) else {
-        return;
-    };
-    // Only root writes there.
-    if !root.is_live() || !nix::unistd::geteuid().is_root() {
-        return;
+    if let Ok(root) = Root::open(&cli.root) {
+        show_trouble(&root);
     }
-    let text = trouble(&root);
-    if let Err(error) = runtime::show_trouble_at_login(text.as_deref()) {
-        log::info!("the text at logins: {error}");
-    }
-}
-
-/// The text while a run is half-way or a boot has failed.
-fn trouble(root: &Root) -> Option<String> {
-    if let Ok(Pending::Unfinished(config, ..)) = transaction::find_pending(root)
-        && !transaction::is_held(root)
-    {
-        return Some(trial_notice::announce_half_way(&config.name));
-    }
-    let awaited = state::read_awaited(root).ok().flatten()?;
-    awaited
-        .failed
-        .is_some()
-        .then(|| trial_notice::announce_failed_boot(&awaited.config.name))
 }
 
 fn changes_nodes(command: &Command) -> bool {

@@ -1,5 +1,6 @@
 //! `fetch`: a rendered config from the Machine Config Server, a file or a medium into the node's cache.
 
+use super::cluster::{HEADER_TIMEOUT, MAX_BYTES};
 use crate::change::transaction::store_value;
 use crate::cli::ui::Ui;
 use crate::host::caller;
@@ -7,14 +8,16 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 
-use super::access::{self, AccessNeed};
 use super::cluster;
-use super::policies::in_file;
-use super::session::open_root;
-use super::{FetchArgs, Output, machine};
+use super::{FetchArgs, Output};
 use crate::base::error::ExitCode;
 use crate::base::paths;
 use crate::base::time::now;
+use crate::change::session::access;
+use crate::change::session::access::AccessNeed;
+use crate::change::session::machine;
+use crate::change::session::open_root;
+use crate::change::session::policies::in_file;
 use crate::change::source::identity::{Membership, NodeIdentity};
 use crate::change::source::server::{self, Server, ServerClock};
 use crate::change::source::{self, ConfigMedium, Http, ReferenceNetwork, cache};
@@ -30,11 +33,6 @@ use crate::node::{Host, Records};
 use crate::report;
 use crate::report::fetch::{ClusterReport, FetchOutcome, Fetched, PassedOver};
 
-/// A rendered config may not be larger than this (16 MiB): the operator refuses those above 1.5 MiB.
-pub(super) const MAX_BYTES: u64 = 16 << 20;
-/// Until the head of an answer is there.
-pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// What came, and from whom.
 struct Got {
     bytes: Vec<u8>,
@@ -44,7 +42,7 @@ struct Got {
 
 /// Runs `fetch`.
 pub(super) fn run(ui: &Ui<'_>, args: &FetchArgs) -> Result<ExitCode> {
-    let root = open_root(ui)?;
+    let root = open_root(&ui.root)?;
     machine::expect_system(&root)?;
     access::expect_access(&root, AccessNeed::Write)?;
     let records = Records::read(&root).context("reading the daemon's records")?;

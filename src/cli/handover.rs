@@ -1,15 +1,17 @@
 //! `status --for-cluster`: how the node gets back into the cluster, and the objects that it can bring along.
 
 use crate::base::order::StableOrder;
+use crate::change::session::predict::GivenDaemon;
 use crate::cli::ui::Ui;
 use std::io::IsTerminal;
 
 use anyhow::{Context, Result, bail};
 
-use super::predict::{self, ForecastMoment};
-use super::{DaemonArgs, Output, StatusArgs};
+use super::{Output, StatusArgs};
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
+use crate::change::session::predict;
+use crate::change::session::predict::ForecastMoment;
 use crate::change::source::cache;
 use crate::change::source::changes::{KeptChange, KeptChanges, title_of};
 use crate::config::document::MachineConfig;
@@ -79,18 +81,18 @@ fn all(
     kept: &[MachineConfig],
 ) -> Result<String> {
     let moment = ForecastMoment::Now(records, None);
-    let now = predict::forecast(root, ui.runner, &args.daemon, moment)?;
+    let now = predict::forecast(root, ui.runner, args.daemon.given(), moment)?;
     let Some(config) = target(&now, args.daemon.desired.as_deref()) else {
         bail!(
             "nothing here tells which config the node is to be in. Name it: {}",
             mco_rescue("status --for-cluster --desired NAME")
         );
     };
-    let once_wanted = DaemonArgs {
-        desired: Some(config.clone()),
-        ..args.daemon
+    let once_wanted = GivenDaemon {
+        desired: Some(&config),
+        ..args.daemon.given()
     };
-    let then = predict::forecast(root, ui.runner, &once_wanted, moment)?;
+    let then = predict::forecast(root, ui.runner, once_wanted, moment)?;
     let branch = then
         .branches
         .first()

@@ -7,14 +7,16 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
-use super::access::{self, AccessNeed};
-use super::session::{Session, Unnamed, open_root};
-use super::{KeepArgs, Output, machine};
+use super::{KeepArgs, Output};
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::base::object::{Object, ObjectKind};
 use crate::base::order::StableOrder;
 use crate::base::paths;
+use crate::change::session::access;
+use crate::change::session::access::AccessNeed;
+use crate::change::session::machine;
+use crate::change::session::{Session, Unnamed, open_root};
 use crate::change::source::cache;
 use crate::change::transaction::{self, Pending};
 use crate::change::trial::store::read_trial;
@@ -36,7 +38,7 @@ const MAX_DEPTH: usize = 16;
 
 /// Runs `keep`.
 pub(super) fn run(ui: &Ui<'_>, args: &KeepArgs) -> Result<ExitCode> {
-    let root = open_root(ui)?;
+    let root = open_root(&ui.root)?;
     machine::expect_system(&root)?;
     access::expect_access(&root, AccessNeed::Read)?;
     expect_whole(&root)?;

@@ -2,20 +2,17 @@
 
 use crate::base::invocation::mco_rescue;
 use crate::cli::ui::Ui;
+use crate::run::front::Front;
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::evidence::NodeEvidence;
-use super::node_change::{Ending, Needs, Opening};
-use super::session::{open_root, payload_bytes};
-use super::work::RunWork;
-use super::{ApplyArgs, Output, machine};
+use super::{ApplyArgs, Output};
 use crate::base::error::ExitCode;
-use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
-use crate::base::ssh_key::{PublicKey, describe_key_change};
-use crate::change::plan::{
-    self, Addition, Allowed, Plan, PlanInputs, PlanRequest, PlannedStep, Step, Task,
-};
+use crate::base::ssh_key::PublicKey;
+use crate::change::plan::{self, Addition, Allowed, Plan, PlanInputs, PlanRequest, Task};
+use crate::change::session::evidence::NodeEvidence;
+use crate::change::session::machine;
+use crate::change::session::open_root;
 use crate::change::source;
 use crate::change::transaction::journal::ConfigRef;
 use crate::config::document::{self, Desired};
@@ -23,8 +20,11 @@ use crate::host::root::{Root, RootPath, sha256};
 use crate::node::command::CommandRunner;
 use crate::node::os_release::OsRelease;
 use crate::node::{self, Interest, NodeState, Records, login};
-use crate::report::plan::{Diffs, Heading};
+use crate::report::plan::Heading;
 use crate::report::{self, key};
+use crate::run::ending::Ending;
+use crate::run::opening::{Needs, Opening};
+use crate::run::work::RunWork;
 
 /// What `status` and `rollback` call such a run.
 const NAME: &str = "an SSH key for core";
@@ -33,52 +33,10 @@ const NOTHING: &[u8] = br#"{"ignition":{"version":"3.4.0"}}"#;
 /// No file with one key is larger.
 const MAX_KEY: usize = 64 << 10;
 
-/// The files of keys that a plan changes, each with its keys by fingerprint.
-pub(super) fn diffs(root: &Root, plan: &Plan) -> Diffs {
-    let steps = plan.steps.iter();
-    let diff = |planned| {
-        let planned: &PlannedStep = planned;
-        Some((planned.step.path().clone(), diff(root, planned)?))
-    };
-    steps.filter_map(diff).collect()
-}
-
-/// How a step changes a file of keys; nothing of any other step.
-pub(super) fn diff(root: &Root, planned: &PlannedStep) -> Option<String> {
-    let path = planned.step.path();
-    if !is_key_file(path) {
-        return None;
-    }
-    let is_file = |object: &Object| matches!(object.kind, ObjectKind::File { .. });
-    let (old, new) = match &planned.step {
-        Step::Put { new, old, .. } if is_file(new) => (old.as_ref(), Some(new)),
-        Step::Remove { old, .. } => (Some(old), None),
-        _ => return None,
-    };
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    let before = match old {
-        Some(old) if is_file(old) => text(root.read_small(path).ok()??),
-        _ => String::new(),
-    };
-    let after = match new {
-        Some(_) => text(payload_bytes(root, &planned.payload)?),
-        None => String::new(),
-    };
-    Some(describe_key_change(&before, &after)).filter(|diff| !diff.is_empty())
-}
-
-fn is_key_file(path: &RootPath) -> bool {
-    let path = path.relative();
-    let fragment = path
-        .rsplit_once('/')
-        .is_some_and(|(above, _)| above.ends_with("/.ssh/authorized_keys.d"));
-    fragment || path.ends_with("/.ssh/authorized_keys")
-}
-
 /// Runs `apply --key`: nothing else of the node is changed.
 pub(super) fn apply(ui: &Ui<'_>, args: &ApplyArgs, file: &str) -> Result<ExitCode> {
     let (line, key) = read(file)?;
-    let root = open_root(ui)?;
+    let root = open_root(&ui.root)?;
     let guards = &args.plan.guards;
     let change = Opening::of(ui, root, &Needs::KEY.meant(guards.not_a_node))?.begin()?;
     let root = &change.root;
@@ -188,9 +146,9 @@ fn show(ui: &Ui<'_>, root: &Root, plan: &Plan, file: &str) -> Result<()> {
         origin: file.to_owned(),
         chosen: "given with --key; nothing else is changed".to_owned(),
         recorded: records.name().unwrap_or_else(|| "(no record)".to_owned()),
-        ..machine::heading(&machine::observe_machine(root)?)
+        ..Heading::of_machine(&machine::observe_machine(root)?)
     };
-    let diffs = diffs(root, plan);
+    let diffs = crate::cli::diffs::of_keys(root, plan);
     let text = match ui.output {
         // One document a run: the result follows.
         Output::Json if plan.blockers.is_empty() => return Ok(()),

@@ -1,16 +1,16 @@
 //! The command line: clap types, and one function per command that reads like the pipeline.
 
-mod access;
 mod apply;
 mod butane;
 mod cache;
 mod change;
 mod cluster;
 mod complete;
+mod confirm;
 mod deferred;
+mod diffs;
 mod doctor;
 mod events;
-mod evidence;
 mod examples;
 mod fetch;
 mod firstboot;
@@ -20,45 +20,39 @@ mod install;
 mod keep;
 mod kept;
 mod keys;
-mod machine;
 mod names;
-mod node_change;
 mod objects;
-mod own_state;
 mod pages;
 mod pivot;
 mod plan;
-mod policies;
-mod predict;
 mod preflight;
 mod recorder;
 mod recover;
 mod render;
 mod rollback;
-mod session;
 mod show;
 mod status;
-mod taking_back;
 mod tips;
 mod trial;
-mod trial_counter;
-mod trial_session;
 mod ui;
 mod verify;
 mod version;
-mod work;
-mod workloads;
 
+use crate::change::session::predict::GivenDaemon;
+use crate::change::session::{RunOptions, access};
+use crate::diagnose::doctor::gather::LookOptions;
+use crate::run::rollback::RollbackOptions;
+use crate::run::trial::running::TrialOptions;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use self::deferred::Deferred;
-use self::install::Completion;
 pub use self::tips::parse;
 use crate::base::error::ExitCode;
 use crate::base::invocation;
+use crate::change::install::completion::Completion;
 use crate::change::plan::fit::Accepted;
 use crate::change::plan::{AcceptedRisks, Allowed, PlanOptions};
 use crate::change::probes::{Probe, parse_probe};
@@ -72,7 +66,7 @@ use crate::node::command::HostRunner;
 use ui::Ui;
 
 /// The heading of the options that every command has, so that its own stand together.
-const EVERYWHERE: &str = "Options of every command";
+const EVERYWHERE: &str = "PlanOptions of every command";
 
 /// Makes a node be what its rendered MachineConfig says, without the cluster network.
 #[derive(Debug, Parser)]
@@ -570,6 +564,16 @@ pub struct DaemonArgs {
     pub daemon_version: Option<Release>,
 }
 
+impl DaemonArgs {
+    /// Returns what the user knows of the daemon.
+    fn given(&self) -> GivenDaemon<'_> {
+        GivenDaemon {
+            desired: self.desired.as_deref(),
+            release: self.daemon_version,
+        }
+    }
+}
+
 /// What to look for.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -609,6 +613,16 @@ pub struct DoctorArgs {
     /// The daemon that starts next.
     #[command(flatten)]
     pub daemon: DaemonArgs,
+}
+
+impl DoctorArgs {
+    /// Returns how the node is looked at.
+    fn gather_options(&self) -> LookOptions<'_> {
+        LookOptions {
+            deep: self.deep,
+            daemon: self.daemon.given(),
+        }
+    }
 }
 
 /// Which finding is cured, and what may be passed over.
@@ -761,6 +775,18 @@ pub struct TryArgs {
     #[arg(long, value_name = "TIME", requires = "window", default_value = "15m",
         value_parser = parse_time)]
     pub boot_limit: Duration,
+}
+
+impl TryArgs {
+    /// Returns the options of the trial.
+    fn options(&self) -> TrialOptions {
+        TrialOptions {
+            window: self.window,
+            probe: self.probe.clone(),
+            detach: self.detach,
+            boot_limit: self.boot_limit,
+        }
+    }
 }
 
 impl Default for TryArgs {
@@ -972,6 +998,25 @@ impl GuardArgs {
 }
 
 impl PlanArgs {
+    /// Returns what is asked of the plan of a session.
+    ///
+    /// # Errors
+    /// A check of preflight that does not exist.
+    fn run_options(&self) -> anyhow::Result<RunOptions<'_>> {
+        Ok(RunOptions {
+            policy: self.policy.as_deref(),
+            options: self.options(),
+            allowed: self.guards.allowed(),
+            accepted: self.doubts.accepted(),
+            risks: self.risks.accepted()?,
+            ignores_quorum: self.guards.ignore_quorum,
+            source: self.bits.options(),
+            completion: self.guards.completion(),
+            reboots: false,
+            stops_workloads: false,
+        })
+    }
+
     fn options(&self) -> PlanOptions {
         PlanOptions {
             ignore_unsupported: self.ignore_unsupported,
@@ -1447,6 +1492,21 @@ pub struct RollbackArgs {
     pub guards: GuardArgs,
 }
 
+impl RollbackArgs {
+    /// Returns what is taken back, and how.
+    fn options(&self) -> RollbackOptions<'_> {
+        RollbackOptions {
+            to: self.to.as_deref(),
+            leave_changed: self.leave_changed,
+            files_only: self.files_only,
+            no_actions: self.no_actions,
+            complete_by_hand: self.guards.complete_by_hand,
+            allowed: self.guards.allowed(),
+            trial: self.trial.options(),
+        }
+    }
+}
+
 /// Runs the command.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     // Before a byte of a document is read.
@@ -1492,7 +1552,7 @@ fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {
         Command::Report(args) => fleet::run(ui, args),
         Command::Rollback(args) => rollback::run(ui, args),
         Command::Recover(args) => recover::run(ui, args),
-        Command::Confirm(args) => trial::confirm::run(ui, args),
+        Command::Confirm(args) => confirm::run(ui, args),
         Command::Complete => complete::run(ui),
         Command::Firstboot(args) => firstboot::run(ui, args),
         Command::Install(args) => install::run(ui, args),
@@ -1500,9 +1560,9 @@ fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {
         Command::Names(args) => names::run(ui, args),
         Command::Man(args) => pages::man(args),
         Command::Trial(part) => match &**part {
-            TrialCommand::Guard { once } => trial::guard::run(ui, *once),
-            TrialCommand::Session => trial_session::run(),
-            TrialCommand::BootCounter(command) => trial_counter::run(ui, command),
+            TrialCommand::Guard { once } => trial::guard(ui, *once),
+            TrialCommand::Session => trial::session(),
+            TrialCommand::BootCounter(command) => trial::boot_counter(ui, command),
         },
     }
 }

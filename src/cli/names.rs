@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 
-use super::session::open_root;
 use super::{NamesArgs, NamesOf};
 use crate::base::error::ExitCode;
 use crate::base::text;
+use crate::change::session::open_root;
 use crate::change::source::CACHED;
 use crate::change::source::cache::{self, CacheEntry};
 use crate::diagnose::doctor::checks::CHECKS;
@@ -36,7 +36,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &NamesArgs) -> Result<ExitCode> {
 
 /// Something of every whole config in the cache, each once.
 fn of_cache(ui: &Ui<'_>, part: impl Fn(&CacheEntry) -> Option<String>) -> BTreeSet<String> {
-    let all = open_root(ui).and_then(|root| Ok(cache::read_cache(&root)?));
+    let all = open_root(&ui.root).and_then(|root| Ok(cache::read_cache(&root)?));
     let all = all.unwrap_or_default();
     cache::whole_entries(&all).filter_map(part).collect()
 }
@@ -48,7 +48,7 @@ fn cached(ui: &Ui<'_>) -> BTreeSet<String> {
 fn pools(ui: &Ui<'_>) -> BTreeSet<String> {
     let mut all = of_cache(ui, |entry| entry.pool.clone());
     all.extend(POOLS.map(str::to_owned));
-    let records = open_root(ui).and_then(|root| Ok(Records::read(&root)?));
+    let records = open_root(&ui.root).and_then(|root| Ok(Records::read(&root)?));
     let recorded = records.ok();
     let recorded = recorded.as_ref().and_then(Records::recorded);
     all.extend(recorded.and_then(|config| config.pool.clone()));

@@ -1,24 +1,32 @@
 //! `pivot`: the OS image alone.
 
+use crate::change::session::crossing::{judge_image, judge_staged};
 use crate::change::staging::state;
+use crate::change::trial::facts;
 use crate::cli::ui::Ui;
+use crate::report::plan::Heading;
+use crate::run::front::Front;
+use crate::run::front::RunNews;
+use crate::run::trial::running;
 use std::cell::RefCell;
 
 use anyhow::{Context, Result, bail};
 
-use super::evidence::NodeEvidence;
-use super::install::Beforehand;
-use super::node_change::{Ending, Needs, NodeChange, Opening};
-use super::session::open_root;
+use crate::change::install::completion::Beforehand;
+use crate::change::session::evidence::NodeEvidence;
+use crate::change::session::open_root;
 use crate::change::staging::deployments;
 use crate::change::staging::stage::{Over, Staging};
+use crate::run::ending::Ending;
+use crate::run::node_change::NodeChange;
+use crate::run::opening::{Needs, Opening};
 
-use super::trial::{self, RunningTrial, TrialRequest};
-use super::{Output, PivotArgs, machine, preflight};
+use super::{Output, PivotArgs};
 use crate::base::error::ExitCode;
 use crate::base::invocation::{mco_rescue, reboot, remember_soft_reboot};
 use crate::change::plan::fit::Accepted;
 use crate::change::plan::{self, Allowed, Plan, PlanRequest, PlanScope, Task};
+use crate::change::session::machine;
 use crate::change::staging::awaited::{PIVOT, Verdict};
 use crate::change::staging::next_boot::{Author, find_next_boot};
 use crate::change::staging::target::find_target;
@@ -32,12 +40,12 @@ use crate::node::system::{System, SystemFacts};
 use crate::node::{self, Host, Interest, NodeState, Records};
 use crate::report;
 use crate::report::plan::{machine_line as of_machine, notices_text, operating_system};
-use crate::report::status::awaited_words;
 use crate::report::wrap;
+use crate::run::trial::running::{RunningTrial, TrialRequest};
 
 /// Runs `pivot`.
 pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
-    let root = open_root(ui)?;
+    let root = open_root(&ui.root)?;
     if !Host::observe(&root)?.live {
         bail!(
             "the operating system is staged on the running node only; with --root nothing can be. Boot the node first"
@@ -65,7 +73,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
         ui.confirm("Stage this image?")?;
         let (trial, staged) = run.stage(&change)?;
         if let Err(error) = staged {
-            return Err(trial::fail(trial, change, error));
+            return Err(running::fail(trial, change, error));
         }
         tried = trial;
     }
@@ -81,7 +89,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
                 code: ExitCode::Done,
             })
         }
-        Err(error) => Err(trial::refuse(tried, change, error)),
+        Err(error) => Err(running::refuse(tried, change, error)),
     }
 }
 
@@ -123,7 +131,7 @@ impl<'a> PivotRun<'a> {
                 expect_on_medium(root, &image, args)?;
                 Vec::new()
             }
-            false => preflight::judge_image(root, &image, &args.bits.options(), None)?,
+            false => judge_image(root, &image, &args.bits.options(), None)?,
         };
         let task = Task::Image {
             node: &node,
@@ -132,7 +140,9 @@ impl<'a> PivotRun<'a> {
             crossing: &crossing,
         };
         let mut plan = plan::plan_whole(&task, &request(change, args)?, &evidence)?;
-        trial::facts::add_to_plan(root, &args.trial, &mut plan, args.reboot)?;
+        if args.trial.window.is_some() {
+            facts::add_to_plan(root, &mut plan, args.reboot)?;
+        }
         Ok(Self {
             args,
             records,
@@ -153,12 +163,19 @@ impl<'a> PivotRun<'a> {
     fn stage<'u>(&self, change: &NodeChange<'u>) -> Result<(Option<RunningTrial<'u>>, Result<()>)> {
         if let Some(beforehand) = &self.beforehand {
             let completion = self.args.guards.completion();
-            completion.install(change, &self.plan, beforehand)?;
+            completion.install(
+                &change.root,
+                change.lock(),
+                change.runner(),
+                &self.plan,
+                beforehand,
+            )?;
         }
-        let print = |line: &str| change.ui.print_progress(line);
+        let print = |line: &str| change.front.tell(RunNews::Staging(line));
         let staging = self.staging(change, &print)?;
         let (args, os) = (&self.args.trial, &self.plan.os);
-        let request = TrialRequest::of_plan(args, &self.image, &self.plan, self.reboots());
+        let options = args.options();
+        let request = TrialRequest::of_plan(&options, &self.image, &self.plan, self.reboots());
         let tried = RunningTrial::begin(change, request)?;
         let staged = staging.stage_all(facts_of(&self.node)?);
         if staged.is_ok() && !os.needs_reboot() {
@@ -198,7 +215,7 @@ impl<'a> PivotRun<'a> {
         match self.plan.os.changes_image() {
             true => {
                 let risks = self.args.risks.accepted()?;
-                preflight::judge_staged(root, &self.image, &self.crossing, None, risks)
+                judge_staged(root, &self.image, &self.crossing, None, risks)
             }
             false => Ok(false),
         }
@@ -273,7 +290,7 @@ fn show(ui: &Ui<'_>, root: &Root, image: &str, plan: &Plan) -> Result<()> {
     if ui.output == Output::Json {
         return Ok(());
     }
-    let mut text = of_machine(&machine::heading(&machine::observe_machine(root)?)) + "\n";
+    let mut text = of_machine(&Heading::of_machine(&machine::observe_machine(root)?)) + "\n";
     text += &notices_text("Blockers", &plan.blockers);
     text += &operating_system(&plan.os);
     text += &notices_text("Notices", &plan.notices);
@@ -310,7 +327,7 @@ fn describe_waiting(root: &Root, facts: &SystemFacts) -> Result<String> {
     let next = find_next_boot(facts, awaited.as_ref(), String::new);
     let comes = match (&awaited, &next) {
         (Some(awaited), Some(next)) if next.by == Some(Author::Ours) => {
-            format!(", by {}", awaited_words(awaited, &Verdict::Waits))
+            format!(", by {}", awaited.words(&Verdict::Waits))
         }
         _ => String::new(),
     };

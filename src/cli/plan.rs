@@ -1,20 +1,23 @@
 //! `plan`: everything that `apply` would do, and nothing done.
 
+use super::diffs;
+use crate::change::trial::facts;
 use crate::cli::ui::Ui;
 use anyhow::{Context, Result};
 
-use super::access::{self, AccessNeed};
-use super::install::Beforehand;
-use super::own_state::expect_known_state;
-use super::predict;
-use super::session::{Session, Unnamed, choose_config, open_root};
-use super::{Output, PlanArgs, machine, trial};
+use super::{Output, PlanArgs};
 use crate::base::error::ExitCode;
 use crate::base::invocation::{self, again_as, mco_rescue, shell_word};
 use crate::base::notice::Notice;
 use crate::base::paths;
 use crate::base::text::count_noun;
 use crate::change::plan::{Plan, wrong_machine};
+use crate::change::session::access;
+use crate::change::session::access::AccessNeed;
+use crate::change::session::machine;
+use crate::change::session::own_state::expect_known_state;
+use crate::change::session::predict;
+use crate::change::session::{Session, Unnamed, choose_config, open_root};
 use crate::change::transaction::journal::ConfigRef;
 use crate::change::transaction::{self, Direction, Pending, RecoveryOutlook};
 use crate::config::document;
@@ -23,11 +26,10 @@ use crate::judge::daemon::forecast::Forecast;
 use crate::node::{Machine, RecordReader, Recorded, Records};
 use crate::report;
 use crate::report::plan::{Diffs, Heading};
-use crate::report::status::pending_words;
 
 /// Runs `plan`.
 pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
-    let root = open_root(ui)?;
+    let root = open_root(&ui.root)?;
     let machine = machine::observe_machine(&root)?;
     if let Some(against) = wrong_machine(&machine, args.guards.not_a_node) {
         return refuse(ui, &machine, against);
@@ -39,7 +41,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
         return half_way(ui, root, &machine, args, interrupted);
     }
     let session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
-    let before = match pending_words(&pending) {
+    let before = match pending.words() {
         (word, Some(config)) => {
             let config = &config.name;
             format!("An earlier run ({config}) is {word}; apply tidies up after it first.")
@@ -57,15 +59,17 @@ fn plan_session(
     before: &str,
     foreseen: &[RootPath],
 ) -> Result<ExitCode> {
-    let beforehand = Beforehand::of(&session);
-    let mut plan = session.plan_run(args, beforehand.as_ref(), (false, false))?;
+    let beforehand = session.beforehand();
+    let mut plan = session.plan_run(&args.run_options()?, beforehand.as_ref())?;
     // The reboot is an option of apply: it is taken as given where it is needed.
     let reboots = plan.os.needs_reboot();
-    trial::facts::add_to_plan(&session.root, &args.trial, &mut plan, reboots)?;
-    let mut diffs = session.diffs(&plan, args.config.show_secrets);
+    if args.trial.window.is_some() {
+        facts::add_to_plan(&session.root, &mut plan, reboots)?;
+    }
+    let mut diffs = diffs::of_session(&session, &plan, args.config.show_secrets);
     diffs.retain(|path, _| !foreseen.contains(path));
-    let heading = session.heading();
-    let daemon = predict::of_plan(&session, &plan, args);
+    let heading = Heading::of_session(&session);
+    let daemon = predict::of_plan(&session, &plan, args.policy.as_deref(), args.daemon.given());
     let text = match ui.output {
         Output::Json => report::plan::to_json(&heading, &plan, &diffs, &daemon)?,
         Output::Text => {
@@ -90,7 +94,7 @@ fn plan_session(
 
 /// No config is looked at for another machine: its changes are none of this plan.
 fn refuse(ui: &Ui<'_>, machine: &Machine, against: Notice) -> Result<ExitCode> {
-    let heading = machine::heading(machine);
+    let heading = Heading::of_machine(machine);
     let plan = Plan::refused(against);
     let text = match ui.output {
         Output::Json => report::plan::to_json(&heading, &plan, &Diffs::new(), &None)?,
@@ -168,7 +172,7 @@ fn half_way(
         origin: chosen.config.origin.clone(),
         chosen: chosen.why.clone(),
         recorded: recorded.unwrap_or_else(|| "(no record)".to_owned()),
-        ..machine::heading(machine)
+        ..Heading::of_machine(machine)
     };
     let plan = match &after {
         Err(message) => Plan::refused(Notice {

@@ -1,20 +1,22 @@
 //! `preflight`: can this node run another OS image?
 
+use crate::base::order::StableOrder;
+use crate::report::plan::Heading;
 use anyhow::{Context, Result, bail};
 
-use super::access::{self, AccessNeed};
-use super::session::{Unnamed, choose_config, open_root, with_disk};
-use super::{Output, PreflightArgs, machine};
+use super::{Output, PreflightArgs};
 use crate::base::error::ExitCode;
-use crate::base::invocation::{mco_rescue, on_node};
-use crate::base::order::StableOrder;
-use crate::change::plan::{AcceptedRisks, paths_of_interest};
+use crate::base::invocation::on_node;
+use crate::change::plan::paths_of_interest;
+use crate::change::session::access;
+use crate::change::session::access::AccessNeed;
+use crate::change::session::machine;
+use crate::change::session::{Unnamed, choose_config, open_root, with_disk};
 use crate::change::staging::image_source::{SourceOptions, find_refusal};
 use crate::change::staging::target::{describe_missing, find_target};
 use crate::cli::ui::Ui;
 use crate::config::document::{Desired, MachineConfig};
 use crate::formats::systemd::{CONFIG_DIR, JudgedUnit, Objection, judge_units as judge_units_of};
-use crate::host::progress::{self, Work};
 use crate::host::root::Root;
 use crate::judge::crossing::{self, CrossingFinding, CrossingSeverity, Target};
 use crate::judge::drift::enablement::simulate_update;
@@ -27,7 +29,7 @@ use crate::report;
 
 /// Runs `preflight`.
 pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
-    let root = with_disk(open_root(ui)?, &ui.root)?;
+    let root = with_disk(open_root(&ui.root)?, &ui.root)?;
     access::expect_access(&root, AccessNeed::Read)?;
     let (image, config) = find_image(&root, args)?;
     let options = SourceOptions {
@@ -63,7 +65,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
     for command in findings.iter_mut().flat_map(|finding| &mut finding.next) {
         *command = on_node(&*command);
     }
-    let heading = machine::heading(&machine::observe_machine(&root)?);
+    let heading = Heading::of_machine(&machine::observe_machine(&root)?);
     let text = match ui.output {
         Output::Json => report::preflight::to_json(&heading, &target, &findings)?,
         Output::Text => report::preflight::to_text(&heading, &target, &findings),
@@ -126,63 +128,6 @@ fn unit_finding(unit: &JudgedUnit) -> CrossingFinding {
         check: "units",
         ..finding
     }
-}
-
-/// Subject of the finding on an image that is not at hand.
-const UNSEEN: &str = "preflight";
-
-/// Judges an image that the node is to run. One that is not at hand is a finding.
-pub(super) fn judge_image(
-    root: &Root,
-    image: &str,
-    options: &SourceOptions<'_>,
-    next: Option<NextConfig<'_>>,
-) -> Result<Vec<CrossingFinding>> {
-    let _phase = progress::begin_phase(Work::new("Looking at the image"));
-    let unseen = |why: String| {
-        let finding = CrossingFinding::new(CrossingSeverity::Unknown, UNSEEN, why);
-        Ok(vec![finding])
-    };
-    let tree = match find_target(root, Some(image), options) {
-        Ok(Some(tree)) => tree,
-        Ok(None) => return unseen(describe_missing(image)),
-        // The plan refuses a medium that it cannot use, with the way out.
-        Err(error) => return unseen(format!("the image cannot be looked at: {error:#}")),
-    };
-    let node = Platform::observe_next(root, next).with_image(root, next, &tree);
-    Ok(crossing::judge_crossing(&Target::of(tree), &node))
-}
-
-/// Judges an image that was not at hand when its run was planned, and is staged now. Says what stands against the reboot, and
-/// returns true if something does.
-pub(super) fn judge_staged(
-    root: &Root,
-    image: &str,
-    before: &[CrossingFinding],
-    next: Option<NextConfig<'_>>,
-    risks: AcceptedRisks,
-) -> Result<bool> {
-    if !before.iter().any(|finding| finding.subject == UNSEEN) {
-        return Ok(false);
-    }
-    let findings = judge_image(root, image, &SourceOptions::default(), next)?;
-    let stands = |finding: &&CrossingFinding| {
-        finding.severity <= CrossingSeverity::Cured && !risks.has(finding.check)
-    };
-    let against: Vec<&CrossingFinding> = findings.iter().filter(stands).collect();
-    for finding in &against {
-        log::warn!("{}: {} [{}]", finding.subject, finding.what, finding.check);
-    }
-    if !against.is_empty() {
-        log::warn!(
-            "do not reboot yet: the image that was staged was not at hand before, and these findings stand against it. A \
-             run cures what it can; or take the image back. Next: {}, then {}, or {}",
-            mco_rescue("preflight"),
-            mco_rescue("apply"),
-            mco_rescue("rollback")
-        );
-    }
-    Ok(!against.is_empty())
 }
 
 /// Returns the image that is meant, and its config: the argument, that of the config in the argument, or the one that the

@@ -5,11 +5,11 @@ use crate::host::caller;
 
 use anyhow::{Context, Result, anyhow};
 
-use super::session::{Unnamed, choose_config, open_root};
 use super::{Output, ShowArgs};
 use crate::base::error::ExitCode;
 use crate::base::invocation::{mco_rescue, shell_word};
 use crate::base::paths;
+use crate::change::session::{Unnamed, choose_config, open_root};
 use crate::change::transaction::{self, Pending};
 use crate::config::document::Desired;
 use crate::host::root::Root;
@@ -32,7 +32,7 @@ const UNITS: [&str; 9] = [
 
 /// Runs `show`. One argument that is a path or unit of the recorded config means that file.
 pub(super) fn run(ui: &Ui<'_>, args: &ShowArgs) -> Result<ExitCode> {
-    let root = open_root(ui)?;
+    let root = open_root(&ui.root)?;
     let records = Records::read(&root).context("reading the daemon's records")?;
     warn_of_half(&root)?;
     let config = match (&args.config, &args.path) {

@@ -1,5 +1,6 @@
 //! `status`: the record, the last run, and what is pending.
 
+use crate::change::session::predict::GivenDaemon;
 use crate::change::staging::pins;
 use crate::change::staging::reboots;
 use crate::change::staging::state;
@@ -8,18 +9,20 @@ use anyhow::{Context, Result, anyhow};
 use std::fmt::Display;
 use std::path::Path;
 
-use super::access::{self, AccessNeed};
 use super::handover;
-use super::own_state::expect_known_state;
-use super::predict::{self, ForecastMoment};
-use super::session::open_root;
-use super::trial::is_guarded;
-use super::{DaemonArgs, Output, StatusArgs, machine};
+use super::{Output, StatusArgs};
 use crate::base::error::ExitCode;
 use crate::base::invocation::{self, mco_rescue};
 use crate::base::time::now;
 use crate::change::plan;
 use crate::change::plan::staged::enter_command;
+use crate::change::session::access;
+use crate::change::session::access::AccessNeed;
+use crate::change::session::machine;
+use crate::change::session::open_root;
+use crate::change::session::own_state::expect_known_state;
+use crate::change::session::predict;
+use crate::change::session::predict::ForecastMoment;
 use crate::change::source::cache;
 use crate::change::staging::awaited::{Awaited, Scene, Verdict, Way};
 use crate::change::staging::next_boot::{NextBoot, observe_next_boot};
@@ -40,13 +43,14 @@ use crate::report::fetch::ClusterReport;
 use crate::report::metrics::{is_metrics, to_metrics};
 use crate::report::reboot::RebootReport;
 use crate::report::status::{
-    CacheCounts, Half, NextBootReport, OsReport, StagedReport, StatusReport, pending_words,
+    CacheCounts, Half, NextBootReport, OsReport, StagedReport, StatusReport,
 };
 use crate::report::trial::TrialReport;
+use crate::run::trial::guards::is_guarded;
 
 /// Runs `status`.
 pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
-    let root = open_root(ui)?;
+    let root = open_root(&ui.root)?;
     machine::expect_system(&root)?;
     access::expect_access(&root, AccessNeed::Read)?;
     match expect_known_state(&root) {
@@ -58,7 +62,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
     if args.for_cluster {
         return handover::run(ui, args, &root);
     }
-    let report = document(&root, ui.runner, &args.daemon)?;
+    let report = document(&root, ui.runner, args.daemon.given())?;
     if let Some(path) = &args.metrics {
         write_metrics(&root, &report, path)?;
         return Ok(ExitCode::Done);
@@ -90,13 +94,13 @@ fn write_metrics(root: &Root, report: &StatusReport, path: &Path) -> Result<()> 
 pub(super) fn document(
     root: &Root,
     runner: &dyn CommandRunner,
-    daemon: &DaemonArgs,
+    daemon: GivenDaemon<'_>,
 ) -> Result<StatusReport> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let host = Host::observe(root).context("looking at the node")?;
     let system = System::observe(root, &host, runner).context("looking at the operating system")?;
     let pending = transaction::find_pending(root)?;
-    let (word, config) = pending_words(&pending);
+    let (word, config) = pending.words();
     let (recorded, recorded_digest) = match &records.current_config {
         Recorded::Present(config) => (Some(config.name.clone()), Some(config.digest.clone())),
         _ => (None, None),

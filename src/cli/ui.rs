@@ -11,6 +11,7 @@ use crate::host::sys::signals;
 use crate::node::command::CommandRunner;
 use crate::report;
 use crate::report::plan::Detail;
+use crate::run::front::{Front, HalfWayAnswer, RunNews};
 
 /// The global options of a command, and the programs that it may start.
 pub(super) struct Ui<'a> {
@@ -38,48 +39,6 @@ impl Ui<'_> {
         }
     }
 
-    /// Asks for a confirmation on the terminal. Without a terminal only `--yes` confirms.
-    ///
-    /// # Errors
-    /// Not confirmed, or no terminal.
-    pub(super) fn confirm(&self, question: &str) -> Result<()> {
-        if self.yes {
-            signals::set_answer(signals::SignalAnswer::SeeStatus);
-            return Ok(());
-        }
-        if !std::io::stdin().is_terminal() {
-            bail!(
-                "standard input is not a terminal, so there is no prompt; add --yes to carry out this plan. Nothing was changed"
-            );
-        }
-        if ask(question)? {
-            signals::set_answer(signals::SignalAnswer::SeeStatus);
-            Ok(())
-        } else {
-            bail!("not confirmed; nothing was changed")
-        }
-    }
-
-    /// Asks what becomes of a run that stopped half-way. Without a terminal nobody can answer.
-    ///
-    /// # Errors
-    /// The terminal cannot be read or written.
-    pub(super) fn ask_half_way(&self, stopped: &str) -> Result<HalfWayAnswer> {
-        if !std::io::stdin().is_terminal() {
-            return Ok(HalfWayAnswer::Stop);
-        }
-        let question = format!("{stopped}: [f]inish it, take it [b]ack, or [S]top?");
-        let answer = match read_answer(&question)?.as_str() {
-            "f" | "finish" => HalfWayAnswer::Finish,
-            "b" | "back" => HalfWayAnswer::TakeBack,
-            _ => HalfWayAnswer::Stop,
-        };
-        if answer != HalfWayAnswer::Stop {
-            signals::set_answer(signals::SignalAnswer::SeeStatus);
-        }
-        Ok(answer)
-    }
-
     /// Asks a question that `--yes` does not answer. Without a terminal the answer is no.
     ///
     /// # Errors
@@ -99,15 +58,59 @@ impl Ui<'_> {
     }
 }
 
-/// The answer for a run that stopped half-way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum HalfWayAnswer {
-    /// It is finished.
-    Finish,
-    /// It is taken back.
-    TakeBack,
-    /// It stays as it is.
-    Stop,
+impl Front for Ui<'_> {
+    fn runner(&self) -> &dyn CommandRunner {
+        self.runner
+    }
+
+    fn confirm(&self, question: &str) -> Result<()> {
+        if self.yes {
+            signals::set_answer(signals::SignalAnswer::SeeStatus);
+            return Ok(());
+        }
+        if !std::io::stdin().is_terminal() {
+            bail!(
+                "standard input is not a terminal, so there is no prompt; add --yes to carry out this plan. Nothing was changed"
+            );
+        }
+        if ask(question)? {
+            signals::set_answer(signals::SignalAnswer::SeeStatus);
+            Ok(())
+        } else {
+            bail!("not confirmed; nothing was changed")
+        }
+    }
+
+    fn ask_half_way(&self, stopped: &str) -> Result<HalfWayAnswer> {
+        if self.yes {
+            log::warn!("{stopped}. It is finished first");
+            return Ok(HalfWayAnswer::Finish);
+        }
+        if !std::io::stdin().is_terminal() {
+            return Ok(HalfWayAnswer::Stop);
+        }
+        let question = format!("{stopped}: [f]inish it, take it [b]ack, or [S]top?");
+        let answer = match read_answer(&question)?.as_str() {
+            "f" | "finish" => HalfWayAnswer::Finish,
+            "b" | "back" => HalfWayAnswer::TakeBack,
+            _ => HalfWayAnswer::Stop,
+        };
+        if answer != HalfWayAnswer::Stop {
+            signals::set_answer(signals::SignalAnswer::SeeStatus);
+        }
+        Ok(answer)
+    }
+
+    fn tell(&self, news: RunNews<'_>) {
+        match news {
+            RunNews::Staging(line) => self.print_progress(line),
+            RunNews::TrialWaits(trial) => self.print_progress(&report::trial::waiting_line(trial)),
+            RunNews::TrialReboots(trial) => {
+                self.print_progress(&report::trial::rebooting_line(trial))
+            }
+            RunNews::TrialEnded(result) => self.print_progress(&report::trial::ended_text(result)),
+        }
+    }
 }
 
 fn ask(question: &str) -> Result<bool> {

@@ -1,22 +1,25 @@
 //! `verify`: what differs, in the daemon's order and words.
 
+use super::diffs;
 use crate::cli::ui::Ui;
 use anyhow::{Context, Result};
 
-use super::access::{self, AccessNeed};
-use super::events;
-use super::session::{Session, Unnamed, choose_config, open_root};
-use super::{ConfigArgs, Output, machine};
+use super::{ConfigArgs, Output};
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
+use crate::change::session::access;
+use crate::change::session::access::AccessNeed;
+use crate::change::session::machine;
+use crate::change::session::{Session, Unnamed, choose_config, open_root};
 use crate::change::transaction::journal::ConfigRef;
 use crate::change::transaction::{self, Pending};
 use crate::host::root::Root;
 use crate::node::{RecordReader, Records};
 use crate::report;
-use crate::report::events::NodeEvent;
 use crate::report::plan::Heading;
 use crate::report::verify::VerifyFindings;
+use crate::run::events;
+use crate::run::events::NodeEvent;
 
 /// The files of a run that is half-way are of two configs: against either, what it has not reached would look like changes
 /// by hand.
@@ -33,7 +36,7 @@ fn half_way(
         digest: config.digest,
         origin: config.origin,
         recorded: records.name().unwrap_or_else(|| "(no record)".to_owned()),
-        ..machine::heading(&machine::observe_machine(root)?)
+        ..Heading::of_machine(&machine::observe_machine(root)?)
     };
     let text = match ui.output {
         Output::Json => report::verify::half_way_json(&heading, &interrupted.name)?,
@@ -56,7 +59,7 @@ fn unread(records: &Records) -> (Option<String>, Option<String>) {
 
 /// Runs `verify`.
 pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
-    let root = open_root(ui)?;
+    let root = open_root(&ui.root)?;
     machine::expect_system(&root)?;
     access::expect_access(&root, AccessNeed::Read)?;
     if let Pending::Unfinished(interrupted, _) = transaction::find_pending(&root)? {
@@ -70,7 +73,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
         Some(_) => said,
         None => session.daemon_verdict(&drifts, None),
     };
-    let diffs = session.diffs(&plan, args.show_secrets);
+    let diffs = diffs::of_session(&session, &plan, args.show_secrets);
     let findings = VerifyFindings {
         drifts: &drifts,
         verdict: verdict.as_deref(),
@@ -80,7 +83,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
         told: None,
         record_problem: record_problem.as_deref(),
     };
-    let heading = session.heading();
+    let heading = Heading::of_session(&session);
     let text = match ui.output {
         Output::Json => report::verify::to_json(&heading, findings)?,
         Output::Text if drifts.is_empty() && record_problem.is_none() => {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use anyhow::Context;
+
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
 
@@ -114,6 +116,19 @@ fn read_members(root: &Root) -> Result<BTreeSet<String>, RootError> {
         kinds.find_map(|kind| stem.strip_prefix(kind))
     });
     Ok(members.map(str::to_owned).collect())
+}
+
+/// Returns the name of the node as the kubelet registers it: the host's name in lower case.
+///
+/// # Errors
+/// The file cannot be read, or the host has no name.
+pub fn registered_name(root: &Root) -> anyhow::Result<String> {
+    let fixed = root.read(&RootPath::fixed(paths::HOSTNAME))?;
+    let fixed = fixed.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
+    let name = fixed
+        .filter(|name| !name.is_empty())
+        .or_else(|| sysinfo::System::host_name().ok());
+    Ok(name.context("the node has no name")?.to_lowercase())
 }
 
 #[cfg(test)]

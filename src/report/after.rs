@@ -89,8 +89,8 @@ fn item(text: &str) -> String {
 /// Returns the results of the actions; empty if there are none.
 fn results(told: &JobsDone) -> String {
     let mut out = String::new();
-    for (job, done_text) in &told.done {
-        out.push_str(&item(&format!("{job}: {}", done_words(*done_text))));
+    for (job, done) in &told.done {
+        out.push_str(&item(&format!("{job}: {}", done.words())));
     }
     if !out.is_empty() {
         out.insert_str(0, "Actions on the running system:\n");
@@ -132,15 +132,6 @@ pub fn done_text(after: &After, told: &JobsDone) -> String {
         out.push_str(&wrap(&format!("Next: {next}"), 0));
     }
     out
-}
-
-/// Returns the result of an action as text.
-pub fn done_words(done: Done) -> &'static str {
-    match done {
-        Done::Done => "done",
-        Done::NotRunning => "not running; it reads its files at its next start",
-        Done::Instead => "failed; update-ca-trust ran instead",
-    }
 }
 
 #[cfg(test)]

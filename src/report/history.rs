@@ -1,5 +1,6 @@
 //! The documents of the flight recorder: `record`, `history` and `diff`, as text and as JSON.
 
+use crate::run::snapshot::SnapshotTaken;
 use serde::Serialize;
 
 use super::{WIDTH, wrap};
@@ -26,45 +27,27 @@ impl From<Damaged> for DamagedFile {
     }
 }
 
-/// The result of `record`.
-#[derive(Debug, Clone, Serialize)]
-pub struct RecordDocument {
-    /// `mco-rescue/record/v1`.
-    pub schema: &'static str,
-    /// Path of the root.
-    pub root: String,
-    /// Number of the newest snapshot.
-    pub snapshot: Option<u64>,
-    /// The snapshot was recorded now.
-    pub is_new: bool,
-    /// The reason for the snapshot.
-    pub event: Event,
-    /// The result; `None` if nothing was recorded.
-    pub outcome: Option<Outcome>,
-    /// Size of the whole snapshot in bytes.
-    pub size: usize,
-    /// Bytes that were written.
-    pub written: usize,
-    /// True if the copies below `/boot` are up to date.
-    pub on_boot: bool,
-    /// Number of files that were read to compute digests.
-    pub files_read: usize,
-    /// Duration in milliseconds.
-    pub milliseconds: u64,
-    /// Notes for the user.
-    pub notes: Vec<String>,
+#[derive(Serialize)]
+struct RecordDocument<'a> {
+    schema: &'static str,
+    #[serde(flatten)]
+    taken: &'a SnapshotTaken,
 }
 
 /// Returns the result of `record` as JSON.
 ///
 /// # Errors
 /// The serializer's error.
-pub fn record_json(document: &RecordDocument) -> serde_json::Result<String> {
-    super::pretty(document)
+pub fn record_json(taken: &SnapshotTaken) -> serde_json::Result<String> {
+    let document = RecordDocument {
+        schema: "mco-rescue/record/v1",
+        taken,
+    };
+    super::pretty(&document)
 }
 
 /// Returns the result of `record` as text.
-pub fn record_text(document: &RecordDocument) -> String {
+pub fn record_text(document: &SnapshotTaken) -> String {
     let number = document.snapshot.unwrap_or_default();
     let mut out = match document.is_new {
         true => {

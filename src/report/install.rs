@@ -7,38 +7,10 @@ use super::wrap;
 use crate::base::invocation::{ON_THE_NODE, mco_rescue, with_commands_apart};
 use crate::base::reason::Reason;
 use crate::base::text::{count_noun, inline};
+use crate::change::install::units::{UnitCheck, describe_unlabelled};
 use crate::change::install::{Content, FoundItem, ItemStanding, RECOVER};
-use crate::change::plan::restorecon_command;
 use crate::host::root::RootPath;
 use crate::node::command::systemctl::StartResult;
-
-/// The check that the units can start.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum UnitCheck {
-    /// The root is not that of the running system.
-    OtherRoot,
-    /// systemd is not running here.
-    NoSystemd,
-    /// An unfinished run is pending, and the unit would recover it.
-    Pending,
-    /// The unit is masked, or a config manages it.
-    NotOurs,
-    /// The unit was started, with this result.
-    Started(StartResult),
-    /// systemd could not be queried; the reason.
-    Unknown(String),
-}
-
-impl UnitCheck {
-    /// Returns true if systemd runs here, but will not recover an interrupted run.
-    pub fn is_failure(&self) -> bool {
-        match self {
-            Self::Started(result) => !matches!(result, StartResult::Ran | StartResult::Masked),
-            Self::Unknown(_) => true,
-            Self::OtherRoot | Self::NoSystemd | Self::Pending | Self::NotOurs => false,
-        }
-    }
-}
 
 /// The result of an installation.
 #[derive(Debug)]
@@ -97,7 +69,7 @@ pub fn to_json(installed: &Installed<'_>) -> serde_json::Result<String> {
     let items: Vec<_> = installed.found.iter().map(item).collect();
     let unlabelled = installed.unlabelled.iter();
     let unlabelled: Vec<_> = unlabelled.map(|(path, _)| path).collect();
-    let (check, said) = check_words(&installed.check);
+    let (check, said) = installed.check.words();
     super::pretty(&json!({
         "schema": SCHEMA,
         "action": "install",
@@ -120,9 +92,9 @@ pub fn to_text(installed: &Installed<'_>) -> String {
     }
     out.push('\n');
     if !installed.unlabelled.is_empty() {
-        out.push_str(&wrap(&unlabelled(installed.unlabelled), 0));
+        out.push_str(&wrap(&describe_unlabelled(installed.unlabelled), 0));
     }
-    out.push_str(&wrap(&check_words(&installed.check).1, 0));
+    out.push_str(&wrap(&installed.check.words().1, 0));
     out.push_str(&with_commands_apart(&format!(
         "Next: {}\n",
         next(installed)
@@ -141,52 +113,6 @@ fn line(found: &FoundItem) -> String {
     };
     let line = format!("  {:<10} {path}  {what}", done(found.standing));
     line.trim_end().to_owned() + "\n"
-}
-
-/// Returns one word for JSON, and a sentence for the text.
-fn check_words(check: &UnitCheck) -> (&'static str, String) {
-    let (word, said) = match check {
-        UnitCheck::OtherRoot => (
-            "other-root",
-            "The units' start could not be checked here: the root is not that of the running system.",
-        ),
-        UnitCheck::NoSystemd => (
-            "no-systemd",
-            "The units' start could not be checked here: systemd does not run.",
-        ),
-        UnitCheck::Pending => (
-            "pending",
-            "The units' start was not checked: an earlier run is unfinished.",
-        ),
-        UnitCheck::NotOurs => (
-            "not-ours",
-            "No unit recovers an interrupted run at boot: it was left alone.",
-        ),
-        UnitCheck::Started(StartResult::Ran) => (
-            "started",
-            "systemd has read the units, and can start the recovery unit.",
-        ),
-        UnitCheck::Started(StartResult::NotStarted) => (
-            "not-started",
-            "systemd has read the units, but did not start the recovery unit.",
-        ),
-        UnitCheck::Started(StartResult::Masked) => (
-            "masked",
-            "No unit recovers an interrupted run at boot: it is masked.",
-        ),
-        UnitCheck::Started(StartResult::CannotRun) => (
-            "cannot-run",
-            "systemd may not run the program (203/EXEC): its SELinux label is wrong, or its file system is mounted \
-             noexec.",
-        ),
-        UnitCheck::Started(StartResult::Failed(how)) => {
-            return ("failed", format!("The recovery unit fails: {how}."));
-        }
-        UnitCheck::Unknown(why) => {
-            return ("unknown", format!("systemd could not be queried: {why}."));
-        }
-    };
-    (word, said.to_owned())
 }
 
 fn next(installed: &Installed<'_>) -> String {
@@ -218,67 +144,6 @@ fn next(installed: &Installed<'_>) -> String {
         }
         UnitCheck::Unknown(_) => format!("systemctl daemon-reload, then {}", mco_rescue("install")),
     }
-}
-
-fn unlabelled(unlabelled: &[(RootPath, Reason)]) -> String {
-    let paths: Vec<RootPath> = unlabelled.iter().map(|(path, _)| path.clone()).collect();
-    let why = unlabelled.first().map(|(_, why)| why.to_string());
-    format!(
-        "{} could not get the SELinux label of the policy ({}). Run {} on the node.",
-        count_noun(paths.len(), "file"),
-        why.unwrap_or_default(),
-        restorecon_command(&paths),
-    )
-}
-
-/// Returns the notice in a plan about the recovery unit, which `apply` installs before its first step.
-pub fn beforehand_text(found: &[FoundItem]) -> String {
-    let due = found.iter().filter(|found| found.is_due());
-    let paths: Vec<String> = due.map(|found| found.item.path.to_string()).collect();
-    format!(
-        "the unit that finishes or undoes this run after a power cut is installed first; missing or different: {}. \
-         `{}` removes it again",
-        paths.join(", "),
-        mco_rescue("install --remove"),
-    )
-}
-
-/// Returns the message after that installation.
-pub fn now_at_boot() -> String {
-    format!(
-        "installed /usr/local/bin/mco-rescue with {RECOVER}, which finishes or undoes this run at boot if it is interrupted"
-    )
-}
-
-/// Returns what keeps an interrupted run from being recovered at boot.
-pub fn problem_text(check: &UnitCheck, not_labelled: &[(RootPath, Reason)]) -> Option<String> {
-    match check {
-        UnitCheck::Started(StartResult::Ran) if not_labelled.is_empty() => None,
-        UnitCheck::Started(StartResult::Ran) => Some(unlabelled(not_labelled)),
-        UnitCheck::Started(StartResult::CannotRun) => Some(format!(
-            "{} Run {}",
-            check_words(check).1,
-            "`restorecon -Fv /usr/local/bin/mco-rescue`"
-        )),
-        other => Some(check_words(other).1),
-    }
-}
-
-/// The next step after a refusal to stage without the unit.
-pub const NOT_COMPLETED: &str = "Or override it with --complete-by-hand, and run mco-rescue complete right after \
-the reboot, before the kubelet starts";
-
-/// The step that a person has to take.
-pub const BY_HAND: &str = "Overridden as asked (--complete-by-hand): run mco-rescue complete right after the reboot, \
-before the kubelet starts; keep the kubelet from starting until then: systemctl disable kubelet";
-
-/// Returns the consequence of a missing recovery unit.
-pub fn without_recovery(why: &str) -> String {
-    let why = why.trim_end_matches('.');
-    format!(
-        "no unit will recover this run at boot: {why}. After a power cut run `{}` by hand",
-        mco_rescue("recover")
-    )
 }
 
 /// Returns the list before a removal.

@@ -1,24 +1,12 @@
 //! The runs that can be reverted, as text and as JSON (`mco-rescue/rollback-list/v1`).
 
+use crate::run::kept_runs::Before;
 use serde::{Serialize, Serializer};
 
 use super::wrap;
 use crate::base::invocation::mco_rescue;
 use crate::base::text::{count_noun, inline};
 use crate::base::time::{ago, utc};
-
-/// The config that was recorded before a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Before {
-    /// The same config as after the run.
-    Unchanged,
-    /// There was no record.
-    NoRecord,
-    /// Name of the config.
-    Config(String),
-    /// The earlier record cannot be read.
-    Unreadable,
-}
 
 /// A run of the history.
 #[derive(Debug, Clone, Serialize)]

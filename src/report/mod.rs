@@ -8,14 +8,13 @@ pub mod change;
 pub mod complete;
 pub mod console;
 pub mod daemon;
-pub mod diff;
 pub mod doctor;
-pub mod events;
 pub mod fetch;
 pub mod firstboot;
 pub mod fix;
 pub mod fleet;
 pub mod handover;
+pub mod heading;
 pub mod history;
 pub mod html;
 pub mod install;
@@ -33,23 +32,19 @@ pub mod rollback;
 pub mod show;
 pub mod status;
 pub mod trial;
-pub mod trial_notice;
 pub mod verify;
 
 use std::io::{self, Write};
 
-use crate::base::invocation::set_commands_apart;
 use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::base::secrets::{self, hidden, redacted_words};
-use crate::base::text::{is_invisible, one_line, printable, spelled_out};
+use crate::base::text::{is_invisible, printable, spelled_out};
+pub use crate::base::wrap::{WIDTH, wrap};
 use crate::change::plan::{PlannedStep, Section, Step};
 use crate::host::progress;
 use crate::host::root::RootPath;
-
-/// Width of text output.
-pub const WIDTH: usize = 80;
 
 /// Returns a document of a schema as `--output json` prints it.
 fn pretty(document: &impl serde::Serialize) -> serde_json::Result<String> {
@@ -150,61 +145,6 @@ pub fn print_aside(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Wraps a text into lines of at most [`WIDTH`] columns, each indented by `indent` blanks. Words are not broken, nor are
-/// commands: those after `Next: ` get lines of their own.
-pub fn wrap(text: &str, indent: usize) -> String {
-    let text = one_line(text);
-    let (said, commands) = set_commands_apart(&text);
-    let commands = commands.iter();
-    let commands = commands.map(|line| format!("{}{line}\n", " ".repeat(indent)));
-    let commands: String = commands.collect();
-    match said.is_empty() && !commands.is_empty() {
-        true => commands,
-        false => wrap_words(said, indent) + &commands,
-    }
-}
-
-fn wrap_words(text: &str, indent: usize) -> String {
-    let mut out = String::new();
-    let mut width = 0;
-    for word in words(text) {
-        let long = word.chars().count();
-        if width == 0 || width + 1 + long > WIDTH {
-            out.push_str(if width == 0 { "" } else { "\n" });
-            out.push_str(&" ".repeat(indent));
-            width = indent + long;
-        } else {
-            out.push(' ');
-            width += 1 + long;
-        }
-        out.push_str(&word);
-    }
-    out.push('\n');
-    out
-}
-
-/// Splits a text at blanks. A quoted path is one word, as for the shell, and so is a command between backticks.
-fn words(text: &str) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
-    let mut rest = text.trim_start();
-    while !rest.is_empty() {
-        let blank = |text: &str| text.find(char::is_whitespace).unwrap_or(text.len());
-        let quoted = rest
-            .strip_prefix('\'')
-            .filter(|quoted| quoted.starts_with('/'))
-            .and_then(|quoted| quoted.find('\'').map(|end| end + 2));
-        let command = rest
-            .strip_prefix('`')
-            .and_then(|command| command.find('`').map(|end| end + 2));
-        let end = quoted
-            .or(command)
-            .map_or_else(|| blank(rest), |end| end + blank(&rest[end..]));
-        all.push(rest[..end].to_owned());
-        rest = rest[end..].trim_start();
-    }
-    all
-}
-
 /// Returns true if the content at a path must not be shown: by mode, by path, or as part of an account.
 pub fn is_secret(path: &RootPath, objects: &[Option<&Object>]) -> bool {
     let is_file = |object: &&Object| matches!(object.kind, ObjectKind::File { .. });
@@ -252,7 +192,7 @@ mod tests {
     #[test]
     fn a_message_of_several_lines_shows_no_escape() {
         let said = "2 errors\n  a: x\n  b: y\n";
-        assert_eq!(one_line(said), "2 errors; a: x; b: y");
+        assert_eq!(crate::base::text::one_line(said), "2 errors; a: x; b: y");
         assert_eq!(
             wrap("exit status 1:\n  no room\n", 2),
             "  exit status 1: no room\n"

@@ -3,29 +3,12 @@
 use serde::Serialize;
 
 use super::wrap;
-use crate::base::invocation::{mco_rescue, reboot};
+use crate::base::invocation::mco_rescue;
 use crate::change::transaction::journal::ConfigRef;
 use crate::change::transaction::{LeftPath, Recovered};
 use crate::formats::systemd::changed::is_read_by_manager;
 use crate::host::root::RootPath;
-
-/// The state of the units when a boot continues after the recovery.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StartedUnits {
-    /// No unit file has changed.
-    Unconcerned,
-    /// The manager has reloaded the unit files.
-    Read {
-        /// Units that started earlier, from the old files.
-        before: Vec<String>,
-        /// Units that are still running although their files are gone.
-        removed: Vec<String>,
-        /// Units enabled by the recovery, too late for this boot.
-        too_late: Vec<String>,
-    },
-    /// The manager could not be queried; the reason.
-    Unknown(String),
-}
+use crate::run::recover::{StartedUnits, sentence as recovered_sentence};
 
 #[derive(Serialize)]
 struct Stays<'a> {
@@ -94,7 +77,7 @@ pub fn to_text(recovered: &Recovered, started: Option<&StartedUnits>) -> String 
     let changed = recovered.changed();
     let next = match started {
         Some(StartedUnits::Unconcerned) => String::new(),
-        Some(started) => wrap(&units_text(started), 0),
+        Some(started) => wrap(&started.words(), 0),
         None if changed.iter().any(is_read_by_manager) => {
             "Unit files have changed. A running node reads them with `systemctl daemon-reload`.\n"
                 .to_owned()
@@ -125,66 +108,4 @@ fn given_up(config: &ConfigRef, kept: Option<&RootPath>) -> String {
         said.push_str(&wrap(&format!("It came from {}.", config.origin), 0));
     }
     said + &format!("Next: {}\n", mco_rescue("apply CONFIG"))
-}
-
-/// Returns the state of the units of a boot that continues.
-pub fn units_text(started: &StartedUnits) -> String {
-    match started {
-        StartedUnits::Unconcerned => "no unit file has changed".to_owned(),
-        StartedUnits::Read {
-            before,
-            removed,
-            too_late,
-        } => {
-            let mut said = "systemd has read the changed unit files".to_owned();
-            if before.is_empty() && removed.is_empty() {
-                said.push_str("; none of their units was started before");
-            }
-            if !removed.is_empty() {
-                let (all, words) = (removed.join(", "), removed.join(" "));
-                said.push_str(&format!(
-                    "; removed, and still running: {all}. Next: systemctl stop {words}"
-                ));
-            }
-            if !before.is_empty() {
-                let (all, words) = (before.join(", "), before.join(" "));
-                said.push_str(&format!(
-                    "; started earlier, from the old files: {all}. Next: systemctl restart {words}"
-                ));
-            }
-            if !too_late.is_empty() {
-                let (all, words) = (too_late.join(", "), too_late.join(" "));
-                said.push_str(&format!(
-                    "; enabled too late for this boot: {all}. Next: systemctl start {words}"
-                ));
-            }
-            said
-        }
-        StartedUnits::Unknown(why) => format!(
-            "unit files have changed, and systemd could not be queried about units started from the old files \
-             ({why}). Next: systemctl daemon-reload, or {}",
-            reboot()
-        ),
-    }
-}
-
-/// Returns the result in one sentence.
-pub fn recovered_sentence(recovered: &Recovered) -> String {
-    match recovered {
-        Recovered::Nothing => "Nothing was pending.".to_owned(),
-        Recovered::Swept(config) => {
-            format!(
-                "The files of an interrupted run were removed; it changed nothing ({}).",
-                config.name
-            )
-        }
-        Recovered::Finished(config, _) => {
-            format!("An interrupted run was finished ({}).", config.name)
-        }
-        Recovered::Undone(config, _) => format!("An interrupted run was undone ({}).", config.name),
-        Recovered::GivenUp(config, _) => format!(
-            "An interrupted run was given up ({}): its journal is damaged.",
-            config.name
-        ),
-    }
 }

@@ -15,8 +15,7 @@ use crate::base::time::{ago, utc};
 use crate::change::plan::staged::SOFT_REBOOT;
 use crate::change::staging::awaited::{Awaited, Verdict, Way};
 use crate::change::staging::next_boot::NextBoot;
-use crate::change::transaction::journal::ConfigRef;
-use crate::change::transaction::{LastRun, Pending, RunOutcome};
+use crate::change::transaction::{LastRun, RunOutcome};
 use crate::change::trial::{TrialOutcome, TrialResult};
 use crate::diagnose::first_boot::FirstBootResult;
 use crate::judge::daemon::forecast::Forecast;
@@ -262,17 +261,7 @@ pub fn to_json(report: &StatusReport) -> serde_json::Result<String> {
     super::pretty(report)
 }
 
-/// Returns the keyword and the config of a pending run.
-pub fn pending_words(pending: &Pending) -> (&'static str, Option<&ConfigRef>) {
-    match pending {
-        Pending::Nothing => ("nothing", None),
-        Pending::Staged(config) => ("staged", Some(config)),
-        Pending::Unfinished(config, _) => ("unfinished", Some(config)),
-        Pending::Committed(config) => ("committed", Some(config)),
-    }
-}
-
-/// Returns true if the end of a trial is worth a line: nothing was changed since, and a confirmed one is less than a day old.
+/// Returns true for the end of a trial that is worth a line: nothing was changed since, and a confirmed one is of this day.
 fn is_news(report: &StatusReport, last: &TrialResult) -> bool {
     const DAY: u64 = 24 * 60 * 60;
     // The run that reverts a change ends slightly before the trial.
@@ -304,10 +293,7 @@ pub fn to_text(report: &StatusReport) -> String {
         out.push_str(&wrapped("Trial", &last.words()));
     }
     if let (Some(awaited), Some(verdict)) = (&report.awaited, &report.verdict) {
-        let (words, next) = (
-            awaited_words(awaited, verdict),
-            awaited_next(awaited, verdict),
-        );
+        let (words, next) = (awaited.words(verdict), awaited_next(awaited, verdict));
         let when = match awaited.since {
             0 => String::new(),
             since => format!("; begun {} ({})", utc(since), ago(since, report.now)),
@@ -460,49 +446,6 @@ fn or_unknown(image: &str) -> &str {
 
 fn wrapped(label: &str, text: &str) -> String {
     format!("{label:<10}{}", wrap(text, 10).trim_start())
-}
-
-/// Returns the state of an awaited boot.
-pub fn awaited_words(awaited: &Awaited, verdict: &Verdict) -> String {
-    let name = &awaited.config.name;
-    let failed = awaited.failed.as_deref().unwrap_or_default();
-    match (verdict, awaited.way) {
-        (Verdict::AtWork, _) => format!("{name}: a run is in progress"),
-        (Verdict::Failed, Way::Back) => {
-            format!("the rollback from {name} did not happen: {failed}")
-        }
-        (Verdict::Failed, _) if awaited.half => format!("{name} is incomplete: {failed}"),
-        (Verdict::Failed, _) => format!("{name} did not come up: {failed}"),
-        (Verdict::CutOff, _) => format!("{name}, but the run was interrupted before its files"),
-        (Verdict::Dropped, Way::Back) => {
-            format!("the rollback from {name}, but the next boot no longer enters it")
-        }
-        (Verdict::Dropped, _) if awaited.run.is_none() && awaited.earlier.is_empty() => {
-            format!("the image for {name}, but it is no longer staged")
-        }
-        (Verdict::Dropped, _) => {
-            format!("{name}, but it is no longer staged, and its files are in place")
-        }
-        (Verdict::Replaced(what), Way::Back) => {
-            format!("the rollback from {name}, but the next boot does not enter it: {what}")
-        }
-        (Verdict::Replaced(what), _) => {
-            let files = match awaited.run.is_none() && awaited.earlier.is_empty() {
-                true => "",
-                false => ", and its files are in place",
-            };
-            format!("{name}, but the next boot does not enter it: {what}{files}")
-        }
-        (Verdict::NotKnown, Way::Forward) => {
-            format!("{name}; it is not known if the next boot enters it")
-        }
-        (Verdict::NotKnown, Way::Back) => {
-            format!("the rollback from {name}; it is not known if the next boot enters it")
-        }
-        (Verdict::Due(_), _) => format!("{name}: this boot was not checked yet"),
-        (Verdict::Waits, Way::Forward) => format!("{name}, at the next boot"),
-        (Verdict::Waits, Way::Back) => format!("the rollback from {name}, at the next boot"),
-    }
 }
 
 /// Returns the next command for an awaited boot.

@@ -5,7 +5,6 @@ use serde::Serialize;
 use super::wrap;
 use crate::base::invocation::{mco_rescue, reboot};
 use crate::base::time::utc;
-use crate::change::trial::coverage::Accident;
 use crate::change::trial::{GIVE_UP, Phase, Trial, TrialOutcome, TrialResult, duration_words};
 
 /// The running trial, as `status` reports it.
@@ -104,15 +103,6 @@ impl TrialReport {
             ),
         }
     }
-}
-
-/// Returns a line for each kind of accident: whether the node recovers from it automatically, and by what.
-pub fn accident_lines(all: &[Accident]) -> Vec<String> {
-    let line = |one: &Accident| match one.covered {
-        true => format!("{}: comes back by itself ({})", one.what, one.by),
-        false => format!("{}: does NOT come back by itself: {}", one.what, one.by),
-    };
-    all.iter().map(line).collect()
 }
 
 /// Returns the text after a change that waits for its confirmation.

@@ -1,9 +1,12 @@
 //! The files that `install` puts on a node: the program, its units, and the links that enable them.
 //!
-//! This module lists these files and compares them with the node's; it changes nothing.
+//! [`InstallSurvey`] lists these files and compares them with the node's; [`units`] puts them in place, and [`completion`] says if
+//! they would finish a run at the next boot.
 
 pub mod archive;
+pub mod completion;
 pub mod cpio;
+pub mod units;
 
 use std::collections::BTreeSet;
 

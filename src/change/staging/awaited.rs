@@ -1,5 +1,5 @@
 //! What the next boot has to bring: a deployment that was staged together with files (docs/explanation/operating-system.md), and judgements
-//! on that boot. Values only; [`super::state`] reads and writes the file; `cli/complete` and `cli/rollback` act on it.
+//! on that boot. Values only; [`super::state`] reads and writes the file; `run/complete` and `run/rollback` act on it.
 
 use serde::{Deserialize, Serialize};
 
@@ -421,6 +421,51 @@ impl Awaited {
                 redacted_arguments(&left.join(" "))
             )
         })
+    }
+}
+
+impl Awaited {
+    /// Returns the state of the boot in words.
+    pub fn words(&self, verdict: &Verdict) -> String {
+        let name = &self.config.name;
+        let failed = self.failed.as_deref().unwrap_or_default();
+        match (verdict, self.way) {
+            (Verdict::AtWork, _) => format!("{name}: a run is in progress"),
+            (Verdict::Failed, Way::Back) => {
+                format!("the rollback from {name} did not happen: {failed}")
+            }
+            (Verdict::Failed, _) if self.half => format!("{name} is incomplete: {failed}"),
+            (Verdict::Failed, _) => format!("{name} did not come up: {failed}"),
+            (Verdict::CutOff, _) => format!("{name}, but the run was interrupted before its files"),
+            (Verdict::Dropped, Way::Back) => {
+                format!("the rollback from {name}, but the next boot no longer enters it")
+            }
+            (Verdict::Dropped, _) if self.run.is_none() && self.earlier.is_empty() => {
+                format!("the image for {name}, but it is no longer staged")
+            }
+            (Verdict::Dropped, _) => {
+                format!("{name}, but it is no longer staged, and its files are in place")
+            }
+            (Verdict::Replaced(what), Way::Back) => {
+                format!("the rollback from {name}, but the next boot does not enter it: {what}")
+            }
+            (Verdict::Replaced(what), _) => {
+                let files = match self.run.is_none() && self.earlier.is_empty() {
+                    true => "",
+                    false => ", and its files are in place",
+                };
+                format!("{name}, but the next boot does not enter it: {what}{files}")
+            }
+            (Verdict::NotKnown, Way::Forward) => {
+                format!("{name}; it is not known if the next boot enters it")
+            }
+            (Verdict::NotKnown, Way::Back) => {
+                format!("the rollback from {name}; it is not known if the next boot enters it")
+            }
+            (Verdict::Due(_), _) => format!("{name}: this boot was not checked yet"),
+            (Verdict::Waits, Way::Forward) => format!("{name}, at the next boot"),
+            (Verdict::Waits, Way::Back) => format!("the rollback from {name}, at the next boot"),
+        }
     }
 }
 

@@ -47,6 +47,18 @@ pub enum Pending {
     Committed(ConfigRef),
 }
 
+impl Pending {
+    /// Returns the word of the state, and the config of the run.
+    pub fn words(&self) -> (&'static str, Option<&ConfigRef>) {
+        match self {
+            Self::Nothing => ("nothing", None),
+            Self::Staged(config) => ("staged", Some(config)),
+            Self::Unfinished(config, _) => ("unfinished", Some(config)),
+            Self::Committed(config) => ("committed", Some(config)),
+        }
+    }
+}
+
 /// The result of a recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recovered {

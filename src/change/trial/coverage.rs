@@ -29,6 +29,16 @@ pub struct Accident {
     pub by: String,
 }
 
+impl Accident {
+    /// Returns the accident with what becomes of the node.
+    pub fn words(&self) -> String {
+        match self.covered {
+            true => format!("{}: comes back by itself ({})", self.what, self.by),
+            false => format!("{}: does NOT come back by itself: {}", self.what, self.by),
+        }
+    }
+}
+
 /// Returns the accidents in the order in which they can happen.
 pub fn list_accidents(facts: &CoverageFacts) -> Vec<Accident> {
     let mut all = vec![

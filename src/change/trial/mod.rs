@@ -1,10 +1,12 @@
 //! Trials (`--try`): a change that is reverted automatically unless it is confirmed (docs/explanation/trial.md). Values and judgements
-//! only: `cli/trial` acts on them, and [`store`] stores the state.
+//! only: `run/trial` acts on them, [`store`] stores the state, and [`on_disk`] says what another command finds of it.
 //!
 //! Times of a trial are milliseconds of CLOCK_BOOTTIME, which setting a clock does not affect. They belong to one boot, so the
 //! boot is stored with them.
 
 pub mod coverage;
+pub mod facts;
+pub mod on_disk;
 pub mod store;
 
 use std::time::Duration;

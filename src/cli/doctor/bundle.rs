@@ -2,6 +2,8 @@
 //! in it: those are listed by their digests, of secrets by digests with a key of the node; addresses have no user, password
 //! and query.
 
+use crate::change::session::predict::GivenDaemon;
+use crate::diagnose::recorder::look::digest_key;
 use std::io;
 use std::path::Path;
 
@@ -17,8 +19,7 @@ use crate::base::text::{printable, spelled_out};
 use crate::base::time::now;
 use crate::change::source::cache;
 use crate::change::transaction;
-use crate::cli::DaemonArgs;
-use crate::cli::recorder::{self, compared, history};
+use crate::cli::recorder::{compared, history};
 use crate::cli::status;
 use crate::config::document::Desired;
 use crate::formats::age::{self, Recipient};
@@ -45,7 +46,7 @@ const FOLDER: &str = "mco-rescue-bundle";
 pub(super) fn write(
     root: &Root,
     runner: &dyn CommandRunner,
-    daemon: &DaemonArgs,
+    daemon: GivenDaemon<'_>,
     path: &Path,
     recipients: &[Recipient],
     doctor: [String; 2],
@@ -109,11 +110,11 @@ fn piece(name: &'static str, what: &'static str, text: Result<String>) -> Piece 
     Piece { name, what, text }
 }
 
-fn of_root(root: &Root, runner: &dyn CommandRunner, daemon: &DaemonArgs) -> Vec<Piece> {
+fn of_root(root: &Root, runner: &dyn CommandRunner, daemon: GivenDaemon<'_>) -> Vec<Piece> {
     let records = || Records::read(root).context("reading the daemon's records");
     let recorded = records().and_then(|records| {
         let config = records.recorded().context("no config is recorded")?;
-        let key = recorder::digest_key(root);
+        let key = digest_key(root);
         let desired = Desired::from_config(config);
         Ok(report::show::to_json(config, &desired, key.as_ref())?)
     });

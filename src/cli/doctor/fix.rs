@@ -1,35 +1,43 @@
 //! `doctor --fix`: one finding, cured by changes of files in the ordinary transaction.
 
+use crate::run::front::Front;
+use crate::run::trial::running;
+use crate::run::work::LATER_IN_TRIAL;
 use anyhow::{Context, Result, bail};
 
-use super::{find_check, gather, is_denied, style};
+use super::{find_check, is_denied, style};
+use crate::base::diff::unified_between;
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::base::object::ObjectKind;
 use crate::change::plan::{
     self, Allowed, FixInputs, Plan, PlanInputs, PlanRequest, PlannedStep, Step, Task,
 };
+use crate::change::session::evidence::NodeEvidence;
+use crate::change::session::machine;
+use crate::change::session::policies;
+use crate::change::session::{open_root, with_disk};
 use crate::change::transaction::Finished;
 use crate::change::transaction::journal::ConfigRef;
-use crate::cli::evidence::NodeEvidence;
-use crate::cli::keys;
-use crate::cli::machine;
-use crate::cli::node_change::{Ending, Needs, NodeChange, Opening};
-use crate::cli::policies;
-use crate::cli::session::{open_root, payload_bytes, with_disk};
-use crate::cli::trial::{self, RunningTrial, TrialRequest};
+use crate::change::trial::facts;
+use crate::cli::diffs;
+use crate::cli::diffs::payload_bytes;
 use crate::cli::ui::Ui;
-use crate::cli::work::RunWork;
 use crate::cli::{DoctorArgs, FixArgs, Output};
 use crate::config::document::{self, Desired};
+use crate::diagnose::doctor::gather;
 use crate::diagnose::doctor::{self, Diagnosis, DoctorCheck, DoctorFinding, Fix};
 use crate::host::root::Root;
 use crate::node::command::job::Job;
 use crate::node::{self, NodeState, Records};
-use crate::report::diff::unified_between;
 use crate::report::fix::{FixOutcome, FixResult};
 use crate::report::plan::{Diffs, Heading};
 use crate::report::{self, is_secret_step, question};
+use crate::run::ending::Ending;
+use crate::run::node_change::NodeChange;
+use crate::run::opening::{Needs, Opening};
+use crate::run::trial::running::{RunningTrial, TrialRequest};
+use crate::run::work::RunWork;
 
 /// A config that brings nothing.
 const NOTHING: &[u8] = br#"{"ignition":{"version":"3.4.0"}}"#;
@@ -39,7 +47,7 @@ const MAX_DIFF: u64 = 1 << 20;
 /// Runs `doctor --fix`.
 pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> {
     let check = find_check(id)?;
-    let root = with_disk(open_root(ui)?, &ui.root)?;
+    let root = with_disk(open_root(&ui.root)?, &ui.root)?;
     let looking = Looking {
         ui,
         args,
@@ -77,17 +85,18 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
     let (plan, jobs) = cure.plan(work)?;
     cure.show(&plan)?;
     cure.ask(&plan)?;
-    let request = TrialRequest::of_plan(&args.cure.trial, &cure.name(), &plan, false);
+    let options = args.cure.trial.options();
+    let request = TrialRequest::of_plan(&options, &cure.name(), &plan, false);
     let tried = RunningTrial::begin(&change, request.with_jobs(jobs.clone()))?;
     if let Err(error) = cure.carry_out(&change, &plan, &jobs) {
-        return Err(trial::fail(tried, change, error));
+        return Err(running::fail(tried, change, error));
     }
     match looking.tell_result(&found, finding, plan.steps.len()) {
         Ok(code) => change.finish(Ending {
             tried,
             ..Ending::of(code)
         }),
-        Err(error) => Err(trial::refuse(tried, change, error)),
+        Err(error) => Err(running::refuse(tried, change, error)),
     }
 }
 
@@ -103,7 +112,12 @@ impl Looking<'_> {
     /// Gathers the evidence and runs the one check.
     fn examine(&self) -> Result<Diagnosis> {
         let root = self.root.again()?;
-        let evidence = gather::all(root, self.ui.runner, &self.ui.root, self.args);
+        let evidence = gather::all(
+            root,
+            self.ui.runner,
+            &self.ui.root,
+            self.args.gather_options(),
+        );
         Ok(doctor::examine(&[*self.check], &evidence))
     }
 
@@ -274,8 +288,14 @@ impl Cure<'_> {
         let evidence = NodeEvidence::of_node(root, self.node, ui.runner);
         let mut plan = plan::plan_whole(&Task::Fix(inputs, work), &request, &evidence)?;
         let (trial, policies) = (&args.cure.trial, policies::cluster(root, None)?.policies);
-        let jobs = trial::facts::activate(ui, root, trial, &policies, &mut plan, false)?;
-        trial::facts::add_to_plan(root, trial, &mut plan, false)?;
+        let jobs = match trial.window.is_some() {
+            true => {
+                let jobs = facts::activate(root, ui.runner, &policies, &mut plan, false)?;
+                facts::add_to_plan(root, &mut plan, false)?;
+                jobs
+            }
+            false => Vec::new(),
+        };
         Ok((plan, jobs))
     }
 
@@ -287,7 +307,7 @@ impl Cure<'_> {
         let machine = machine::observe_machine(self.looking.root)?;
         self.looking.ui.confirm(&format!(
             "{}: {}. Fix {}?",
-            question::ask_for_node(&machine::heading(&machine)),
+            question::ask_for_node(&Heading::of_machine(&machine)),
             question::ask_for_changes(plan),
             self.looking.check.id
         ))
@@ -305,7 +325,7 @@ impl Cure<'_> {
             },
             undoes: None,
             more: match self.looking.args.cure.trial.window {
-                Some(_) => &trial::LATER,
+                Some(_) => &LATER_IN_TRIAL,
                 None => &[],
             },
             jobs,
@@ -321,7 +341,7 @@ impl Cure<'_> {
             origin: self.finding.what.clone(),
             chosen: "the cure of this finding; nothing else is changed".to_owned(),
             recorded: records.name().unwrap_or_else(|| "(no record)".to_owned()),
-            ..machine::heading(&machine::observe_machine(root)?)
+            ..Heading::of_machine(&machine::observe_machine(root)?)
         };
         let steps = plan.steps.iter();
         let diffs: Diffs = steps
@@ -339,7 +359,7 @@ impl Cure<'_> {
 
 /// The text that a step changes or brings; nothing of secrets, and of what only gets another name.
 fn diff(root: &Root, planned: &PlannedStep) -> Option<String> {
-    if let Some(keys) = keys::diff(root, planned) {
+    if let Some(keys) = diffs::of_key(root, planned) {
         return Some(keys);
     }
     let Step::Put { path, new, old } = &planned.step else {

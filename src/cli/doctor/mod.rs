@@ -1,39 +1,32 @@
 //! `doctor`: what is wrong with this node, worst first.
 
 mod bundle;
-mod crossing;
-mod daemon;
 mod fix;
-mod gather;
-mod host_network;
-mod objects;
 mod recipients;
-mod server_clock;
-mod service_configs;
 mod until;
-mod upkeep;
 
 use crate::cli::ui::Ui;
+use crate::diagnose::doctor::gather;
 use std::io::IsTerminal;
 use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use super::access;
-use super::events;
-use super::recorder::since::since_good;
-use super::session::{open_root, with_disk};
 use super::{DoctorArgs, Output};
 use crate::base::error::ExitCode;
 use crate::base::text::inline;
+use crate::change::session::access;
+use crate::change::session::{open_root, with_disk};
 use crate::diagnose::doctor::checks::CHECKS;
+use crate::diagnose::doctor::gather::since::since_good;
 use crate::diagnose::doctor::{self, CheckSeverity, Diagnosis, DoctorCheck};
 use crate::formats::age::Recipient;
 use crate::host::root::Root;
 use crate::node::system::{Engine, installed_engine};
 use crate::report;
 use crate::report::doctor::Style;
-use crate::report::events::NodeEvent;
+use crate::run::events;
+use crate::run::events::NodeEvent;
 
 /// Runs `doctor`.
 pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
@@ -44,9 +37,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
         return fix::run(ui, args, id);
     }
     let recipients = recipients::read(&args.recipient)?;
-    let root = with_disk(open_root(ui)?, &ui.root)?;
+    let root = with_disk(open_root(&ui.root)?, &ui.root)?;
     let again = root.again();
-    let evidence = gather::all(root, ui.runner, &ui.root, args);
+    let evidence = gather::all(root, ui.runner, &ui.root, args.gather_options());
     if let Some(until) = args.until {
         return until::run(ui, &evidence, until);
     }
@@ -116,8 +109,15 @@ fn bundled(
         report::doctor::to_text(shown, diagnosis, plain),
         report::doctor::to_json(shown, diagnosis)?,
     ];
-    let root = open_root(ui)?;
-    let list = bundle::write(&root, ui.runner, &args.daemon, path, recipients, both)?;
+    let root = open_root(&ui.root)?;
+    let list = bundle::write(
+        &root,
+        ui.runner,
+        args.daemon.given(),
+        path,
+        recipients,
+        both,
+    )?;
     let written = format!("{list}\n{}", written_to(path, recipients));
     report::print_result(written.as_bytes());
     Ok(code(diagnosis))

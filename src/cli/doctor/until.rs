@@ -4,8 +4,9 @@ use anyhow::{Result, anyhow, bail};
 
 use crate::base::error::ExitCode;
 use crate::base::time::utc;
+use crate::change::session::access;
+use crate::cli::Output;
 use crate::cli::ui::Ui;
-use crate::cli::{Output, access};
 use crate::diagnose::doctor::DoctorEvidence;
 use crate::diagnose::doctor::outlook::{OutlookVerdict, look_ahead};
 use crate::report;

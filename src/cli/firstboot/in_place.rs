@@ -11,21 +11,20 @@ use anyhow::{Context, Error, Result, anyhow};
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::base::paths;
+use crate::change::session::open_root;
 use crate::change::source::SourceError;
-use crate::cli::session::open_root;
 use crate::cli::{ApplyArgs, FirstbootArgs, Output, apply};
 use crate::host::root::{Root, RootPath};
-use crate::node::command::systemctl::UnitActivity;
-use crate::node::command::{CommandError, CommandRunner, systemctl};
 use crate::node::host::systemd_runs;
 use crate::node::{FIRST_BOOT_PULL, FIRST_BOOT_SERVICE};
 use crate::report;
+use crate::run::first_boot_units::{end_units, is_any_at_work};
 
 /// Does the work, and lets the boot go on where it need not be repeated.
 pub(crate) fn run(ui: &Ui<'_>, args: &FirstbootArgs) -> Result<ExitCode> {
     let applied = apply::run(ui, &ApplyArgs::of_first_boot(args));
     let code = applied.map_err(name_the_way_to_a_config)?;
-    let root = open_root(ui)?;
+    let root = open_root(&ui.root)?;
     if code == ExitCode::Done && systemd_runs(&root) && is_completed(&root)? {
         let_the_boot_go_on(ui)?;
     }
@@ -58,41 +57,10 @@ fn let_the_boot_go_on(ui: &Ui<'_>) -> Result<()> {
     if !is_any_at_work(ui.runner, &units)? {
         return Ok(());
     }
-    end(ui.runner, &units).context("stopping the units of the first boot")?;
+    end_units(ui.runner, &units).context("stopping the units of the first boot")?;
     if ui.output == Output::Text {
         let said = "The units of the first boot are stopped; what waited for them starts now.\n";
         report::print_result(said.as_bytes());
     }
     Ok(())
-}
-
-/// Two that stage at the same time would drop each other's deployments. Nothing was changed before this. The service of
-/// another root does not run: its name belongs to the machine that looks at that root.
-///
-/// # Errors
-/// What systemd said.
-pub(crate) fn stop_service(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
-    let units = [FIRST_BOOT_SERVICE];
-    if systemd_runs(root) && is_any_at_work(runner, &units)? {
-        end(runner, &units)
-            .context("stopping the first-boot service, which stages too; nothing was changed")?;
-        log::warn!("{FIRST_BOOT_SERVICE} is stopped; what waited for it starts now");
-    }
-    Ok(())
-}
-
-/// Stops units. A unit that is stopped while it starts counts as failed: that mark is taken off.
-fn end(runner: &dyn CommandRunner, units: &[&str]) -> Result<(), CommandError> {
-    systemctl::stop_units(runner, units)?;
-    // One that systemd has let go of meanwhile is none of its units any more.
-    if let Err(error) = systemctl::reset_failed(runner, units) {
-        log::info!("{error}");
-    }
-    Ok(())
-}
-
-fn is_any_at_work(runner: &dyn CommandRunner, units: &[&str]) -> Result<bool> {
-    let found = systemctl::query_activity(runner, units);
-    let found = found.context("asking systemd for the units of the first boot")?;
-    Ok(found.iter().any(UnitActivity::is_at_work))
 }

@@ -13,12 +13,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::FirstbootArgs;
-use super::node_change::{Needs, NodeChange, Opening};
-use super::session::Session;
 use crate::base::error::ExitCode;
 use crate::base::paths;
 use crate::change::plan::fit::Accepted;
 use crate::change::plan::{PlanRequest, PlanScope};
+use crate::change::session::Session;
 use crate::change::transaction::{self, Pending};
 use crate::diagnose::first_boot::FirstBootResult;
 use crate::diagnose::first_boot::{self, BootFacts, BootWork, Mode, Parameters, WorkReason};
@@ -30,6 +29,8 @@ use crate::node::host::kernel_command_line;
 use crate::node::mounts::{self, BootRoot, RootAccess};
 use crate::report::console;
 use crate::report::firstboot as told;
+use crate::run::node_change::NodeChange;
+use crate::run::opening::{Needs, Opening};
 
 /// Where the root of a boot is mounted in every initramfs.
 const SYSROOT: &str = "/sysroot";
@@ -240,7 +241,7 @@ impl Attempt<'_> {
         self.phase = "applying";
         change.lock().keep_parents();
         if !plan.is_empty() {
-            let work = super::work::RunWork {
+            let work = crate::run::work::RunWork {
                 change,
                 node: &session.node,
                 plan: &plan,

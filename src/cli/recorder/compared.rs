@@ -1,26 +1,24 @@
 //! `diff`: what differs between two snapshots, or between the last good boot and now.
 
+use crate::diagnose::recorder::look::{add_texts, observe_now};
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::history::{find, open_store};
-use super::look;
+use super::history::open_store;
 use crate::base::error::ExitCode;
 use crate::base::invocation::{mco_rescue, shell_word};
 use crate::base::time::now;
-use crate::cli::access::{self, AccessNeed};
-use crate::cli::session::{open_root, with_disk};
+use crate::change::session::access;
+use crate::change::session::access::AccessNeed;
+use crate::change::session::{open_root, with_disk};
 use crate::cli::ui::Ui;
 use crate::cli::{DiffArgs, Output};
-use crate::diagnose::recorder::digest::{DigestKey, KEY_BYTES};
+use crate::diagnose::recorder::look::find_shelf;
 use crate::diagnose::recorder::shelf::{Damaged, Shelf};
 use crate::diagnose::recorder::timeline::TimelineMoment;
-use crate::diagnose::recorder::{
-    Snapshot, SnapshotRecord, compare_snapshots, differences::Comparison,
-};
+use crate::diagnose::recorder::{Snapshot, SnapshotRecord, compare_snapshots};
 use crate::host::root::Root;
 use crate::node::command::CommandRunner;
 use crate::report;
-use crate::report::diff::unified_between;
 use crate::report::history::DiffDocument;
 
 /// Runs `diff`.
@@ -28,9 +26,9 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &DiffArgs) -> Result<ExitCode> {
     let (root, shelf) = match &args.store {
         Some(store) => (None, open_store(store)?),
         None => {
-            let root = with_disk(open_root(ui)?, &ui.root)?;
+            let root = with_disk(open_root(&ui.root)?, &ui.root)?;
             access::expect_access(&root, AccessNeed::Read)?;
-            let shelf = find(&root)?;
+            let shelf = find_shelf(&root)?;
             let shelf = shelf.with_context(|| {
                 format!(
                     "this root has no snapshots: the recorder of mco-rescue was never installed there, or has not run. \
@@ -64,7 +62,7 @@ pub(in crate::cli) fn since_last_good(
     runner: &dyn CommandRunner,
     root: &Root,
 ) -> Result<DiffDocument> {
-    let shelf = find(root)?;
+    let shelf = find_shelf(root)?;
     let shelf = shelf.context("there are no snapshots: the recorder has not run here")?;
     let good = shelf.last_good();
     let good = good.context("no snapshot is of a boot that reached its end")?;
@@ -139,24 +137,6 @@ fn choose<'a>(shelf: &'a Shelf, has_now: bool, args: &DiffArgs) -> Result<(Side<
     Ok((from, to))
 }
 
-/// The facts of now, with the id of the key of their digests.
-pub(in crate::cli) fn observe_now(
-    runner: &dyn CommandRunner,
-    root: &Root,
-    shelf: &Shelf,
-    before: &Snapshot,
-) -> (Snapshot, String) {
-    let own = match super::history::is_of_node(shelf) {
-        true => shelf.key(),
-        // The key is never copied; that of the node may be readable all the same.
-        false => super::digest_key(root),
-    };
-    // Without the key only sizes, modes and owners are compared.
-    let key = own.unwrap_or_else(|| DigestKey::new(&[0; KEY_BYTES]));
-    let seen = look(root, runner, &key, &shelf.known(&key), Some(before));
-    (seen.snapshot, key.id())
-}
-
 fn document(
     runner: &dyn CommandRunner,
     root: Option<&Root>,
@@ -192,17 +172,4 @@ fn document(
         (!same_key).then_some("the digests of the two are of different keys; of files only size, mode and owner are compared"),
         damaged,
     )
-}
-
-/// Adds the difference of the texts of files of which both sides have a copy.
-pub(in crate::cli) fn add_texts(comparison: &mut Comparison, before: &Snapshot, after: &Snapshot) {
-    for difference in &mut comparison.differences {
-        let texts = (
-            before.copies.get(&difference.subject),
-            after.copies.get(&difference.subject),
-        );
-        if let (Some(before), Some(after)) = texts {
-            difference.text = unified_between(before.as_bytes(), after.as_bytes());
-        }
-    }
 }

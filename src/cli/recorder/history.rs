@@ -1,19 +1,20 @@
 //! `history`: boots and runs of a node in one order.
 
+use crate::diagnose::recorder::look::find_shelf;
 use anyhow::{Context, Result, bail};
 
-use super::boot_id;
 use crate::base::error::ExitCode;
 use crate::base::order::StableOrder;
 use crate::base::time::now;
+use crate::change::session::open_root;
 use crate::change::transaction::{self, RunOutcome};
-use crate::cli::session::open_root;
 use crate::cli::ui::Ui;
 use crate::cli::{HistoryArgs, Output};
+use crate::diagnose::recorder::look::boot_id;
 use crate::diagnose::recorder::shelf::{Damaged, Shelf};
 use crate::diagnose::recorder::timeline::{self, HistorySources, KnownBoot, KnownRun};
 use crate::diagnose::recorder::{Event, Outcome, Snapshot, SnapshotRecord, compare_snapshots};
-use crate::host::root::{Root, RootPath};
+use crate::host::root::Root;
 use crate::node::{boot_log, host};
 use crate::report;
 use crate::report::history::HistoryDocument;
@@ -23,8 +24,8 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &HistoryArgs) -> Result<ExitCode> {
     let (root, shelf) = match &args.store {
         Some(store) => (None, Some(open_store(store)?)),
         None => {
-            let root = open_root(ui)?;
-            let shelf = find(&root)?;
+            let root = open_root(&ui.root)?;
+            let shelf = find_shelf(&root)?;
             (Some(root), shelf)
         }
     };
@@ -59,17 +60,12 @@ pub(in crate::cli) fn open_store(store: &std::path::Path) -> Result<Shelf> {
     Ok(shelf)
 }
 
-/// Finds the snapshots of a root.
-pub(in crate::cli) fn find(root: &Root) -> Result<Option<Shelf>> {
-    Shelf::find(root).context("reading the recorder's snapshots")
-}
-
 /// Returns the history of a root with its snapshots.
 ///
 /// # Errors
 /// The snapshots cannot be read.
 pub(in crate::cli) fn of_root(root: &Root) -> Result<HistoryDocument> {
-    let shelf = find(root)?;
+    let shelf = find_shelf(root)?;
     Ok(document(Some(root), shelf.as_ref()))
 }
 
@@ -186,9 +182,4 @@ fn runs(root: &Root) -> Vec<KnownRun> {
     }
     all.order_by_key(|run| run.at);
     all
-}
-
-/// Returns true if a directory of snapshots is that of a node, not a copy.
-pub(in crate::cli) fn is_of_node(shelf: &Shelf) -> bool {
-    shelf.place == RootPath::fixed(crate::base::paths::RECORDER).to_string()
 }

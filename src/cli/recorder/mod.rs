@@ -1,51 +1,23 @@
 //! `record`: a snapshot of the node's facts, at the end of a boot and of a run (docs/explanation/recorder.md).
 
 pub(super) mod compared;
-mod facts;
-mod files;
 pub(super) mod history;
-pub(super) mod since;
 
-use std::collections::{BTreeMap, BTreeSet};
+use crate::diagnose::recorder::look::boot_id;
+use crate::run::snapshot::{SnapshotRequest, take_snapshot};
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, bail};
 
-use super::node_change::{Needs, NodeChange, Opening, is_held};
-use super::session::open_root;
 use super::{Output, RecordArgs};
 use crate::base::error::ExitCode;
-use crate::base::paths;
-use crate::base::time::now;
-use crate::change::transaction::{self, Lock, RecorderFile, RecorderWrite};
+use crate::change::session::open_root;
 use crate::cli::ui::Ui;
-use crate::diagnose::recorder::bounds::bound_facts;
-use crate::diagnose::recorder::digest::{DigestKey, KEY_BYTES};
-use crate::diagnose::recorder::known::KnownFiles;
-use crate::diagnose::recorder::shelf::Shelf;
-use crate::diagnose::recorder::{
-    Area, Event, KEPT, KEPT_ON_BOOT, MAX_SNAPSHOT, Outcome, Part, Snapshot, SnapshotRecord, format,
-    retention,
-};
-use crate::host::root::{Root, RootPath, hex};
-use crate::node::command::CommandRunner;
+use crate::diagnose::recorder::Event;
 use crate::node::mounts;
-use crate::node::space::Space;
 use crate::report;
-use crate::report::history::RecordDocument;
-use facts::{MAX_LISTED, Observer};
-
-/// Space that stays free on `/boot`: the next kernel needs it.
-const BOOT_RESERVE: u64 = 16 << 20;
-/// So many files read anew are worth writing the known digests without a snapshot.
-const MANY_READ: usize = 64;
-
-/// Returns the key of the node's digests; `None` if the recorder has not run, or only root may read it.
-pub(super) fn digest_key(root: &Root) -> Option<DigestKey> {
-    let shelf = Shelf::at(root, &RootPath::fixed(paths::RECORDER));
-    shelf.ok().flatten().and_then(|shelf| shelf.key())
-}
+use crate::run::opening::{Needs, Opening, is_held};
 
 /// Runs `record`.
 pub(super) fn run(ui: &Ui<'_>, args: &RecordArgs) -> Result<ExitCode> {
@@ -55,7 +27,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecordArgs) -> Result<ExitCode> {
     {
         log::info!("{error}");
     }
-    let root = open_root(ui)?;
+    let root = open_root(&ui.root)?;
     let event = match args.at_boot {
         true => Event::Boot,
         false => Event::ByHand,
@@ -82,7 +54,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecordArgs) -> Result<ExitCode> {
         run: None,
         config: None,
     };
-    let mut taken = take(&change, &request)?;
+    let mut taken = take_snapshot(&change, &request)?;
     taken.milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let text = match ui.output {
         Output::Json => report::history::record_json(&taken)?,
@@ -91,339 +63,4 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecordArgs) -> Result<ExitCode> {
     };
     report::print_result(text.as_bytes());
     Ok(ExitCode::Done)
-}
-
-/// Records the end of a run that changed the node, if the recorder has been set up. A failure is a warning: the run is
-/// done.
-pub(super) fn record_run(change: &NodeChange<'_>, event: Event, config: &str) {
-    let root = &change.root;
-    if !is_set_up(root) {
-        return;
-    }
-    let run = transaction::last_run(root).ok().flatten();
-    let request = SnapshotRequest {
-        event,
-        run: run.map(|run| run.id).filter(|id| !id.is_empty()),
-        config: Some(config.to_owned()),
-    };
-    if let Err(error) = take(change, &request) {
-        log::warn!("the run is done, but no snapshot of it was recorded: {error:#}");
-    }
-}
-
-/// Returns true if a snapshot was recorded on this root before.
-pub(super) fn is_set_up(root: &Root) -> bool {
-    root.exists(&RootPath::fixed(paths::RECORDER))
-        .unwrap_or_default()
-}
-
-/// The reason for a snapshot.
-struct SnapshotRequest {
-    event: Event,
-    run: Option<String>,
-    config: Option<String>,
-}
-
-/// Returns the id of the boot of a root that runs.
-fn boot_id(root: &Root) -> Option<String> {
-    let path = RootPath::fixed("proc/sys/kernel/random/boot_id");
-    let bytes = root.read_within(&path, 4096).ok()??;
-    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
-    (!text.is_empty()).then_some(text)
-}
-
-/// The result of looking at a node.
-struct Seen {
-    snapshot: Snapshot,
-    fresh: KnownFiles,
-    files_read: usize,
-    refused: Vec<String>,
-}
-
-fn look(
-    root: &Root,
-    runner: &dyn CommandRunner,
-    key: &DigestKey,
-    known: &KnownFiles,
-    before: Option<&Snapshot>,
-) -> Seen {
-    let mut observer = Observer {
-        root,
-        runner,
-        key,
-        known,
-        fresh: KnownFiles::default(),
-        before,
-        now: now(),
-        files_read: 0,
-        bytes_read: 0,
-    };
-    let mut snapshot = observer.observe();
-    let (copies, refused) = facts::copies(root);
-    snapshot.copies = copies;
-    Seen {
-        snapshot,
-        fresh: observer.fresh,
-        files_read: observer.files_read,
-        refused,
-    }
-}
-
-fn new_key() -> Result<(DigestKey, RecorderFile)> {
-    let mut bytes = [0; KEY_BYTES];
-    let random = rustls::crypto::ring::default_provider().secure_random;
-    random
-        .fill(&mut bytes)
-        .map_err(|_| anyhow!("the kernel gives no random numbers for the key of the recorder"))?;
-    let file = (
-        format::KEY.to_owned(),
-        format!("{}\n", hex(&bytes)).into_bytes(),
-    );
-    Ok((DigestKey::new(&bytes), file))
-}
-
-/// Takes a snapshot, and writes what is new in it.
-fn take(change: &NodeChange<'_>, request: &SnapshotRequest) -> Result<RecordDocument> {
-    let (root, runner, lock) = (&change.root, change.runner(), change.lock());
-    let shelf = Shelf::at(root, &RootPath::fixed(paths::RECORDER));
-    let shelf = shelf.context("reading the recorder's snapshots")?;
-    let mut write = RecorderWrite::default();
-    let mut notes = Vec::new();
-    let key = match shelf.as_ref().and_then(Shelf::key) {
-        Some(key) => key,
-        None => {
-            if shelf.as_ref().is_some_and(Shelf::has_key_file) {
-                notes.push("the key of the digests was damaged; there is a new one".to_owned());
-            }
-            let (key, file) = new_key()?;
-            write.first.push(file);
-            key
-        }
-    };
-    let known = shelf.as_ref().map(|shelf| shelf.known(&key));
-    let known = known.unwrap_or_default();
-    let last = shelf.as_ref().and_then(|shelf| shelf.records.last());
-    let (before, damaged) = match (&shelf, last) {
-        (Some(shelf), Some(last)) => shelf.snapshot(last),
-        _ => (Snapshot::default(), Vec::new()),
-    };
-    let mut seen = look(root, runner, &key, &known, Some(&before));
-    let (parts, packed, bytes) = pack(&mut seen.snapshot, shelf.as_ref(), !damaged.is_empty())?;
-    let is_new = last.is_none_or(|last| last.parts != parts);
-    let boot = boot_id(root);
-    let same_boot = last.is_some_and(|last| last.event == Event::Boot && last.boot == boot);
-    let is_due = match request.event {
-        Event::Boot => is_new || !same_boot,
-        Event::ByHand => is_new,
-        Event::Apply | Event::Rollback => true,
-    };
-    write.first.extend(packed);
-    let records = shelf.as_ref().map_or(&[][..], |shelf| &shelf.records);
-    let number = shelf.as_ref().map_or(1, |shelf| next_number(shelf.files()));
-    let mut kept: Vec<SnapshotRecord> = records.to_vec();
-    notes.extend(seen.refused.iter().cloned());
-    let boot_is_closed = boot_obstacle(root);
-    if is_due {
-        notes.extend(boot_is_closed.clone());
-        let fact = |area, subject| seen.snapshot.get(area, subject).map(str::to_owned);
-        let record = SnapshotRecord {
-            version: SnapshotRecord::VERSION,
-            number,
-            at: now(),
-            event: request.event,
-            outcome: outcome(root, request.event, &seen.snapshot),
-            boot,
-            run: request.run.clone(),
-            config: request.config.clone().or(fact(Area::Config, "recorded")),
-            deployment: fact(Area::Deployment, "in use"),
-            kernel: fact(Area::Versions, "kernel"),
-            key: key.id(),
-            parts,
-            notes: notes.clone(),
-        };
-        let file = format::record_file(number);
-        write.records.push((file, format::record_bytes(&record)?));
-        kept.push(record);
-    }
-    let surplus = retention::find_surplus(&kept, KEPT);
-    kept.retain(|record| !surplus.contains(&record.number));
-    write.gone = shelf
-        .as_ref()
-        .map_or(Vec::new(), |shelf| unneeded(shelf, &kept));
-    let is_worth = is_due && seen.files_read > 0 || seen.files_read >= MANY_READ;
-    if is_worth && seen.fresh != known {
-        let bytes = seen.fresh.to_bytes(&key.id());
-        write.last.push((format::KNOWN.to_owned(), bytes));
-    }
-    let written = write.first.iter().chain(&write.records);
-    let written = written.map(|(_, bytes)| bytes.len()).sum();
-    transaction::write_snapshots(root, lock, &write)
-        .context("writing the snapshot; the snapshots from before are as they were")?;
-    let copied = match boot_is_closed {
-        Some(_) => false,
-        None => match copy_to_boot(root, lock, &kept) {
-            Ok(()) => true,
-            Err(error) => {
-                notes.push(format!("no copy below /boot: {error:#}"));
-                false
-            }
-        },
-    };
-    let record = kept.last().filter(|_| is_due);
-    Ok(RecordDocument {
-        schema: "mco-rescue/record/v1",
-        root: root.shown().display().to_string(),
-        snapshot: kept.last().map(|record| record.number),
-        is_new: is_due,
-        event: request.event,
-        outcome: record.map(|record| record.outcome),
-        size: bytes,
-        written,
-        on_boot: copied,
-        files_read: seen.files_read,
-        milliseconds: 0,
-        notes,
-    })
-}
-
-/// Numbers go up, also over damaged records.
-fn next_number(files: &[String]) -> u64 {
-    let numbers = files.iter().filter_map(|file| format::record_of_file(file));
-    numbers.max().unwrap_or_default().saturating_add(1)
-}
-
-/// The parts of a snapshot: their names, those that have to be written, and the size of all.
-type Parts = (BTreeMap<Part, String>, Vec<RecorderFile>, usize);
-
-/// Packs a snapshot so that it is not larger than allowed: of `/etc`, more and more directories are kept as one fact.
-fn pack(snapshot: &mut Snapshot, shelf: Option<&Shelf>, anew: bool) -> Result<Parts> {
-    let mut limit = MAX_LISTED;
-    loop {
-        let texts = format::part_texts(snapshot)?;
-        let (mut names, mut files, mut size) = (BTreeMap::new(), Vec::new(), 0);
-        for (part, (name, text)) in texts {
-            let there = shelf
-                .filter(|_| !anew)
-                .and_then(|shelf| shelf.part_size(&name));
-            match there {
-                Some(bytes) => size += bytes,
-                None => {
-                    let bytes = format::pack_text(&text)?;
-                    size += bytes.len();
-                    files.push((format::part_file(&name), bytes));
-                }
-            }
-            names.insert(part, name);
-        }
-        if size <= MAX_SNAPSHOT || limit < 100 {
-            return Ok((names, files, size));
-        }
-        limit = limit * 3 / 4;
-        match snapshot.facts.get_mut(&Area::Etc) {
-            Some(etc) if etc.len() > limit => *etc = bound_facts(std::mem::take(etc), limit),
-            _ if limit < 200 => snapshot.copies.clear(),
-            _ => {}
-        }
-    }
-}
-
-/// Returns the files that no snapshot needs any more.
-fn unneeded(shelf: &Shelf, kept: &[SnapshotRecord]) -> Vec<String> {
-    let numbers: BTreeSet<u64> = kept.iter().map(|record| record.number).collect();
-    let known: BTreeSet<u64> = shelf.records.iter().map(|record| record.number).collect();
-    let parts: BTreeSet<&String> = kept
-        .iter()
-        .flat_map(|record| record.parts.values())
-        .collect();
-    let is_unneeded = |file: &&String| {
-        let part = format::part_of_file(file);
-        let record = format::record_of_file(file);
-        // A record that cannot be read stays for a person to look at, until its number is over.
-        let is_old =
-            |number| known.contains(&number) || number + (KEPT as u64) < next_number(shelf.files());
-        part.is_some_and(|part| !parts.iter().any(|kept| *kept == part))
-            || record.is_some_and(|number| !numbers.contains(&number) && is_old(number))
-            || format::is_leftover(file)
-    };
-    shelf.files().iter().filter(is_unneeded).cloned().collect()
-}
-
-/// Returns the result of what is recorded.
-fn outcome(root: &Root, event: Event, snapshot: &Snapshot) -> Outcome {
-    match event {
-        Event::ByHand => Outcome::Taken,
-        Event::Apply | Event::Rollback => Outcome::Done,
-        Event::Boot => {
-            let is_wanted = KUBELET_LINKS
-                .iter()
-                .any(|link| root.exists(&RootPath::fixed(link)).unwrap_or_default());
-            let runs = snapshot.get(Area::Units, "kubelet.service") == Some("running");
-            match root.is_live() && is_wanted && !runs {
-                true => Outcome::NoKubelet,
-                false => Outcome::Good,
-            }
-        }
-    }
-}
-
-/// Links that start the kubelet at boot.
-const KUBELET_LINKS: [&str; 2] = [
-    "etc/systemd/system/multi-user.target.wants/kubelet.service",
-    "usr/lib/systemd/system/multi-user.target.wants/kubelet.service",
-];
-
-/// Returns the reason why no copy can be written below `/boot`.
-fn boot_obstacle(root: &Root) -> Option<String> {
-    let words = |why: &str| Some(format!("no copy below /boot: {why}"));
-    let path = RootPath::fixed(paths::BOOT);
-    let names = root.list(&path).unwrap_or_default();
-    let is_boot = |name: &String| {
-        let begins = ["loader", "grub", "ostree", "efi", "vmlinuz", "ignition"];
-        begins.iter().any(|begin| name.starts_with(begin))
-    };
-    if !names.iter().any(is_boot) {
-        return words("it is empty or missing, or not mounted");
-    }
-    match root.directory(&path) {
-        Ok(Some(directory)) if mounts::is_read_only(&directory) => return words("it is read-only"),
-        Ok(Some(_)) => {}
-        _ => return words("it cannot be opened"),
-    }
-    match Space::of(root, &path) {
-        Ok(Some(space)) if space.free < BOOT_RESERVE => words("it is nearly full"),
-        _ => None,
-    }
-}
-
-/// Brings the copies below `/boot` up to date: the newest snapshots that differ.
-fn copy_to_boot(root: &Root, lock: &Lock, kept: &[SnapshotRecord]) -> Result<()> {
-    let shelf = Shelf::at(root, &RootPath::fixed(paths::RECORDER))?;
-    let shelf = shelf.context("the snapshots are gone")?;
-    let copies = Shelf::at(root, &RootPath::fixed(paths::BOOT_RECORDER))?;
-    let mut wanted: Vec<SnapshotRecord> = kept.to_vec();
-    wanted.dedup_by(|later, earlier| {
-        later.parts == earlier.parts && later.outcome == earlier.outcome
-    });
-    let wanted = wanted.split_off(wanted.len().saturating_sub(KEPT_ON_BOOT));
-    let has = |file: &String| {
-        let copies = copies.as_ref();
-        copies.is_some_and(|copies| copies.files().contains(file))
-    };
-    let mut write = RecorderWrite::default();
-    for record in &wanted {
-        let file = format::record_file(record.number);
-        if has(&file) {
-            continue;
-        }
-        for name in record.parts.values() {
-            let file = format::part_file(name);
-            let is_new = !has(&file) && write.first.iter().all(|(known, _)| *known != file);
-            if is_new && let Ok(bytes) = shelf.part_bytes(name) {
-                write.first.push((file, bytes));
-            }
-        }
-        write.records.push((file, format::record_bytes(record)?));
-    }
-    write.gone = copies.map_or(Vec::new(), |copies| unneeded(&copies, &wanted));
-    Ok(transaction::write_boot_copies(root, lock, &write)?)
 }

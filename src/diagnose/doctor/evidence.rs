@@ -1,4 +1,4 @@
-//! The evidence about a node, as values. Gathered by [`crate::cli`], judged by [`super::checks`].
+//! The evidence about a node, as values. Gathered by [`super::gather`], judged by [`super::checks`].
 //!
 //! A new check that needs more evidence adds a field here, and one function that fills it in where the rest is gathered.
 

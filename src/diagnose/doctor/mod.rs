@@ -9,6 +9,7 @@ pub mod crossing;
 pub mod daemon;
 pub mod evidence;
 mod fix;
+pub mod gather;
 pub mod outlook;
 pub mod since;
 pub mod upkeep;

@@ -1,16 +1,19 @@
 //! The flight recorder: facts about a node at the end of each boot and of each run, and the differences between two of them
 //! (docs/explanation/recorder.md).
 //!
-//! Values in, values out, except for [`shelf`], which reads the stored files. A fact is a line of text under a key, so that
-//! every kind of fact is stored and compared in the same way. Contents of files are stored as digests with the node's own key:
-//! without the key, a short secret cannot be guessed.
+//! Values in, values out, except for [`shelf`], which reads the stored files, and [`look`], which reads the node. A fact is a line
+//! of text under a key, so that every kind of fact is stored and compared in the same way. Contents of files are stored as digests
+//! with the node's own key: without the key, a short secret cannot be guessed.
 
 pub mod bounds;
 pub mod differences;
 pub mod digest;
+mod facts;
+mod files;
 pub mod format;
 pub mod harm;
 pub mod known;
+pub mod look;
 pub mod retention;
 pub mod secrets;
 pub mod shelf;

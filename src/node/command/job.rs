@@ -154,6 +154,17 @@ pub enum Done {
     Instead,
 }
 
+impl Done {
+    /// Returns the result as text.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::NotRunning => "not running; it reads its files at its next start",
+            Self::Instead => "failed; update-ca-trust ran instead",
+        }
+    }
+}
+
 /// Carries out a job and waits until it is finished.
 ///
 /// A service that does not run is not reloaded: systemd refuses that, and such services are common on a node that needs rescue.

@@ -1,0 +1,62 @@
+//! Lines of 80 columns.
+
+use super::invocation::set_commands_apart;
+use super::text::one_line;
+
+/// Width of text output.
+pub const WIDTH: usize = 80;
+
+/// Breaks a text into lines of at most [`WIDTH`] columns, each led by `indent` blanks. Words stay whole, and so do
+/// commands: those after `Next: ` are lines of their own.
+pub fn wrap(text: &str, indent: usize) -> String {
+    let text = one_line(text);
+    let (said, commands) = set_commands_apart(&text);
+    let commands = commands.iter();
+    let commands = commands.map(|line| format!("{}{line}\n", " ".repeat(indent)));
+    let commands: String = commands.collect();
+    match said.is_empty() && !commands.is_empty() {
+        true => commands,
+        false => wrap_words(said, indent) + &commands,
+    }
+}
+
+fn wrap_words(text: &str, indent: usize) -> String {
+    let mut out = String::new();
+    let mut width = 0;
+    for word in words(text) {
+        let long = word.chars().count();
+        if width == 0 || width + 1 + long > WIDTH {
+            out.push_str(if width == 0 { "" } else { "\n" });
+            out.push_str(&" ".repeat(indent));
+            width = indent + long;
+        } else {
+            out.push(' ');
+            width += 1 + long;
+        }
+        out.push_str(&word);
+    }
+    out.push('\n');
+    out
+}
+
+/// Splits a text at blanks. A quoted path is one word, as for the shell, and so is a command between backticks.
+fn words(text: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let blank = |text: &str| text.find(char::is_whitespace).unwrap_or(text.len());
+        let quoted = rest
+            .strip_prefix('\'')
+            .filter(|quoted| quoted.starts_with('/'))
+            .and_then(|quoted| quoted.find('\'').map(|end| end + 2));
+        let command = rest
+            .strip_prefix('`')
+            .and_then(|command| command.find('`').map(|end| end + 2));
+        let end = quoted
+            .or(command)
+            .map_or_else(|| blank(rest), |end| end + blank(&rest[end..]));
+        all.push(rest[..end].to_owned());
+        rest = rest[end..].trim_start();
+    }
+    all
+}

@@ -1,0 +1,118 @@
+//! An ordinary user on the root of another user: what could not be read is no difference and no fault of the node, and
+//! what could not be written is said before anything is tried.
+
+use anyhow::{Result, anyhow, bail};
+use nix::unistd::AccessFlags;
+
+use crate::base::error::RunError;
+use crate::base::notice::Notice;
+use crate::base::paths;
+use crate::base::text::count_noun;
+use crate::change::plan::{Plan, of_composefs};
+use crate::host::root::{Root, RootPath};
+use crate::host::sys::privileges;
+use crate::node::{Host, NodeState, booted};
+
+/// What a command does with a root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccessNeed {
+    /// It only looks.
+    Read,
+    /// It changes something, or says what a change would do.
+    Write,
+}
+
+/// The way out of all of these.
+const SUDO: &str = "Run it with sudo";
+
+/// Directories that every command reads, and those that change a node write.
+const KEPT: [&str; 2] = ["etc", paths::STATE];
+
+/// What a run writes beside the paths of its plan.
+const WRITTEN: [&str; 3] = [paths::PWD_LOCK, paths::HISTORY, paths::CACHE];
+
+/// Refuses where an ordinary user may not use this root so, and to write on a system of bootc's composefs backend.
+pub fn expect_access(root: &Root, need: AccessNeed) -> Result<()> {
+    if need == AccessNeed::Write
+        && let Some(traces) = booted::composefs_traces(root, &Host::observe(root)?)?
+    {
+        let Notice { subject, message } = of_composefs(&traces);
+        bail!("{subject}: {message}. Nothing was changed");
+    }
+    if privileges::opens_all() {
+        return Ok(());
+    }
+    let read = AccessFlags::R_OK | AccessFlags::X_OK;
+    let (access, word) = match need {
+        AccessNeed::Read => (read, "read"),
+        AccessNeed::Write => (read | AccessFlags::W_OK, "written"),
+    };
+    let mut kept = KEPT.iter().map(|path| RootPath::fixed(path));
+    match kept.find_map(|path| root.closed_at(&path, access)) {
+        Some(closed) => {
+            bail!("{closed} cannot be {word} by this user: permission denied. Nothing was changed")
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses to compare what an ordinary user could not read.
+pub fn expect_read(node: &NodeState) -> Result<()> {
+    if privileges::opens_all() {
+        return Ok(());
+    }
+    let denied = |path: &&RootPath| node.obstructed[*path].is_denied();
+    let mut denied = node.obstructed.keys().filter(denied);
+    let Some(first) = denied.next() else {
+        return Ok(());
+    };
+    let all = count_noun(1 + denied.count(), "path");
+    bail!("{all} cannot be read by this user, such as {first}: permission denied")
+}
+
+/// Returns a blocker if an ordinary user could begin the plan and not end it.
+pub fn denied_writes(root: &Root, node: &NodeState, plan: &Plan) -> Option<Notice> {
+    if privileges::opens_all() {
+        return None;
+    }
+    let access = AccessFlags::W_OK | AccessFlags::X_OK;
+    let foreign = |path: &RootPath| {
+        let owner = node.object(path).map(|object| object.uid);
+        owner.is_some_and(|owner| owner != node.host.user.0)
+    };
+    let steps = plan.steps.iter().map(|planned| planned.step.path());
+    let closed = steps.filter(|path| {
+        let above = path.parent();
+        foreign(path) || above.is_some_and(|above| root.closed_at(&above, access).is_some())
+    });
+    let ours = WRITTEN.map(RootPath::fixed);
+    let ours = ours.iter().filter(|path| root.is_closed_to_writing(path));
+    let mut closed = closed.chain(ours.filter(|_| !plan.steps.is_empty()));
+    let first = closed.next()?;
+    let all = count_noun(1 + closed.count(), "path");
+    Some(Notice {
+        subject: "permission".to_owned(),
+        message: format!("{all} cannot be written by this user, such as {first}. {SUDO}"),
+    })
+}
+
+/// Returns true where an ordinary user could not read what this is about.
+pub fn is_denied(words: &str) -> bool {
+    let words = words.to_lowercase();
+    let denied = ["permission denied", "operation not permitted"];
+    !privileges::opens_all() && denied.iter().any(|denied| words.contains(denied))
+}
+
+/// Adds the way out to an error that an ordinary user meets, and root would not.
+pub fn explain(error: anyhow::Error) -> anyhow::Error {
+    let text = format!("{error:#}");
+    if text.contains(SUDO) || !is_denied(&text) {
+        return error;
+    }
+    let said = format!("{}. {SUDO}", text.trim_end().trim_end_matches('.'));
+    match error.downcast_ref::<RunError>() {
+        Some(RunError::Incomplete(_)) => RunError::Incomplete(said).into(),
+        Some(RunError::RolledBack(why)) => RunError::RolledBack(format!("{why} ({SUDO})")).into(),
+        None => anyhow!(said),
+    }
+}

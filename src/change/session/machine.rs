@@ -1,0 +1,37 @@
+//! The right machine, before anything else: nothing is locked, made or written on a root that is no node.
+
+use anyhow::{Context, Result, bail};
+
+use crate::base::notice::Notice;
+use crate::base::wrap::wrap;
+use crate::change::plan::{no_system, wrong_machine};
+use crate::host::root::Root;
+use crate::node::{Machine, has_system};
+
+/// Looks at the machine.
+pub fn observe_machine(root: &Root) -> Result<Machine> {
+    Machine::observe(root).context("looking at the machine")
+}
+
+/// Refuses a machine that is no node of a cluster, unless it is `meant`.
+pub fn expect_node(root: &Root, meant: bool) -> Result<()> {
+    refuse(wrong_machine(&observe_machine(root)?, meant))
+}
+
+/// Refuses a directory that holds no system.
+pub fn expect_system(root: &Root) -> Result<()> {
+    if has_system(root) {
+        return Ok(());
+    }
+    refuse(no_system(&observe_machine(root)?))
+}
+
+fn refuse(against: Option<Notice>) -> Result<()> {
+    match against {
+        Some(Notice { subject, message }) => {
+            let message = wrap(&format!("{message}. Nothing was changed."), 2);
+            bail!("{subject}\n{}", message.trim_end())
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,169 @@
+//! The plan of a session: the changes, and everything that stands against them now.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use super::Session;
+use super::crossing::{judge_image, judge_staged};
+use super::evidence::NodeEvidence;
+use crate::change::install::completion::{Beforehand, Completion};
+use crate::change::plan::fit::Accepted;
+use crate::change::plan::{
+    self, AcceptedRisks, Allowed, Plan, PlanOptions, PlanRequest, PlanScope, Task,
+};
+use crate::change::staging::deployments;
+use crate::change::staging::image_source::SourceOptions;
+use crate::judge::crossing::Cure;
+use crate::judge::drift::enablement::UnchangedUnits;
+use crate::node::command::rpm_ostree::status::Deployment;
+use crate::node::platform::NextConfig;
+
+/// What `plan` and `apply` are asked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RunOptions<'a> {
+    /// A file with the cluster's MachineConfiguration.
+    pub policy: Option<&'a str>,
+    /// What is planned.
+    pub options: PlanOptions,
+    /// Guards of the node that are passed over.
+    pub allowed: Allowed,
+    /// Doubts about the config that are passed over.
+    pub accepted: Accepted,
+    /// Findings on another image that are passed over.
+    pub risks: AcceptedRisks,
+    /// The quorum of etcd is passed over.
+    pub ignores_quorum: bool,
+    /// The source of the image.
+    pub source: SourceOptions<'a>,
+    /// The check of the unit that completes the run.
+    pub completion: Completion,
+    /// The node reboots at the end, where something waits for that.
+    pub reboots: bool,
+    /// The kubelet and its pods are stopped before the files change.
+    pub stops_workloads: bool,
+}
+
+impl Session<'_> {
+    /// Returns what is missing of the units that would finish a run at the next boot; `None` if nothing is.
+    pub fn beforehand(&self) -> Option<Beforehand> {
+        Beforehand::of(&self.root, &self.desired, self.old.as_deref())
+    }
+
+    /// Returns the plan of a run that stages nothing.
+    ///
+    /// # Errors
+    /// The evidence cannot be gathered.
+    pub fn plan_files(&self, request: &PlanRequest) -> Result<Plan> {
+        let evidence = NodeEvidence {
+            session: Some(self),
+            ..NodeEvidence::of_node(&self.root, &self.node, self.runner)
+        };
+        plan::plan_whole(&Task::Config(self.inputs()), request, &evidence)
+    }
+
+    /// Returns the plan of `plan` and `apply`: the changes, and everything that stands against them now.
+    ///
+    /// # Errors
+    /// The evidence cannot be gathered, or the file with policies cannot be used.
+    pub fn plan_run(
+        &mut self,
+        options: &RunOptions<'_>,
+        beforehand: Option<&Beforehand>,
+    ) -> Result<Plan> {
+        self.cluster(options.policy)?;
+        let mut allowed = options.allowed;
+        // The plan says that it is dropped, or goes on from there.
+        allowed.ours = deployments::is_staged_by_us(&self.root, self.runner)?;
+        allowed.staged = !options.options.files_only && allowed.ours;
+        allowed.leaves_staged = options.options.files_only && !allowed.ours;
+        allowed.has_files_only = true;
+        if !options.options.files_only {
+            self.judge_crossing(&options.source)?;
+        }
+        let request = PlanRequest {
+            risks: options.risks,
+            options: options.options,
+            allowed,
+            accepted: options.accepted,
+            scope: PlanScope::Run,
+            reboots: options.reboots,
+            stops_workloads: options.stops_workloads,
+            ignores_quorum: options.ignores_quorum,
+        };
+        let evidence = NodeEvidence {
+            session: Some(self),
+            policy: options.policy,
+            source: options.source,
+            beforehand,
+            completion: options.completion,
+            ..NodeEvidence::of_node(&self.root, &self.node, self.runner)
+        };
+        let plan = || plan::plan_whole(&Task::Config(self.inputs()), &request, &evidence);
+        // Of the recorded config the plan is likely to be empty, and the differences are needed.
+        let is_recorded = self
+            .old
+            .as_ref()
+            .is_some_and(|old| Arc::ptr_eq(old, &self.desired));
+        if is_recorded {
+            self.plan_beside_differences(plan)
+        } else {
+            plan()
+        }
+    }
+
+    /// Judges the image of the config, if another one runs.
+    fn judge_crossing(&mut self, source: &SourceOptions<'_>) -> Result<()> {
+        let Some(facts) = self.node.system.facts() else {
+            return Ok(());
+        };
+        let booted = facts.deployments.booted().map(Deployment::image);
+        let layered = self.records.current_image.as_deref().unwrap_or_default();
+        let wanted = match layered {
+            "" => self.chosen.config.os_image_url.clone(),
+            layered => layered.to_owned(),
+        };
+        if wanted.is_empty() || booted.as_deref() == Some(wanted.as_str()) {
+            return Ok(());
+        }
+        // An image is read once, however often the run is planned.
+        let findings = match self.crossing.take() {
+            Some(findings) => findings,
+            None => {
+                let next = NextConfig {
+                    config: &self.chosen.config,
+                    desired: &self.desired,
+                    old: self.old.as_deref(),
+                };
+                judge_image(&self.root, &wanted, source, Some(next))?
+            }
+        };
+        // The plan has to know the paths that the cures write.
+        let cures = findings.iter().flat_map(|finding| &finding.cures);
+        let paths = cures.filter_map(|cure| match cure {
+            Cure::PutFile { path, .. } => Some(path.clone()),
+            _ => None,
+        });
+        self.node.observe_more(&self.root, paths.collect())?;
+        self.unchanged = UnchangedUnits::default();
+        self.crossing = Some(findings);
+        Ok(())
+    }
+
+    /// Judges the image that the run has staged, if it was not at hand before. Returns true if something stands against the
+    /// reboot into it.
+    ///
+    /// # Errors
+    /// The image cannot be judged.
+    pub fn judge_staged(&self, plan: &Plan, risks: AcceptedRisks) -> Result<bool> {
+        let (Some(before), Some(image)) = (&self.crossing, &plan.os.image) else {
+            return Ok(false);
+        };
+        let next = NextConfig {
+            config: &self.chosen.config,
+            desired: &self.desired,
+            old: None,
+        };
+        judge_staged(&self.root, image, before, Some(next), risks)
+    }
+}

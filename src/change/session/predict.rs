@@ -1,0 +1,745 @@
+//! What the daemon will do with this node: gathers what it will find, now or after a plan was carried out, and asks
+//! [`crate::judge::daemon`].
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+
+use crate::base::paths;
+use crate::change::plan::{self, Force, Plan};
+use crate::change::session::Session;
+use crate::change::session::access;
+use crate::change::session::policies;
+use crate::change::session::policies::DEFAULTS;
+use crate::change::source::cache::{self, CacheEntry, Cached};
+use crate::change::staging::awaited::{Awaited, Verdict, Way};
+use crate::change::staging::next_boot::find_next_boot;
+use crate::change::staging::state;
+use crate::config::document::{self, Desired, MachineConfig, brings_kubelet};
+use crate::config::render::{self, NameHash};
+use crate::host::root::{Root, RootError, RootPath};
+use crate::judge::daemon::first_boot::{FirstBootWork, find_first_boot_work};
+use crate::judge::daemon::forecast::Forecast;
+use crate::judge::daemon::forecast::{
+    ForecastEvidence, Witnesses, forecast_branches, gather_evidence,
+};
+use crate::judge::daemon::midway::{self, Failure};
+use crate::judge::daemon::policies::ClusterSettings;
+use crate::judge::daemon::release::{NodeRelease, Release};
+use crate::judge::daemon::start::{
+    Annotation, ApiReach, DaemonRecord, DiskComparison, KnownConfig, PREFIX, Situation,
+    StartAnnotations, StartOs, Triggers,
+};
+use crate::judge::daemon::{annotations, pod_log};
+use crate::judge::drift;
+use crate::node::activity::daemon_runs;
+use crate::node::command::rpm_ostree::packages::package_sets;
+use crate::node::command::{CommandRunner, rpm};
+use crate::node::host_name::registered_name;
+use crate::node::images::storage;
+use crate::node::os_release::{Class, OpenshiftVersion, OsRelease};
+use crate::node::system::SystemFacts;
+use crate::node::{self, Host, Interest, NodeState, RecordReader, Recorded, Records, System};
+
+/// What the user knows of the daemon that starts next.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GivenDaemon<'a> {
+    /// What the cluster wants the node to be in.
+    pub desired: Option<&'a str>,
+    /// The daemon's release.
+    pub release: Option<Release>,
+}
+
+/// When the daemon starts.
+#[derive(Clone, Copy)]
+#[allow(missing_debug_implementations, reason = "it borrows a session")]
+pub enum ForecastMoment<'a> {
+    /// Now, with the records that were read. rpm-ostree is not asked again where its answer is known.
+    Now(&'a Records, Option<&'a System>),
+    /// Now, with the config of a session at hand.
+    Beside(&'a Session<'a>),
+    /// Once this plan of the session was carried out, after the reboot that it may wait for.
+    After(&'a Session<'a>, &'a Plan),
+}
+
+impl<'a> ForecastMoment<'a> {
+    /// The session with the config at hand.
+    fn session(self) -> Option<&'a Session<'a>> {
+        match self {
+            ForecastMoment::Now(..) => None,
+            ForecastMoment::Beside(session) | ForecastMoment::After(session, _) => Some(session),
+        }
+    }
+}
+
+/// What the daemon will do.
+pub fn forecast(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    given: GivenDaemon<'_>,
+    moment: ForecastMoment<'_>,
+) -> Result<Forecast> {
+    by_policies(root, runner, given, moment, None)
+}
+
+fn by_policies(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    given: GivenDaemon<'_>,
+    moment: ForecastMoment<'_>,
+    file: Option<&str>,
+) -> Result<Forecast> {
+    let read = records(root, moment).context("reading the daemon's records")?;
+    let found = ForecastSources::gather(root, runner, &read, given, moment)?;
+    Ok(match moment.session() {
+        Some(session) => found.forecast(given, session.cluster(file)?),
+        None => found.forecast(given, &policies::cluster(root, file)?),
+    })
+}
+
+/// What a session has read is not read again, unless it was changed meanwhile.
+fn records<'a>(root: &Root, moment: ForecastMoment<'a>) -> Result<Cow<'a, Records>, RootError> {
+    Ok(match moment {
+        ForecastMoment::Now(records, _) => Cow::Borrowed(records),
+        ForecastMoment::Beside(session) => Cow::Borrowed(&session.records),
+        ForecastMoment::After(session, _) => {
+            let before = session.records.recorded().into_iter();
+            let known: Vec<&MachineConfig> = before.chain([&session.chosen.config]).collect();
+            Cow::Owned(Records::read_knowing(root, &known)?)
+        }
+    })
+}
+
+/// The same for a report that it must not keep back: a failure is only logged.
+pub fn said(forecast: Result<Forecast>) -> Option<Forecast> {
+    forecast
+        .inspect_err(|error| log::warn!("the daemon's behaviour cannot be predicted: {error:#}"))
+        .ok()
+}
+
+/// What the daemon will do once a plan is carried out; of a plan that is refused, what it will do now. It knows
+/// nothing of bare configs.
+pub fn of_plan(
+    session: &Session<'_>,
+    plan: &Plan,
+    policy: Option<&str>,
+    given: GivenDaemon<'_>,
+) -> Option<Forecast> {
+    if session.desired.bare {
+        return None;
+    }
+    let moment = if plan.blockers.is_empty() {
+        ForecastMoment::After(session, plan)
+    } else {
+        ForecastMoment::Beside(session)
+    };
+    said(by_policies(
+        &session.root,
+        session.runner,
+        given,
+        moment,
+        policy,
+    ))
+}
+
+/// A boot that is waited for: it brings the operating system of a config.
+struct NextBoot {
+    config: String,
+    image: Option<String>,
+    /// Packages that are still to be staged; the others are in what is staged.
+    packages: Vec<String>,
+}
+
+fn next_boot(root: &Root, moment: ForecastMoment<'_>) -> Result<Option<NextBoot>> {
+    Ok(match moment {
+        ForecastMoment::After(session, plan) => plan.os.needs_reboot().then(|| NextBoot {
+            config: session.chosen.config.name.clone(),
+            image: plan.os.image.clone(),
+            packages: plan.os.packages.clone(),
+        }),
+        ForecastMoment::Now(..) | ForecastMoment::Beside(_) => {
+            let awaited = state::read_awaited(root)?;
+            let facts = match moment {
+                ForecastMoment::Now(_, system) => system.and_then(System::facts),
+                ForecastMoment::Beside(session) | ForecastMoment::After(session, _) => {
+                    session.node.system.facts()
+                }
+            };
+            let comes = |awaited: &Awaited| {
+                let next =
+                    facts.and_then(|facts| find_next_boot(facts, Some(awaited), String::new));
+                // Where it is not known, the run's word counts.
+                let keeps = next.is_none_or(|next| awaited.promise(&next.enters) == Verdict::Waits);
+                awaited.way == Way::Forward && awaited.failed.is_none() && keeps
+            };
+            awaited.filter(comes).map(|awaited| NextBoot {
+                config: awaited.config.name,
+                image: awaited.image,
+                packages: Vec::new(),
+            })
+        }
+    })
+}
+
+/// What is on the node, as it is now.
+struct ForecastSources<'a> {
+    runner: &'a dyn CommandRunner,
+    moment: ForecastMoment<'a>,
+    records: &'a Records,
+    host: Host,
+    node: String,
+    single_replica: bool,
+    running: bool,
+    evidence: ForecastEvidence,
+    initial: Option<Result<StartAnnotations, String>>,
+    triggers: Triggers,
+    first_boot: FirstBootWork,
+    /// Configs of the cache that a record or an annotation names.
+    cached: Vec<(MachineConfig, bool)>,
+    /// Which configs are what their names say, by digest.
+    proven: RefCell<BTreeMap<String, bool>>,
+    /// The disk beside each config that the daemon may compare it with.
+    compared: BTreeMap<String, DiskComparison>,
+    /// What an update to a config fails over, by its name.
+    failing: BTreeMap<String, Failure>,
+    os: StartOs,
+    /// `OPENSHIFT_VERSION` of the system.
+    openshift: OpenshiftVersion,
+    /// The boot that comes before the daemon.
+    next_boot: Option<NextBoot>,
+    /// What rpm-ostree said, once it was asked.
+    system: Option<System>,
+}
+
+impl<'a> ForecastSources<'a> {
+    fn gather(
+        root: &Root,
+        runner: &'a dyn CommandRunner,
+        records: &'a Records,
+        given: GivenDaemon<'_>,
+        moment: ForecastMoment<'a>,
+    ) -> Result<Self> {
+        let seen = annotations::read_annotations(root).context("reading the annotations")?;
+        let log = pod_log::read_pod_log(root).context("reading the daemon's log")?;
+        let initial = initial(root, moment)?;
+        let kept = root.read(&RootPath::fixed(paths::NODE_ANNOTATIONS_KEPT))?;
+        let first_boot = kept.and_then(|bytes| annotations(&bytes).ok());
+        let record = record_name(records, moment);
+        let evidence = gather_evidence(&Witnesses {
+            given: given.desired,
+            api: seen.as_ref(),
+            log: log.as_ref(),
+            first_boot: first_boot.as_ref(),
+            record: record.as_deref(),
+        });
+        let host = Host::observe(root).context("looking at the node")?;
+        let cache = cache::read_cache(root).context("reading the cache")?;
+        let os_release = OsRelease::read(root)?;
+        let mut found = Self {
+            openshift: os_release.openshift_version(),
+            runner,
+            moment,
+            records,
+            running: daemon_runs(root),
+            single_replica: seen.as_ref().is_some_and(only_node),
+            node: seen.map_or_else(|| name_of(root, &host), |seen| seen.node),
+            host,
+            triggers: triggers(root, moment)?,
+            first_boot: FirstBootWork::Unknown,
+            cached: spoken_of(&cache, &evidence, initial.as_ref(), record.as_deref()),
+            proven: RefCell::default(),
+            evidence,
+            initial,
+            compared: BTreeMap::new(),
+            failing: BTreeMap::new(),
+            os: StartOs {
+                class: os_release.class(),
+                booted: None,
+                packages: None,
+                podman: None,
+            },
+            next_boot: next_boot(root, moment)?,
+            system: match moment {
+                ForecastMoment::Now(_, system) => system.cloned(),
+                ForecastMoment::Beside(session) | ForecastMoment::After(session, _) => {
+                    Some(session.node.system.clone())
+                }
+            },
+        };
+        found.look(root, found.release(given).release)?;
+        found.look_at_first_boot(root)?;
+        Ok(found)
+    }
+
+    /// Looks for the work of the first-boot service, if its file is there.
+    fn look_at_first_boot(&mut self, root: &Root) -> Result<()> {
+        let path = RootPath::fixed(paths::ENCAPSULATED);
+        let file = match self.triggers.encapsulated {
+            true => root.read_within(&path, document::MAX_JSON)?,
+            false => None,
+        };
+        let config = file.map(|bytes| document::parse_document(bytes, &path.to_string()));
+        let facts = self.system.as_ref().and_then(System::facts);
+        let booted = facts.and_then(|facts| facts.deployments.booted().map(|one| (facts, one)));
+        if let (Some(Ok(config)), Some((facts, booted))) = (config, booted) {
+            self.first_boot = find_first_boot_work(&config, &booted.image(), &facts.arguments);
+        }
+        Ok(())
+    }
+
+    /// Compares the disk with every config that may be asked about.
+    fn look(&mut self, root: &Root, release: Release) -> Result<()> {
+        let configs: Vec<MachineConfig> = self
+            .at_hand()
+            .values()
+            .map(|one| one.config.clone())
+            .collect();
+        let wanted = self.may_be_compared();
+        for config in configs
+            .iter()
+            .filter(|config| wanted.contains(&config.name))
+        {
+            let node = self.node_for(root, config)?;
+            self.system = Some(node.system.clone());
+            self.note_os(node.system.facts(), config);
+            let compared = self.compare(config, &node);
+            self.compared.insert(config.name.clone(), compared);
+        }
+        let wanted = self.may_be_updated_to();
+        for config in configs
+            .iter()
+            .filter(|config| wanted.contains(&config.name))
+        {
+            self.look_ahead(root, config, release)?;
+        }
+        Ok(())
+    }
+
+    /// Looks for what an update to a config would fail over.
+    fn look_ahead(&mut self, root: &Root, config: &MachineConfig, release: Release) -> Result<()> {
+        let node = self.node_for(root, config)?;
+        let old = match self.record() {
+            DaemonRecord::Present(record) if !record.emptied => Some(Desired::from_config(record)),
+            _ => None,
+        };
+        let desired = Desired::from_config(config);
+        let failure = midway::find_failure(&desired, old.as_ref(), &node, release);
+        let live = node.system.facts().is_some();
+        if live && self.initial.is_none() && self.os.booted.as_ref() != Some(&config.os_image_url) {
+            self.os.podman = podman_fails(self.runner, &config.os_image_url);
+        }
+        let failure = failure.map(|failure| (config.name.clone(), failure));
+        self.failing.extend(failure);
+        Ok(())
+    }
+
+    /// What the annotations name as wanted, where the node is in another one.
+    fn may_be_updated_to(&self) -> BTreeSet<String> {
+        let initial = self
+            .initial
+            .as_ref()
+            .and_then(|initial| initial.as_ref().ok());
+        let annotated = [Some(&self.evidence.annotations), initial];
+        let desired = annotated.into_iter().flatten();
+        let desired = desired.filter_map(|annotations| value(&annotations.desired));
+        let record = record_name(self.records, self.moment);
+        let another = |name: &&str| record.as_deref() != Some(*name);
+        desired.filter(another).map(str::to_owned).collect()
+    }
+
+    /// The record, and what the annotations name as current.
+    fn may_be_compared(&self) -> BTreeSet<String> {
+        let initial = self
+            .initial
+            .as_ref()
+            .and_then(|initial| initial.as_ref().ok());
+        let annotated = [Some(&self.evidence.annotations), initial];
+        let current = annotated.into_iter().flatten();
+        let current = current.filter_map(|annotations| value(&annotations.current));
+        let record = record_name(self.records, self.moment);
+        current.map(str::to_owned).chain(record).collect()
+    }
+
+    /// The node as it is beside a config, with what the plan will have done.
+    fn node_for(&self, root: &Root, config: &MachineConfig) -> Result<Cow<'a, NodeState>> {
+        let observe = || -> Result<NodeState> {
+            let interest = Interest {
+                system: self.system.is_none(),
+                ..plan::paths_of_interest(&Desired::from_config(config), None, None)
+            };
+            let seen = node::observe_node(root, interest, self.runner);
+            let mut node = seen.context("looking at the node")?;
+            access::expect_read(&node)?;
+            if let Some(system) = &self.system {
+                node.system = system.clone();
+            }
+            Ok(node)
+        };
+        Ok(match self.moment {
+            ForecastMoment::Now(..) | ForecastMoment::Beside(_) => Cow::Owned(observe()?),
+            ForecastMoment::After(session, plan) => {
+                let own = session.chosen.config.digest == config.digest;
+                if own && plan::is_carried_out(&session.node, plan) {
+                    return Ok(Cow::Borrowed(&session.node));
+                }
+                let node = if own {
+                    session.node.clone()
+                } else {
+                    observe()?
+                };
+                let old = session.old.as_deref();
+                Cow::Owned(plan::carried_out(node, plan, &session.desired, old))
+            }
+        })
+    }
+
+    fn compare(&self, config: &MachineConfig, node: &NodeState) -> DiskComparison {
+        let image = self.image();
+        let mut drifts = drift::os_drifts(config, image.as_deref(), node);
+        let brought = self.next_boot.as_ref();
+        if brought.is_some_and(|next| next.config == config.name) {
+            drifts = drift::missing_arguments(config, None).into_iter().collect();
+        }
+        let own = self.moment.session();
+        match own.filter(|session| session.chosen.config.digest == config.digest) {
+            Some(session) if std::ptr::eq(node, &session.node) => {
+                drifts.extend_from_slice(session.on_disk());
+            }
+            Some(session) => drifts.extend(drift::find_drifts(&session.desired, node)),
+            None => drifts.extend(drift::find_drifts(&Desired::from_config(config), node)),
+        }
+        let facts = node.system.facts();
+        DiskComparison {
+            drifts,
+            os_unknown: facts.is_none() && self.os.class != Class::Other,
+            root_cause: facts.and_then(|facts| facts.finalize_error.clone()),
+        }
+    }
+
+    /// What the operating system says, asked where it can be.
+    fn note_os(&mut self, facts: Option<&SystemFacts>, config: &MachineConfig) {
+        let Some(facts) = facts else { return };
+        let booted = facts.deployments.booted().map(|booted| booted.image());
+        let brought = self.next_boot.as_ref().and_then(|next| next.image.clone());
+        let booted = brought.or(booted);
+        self.os.class = facts.class;
+        if let Some(staged) = facts.deployments.staged() {
+            self.triggers.staged = !staged.finalization_locked;
+        }
+        if facts.class == Class::EnterpriseCoreos {
+            self.note_packages(facts, &config.extensions);
+        }
+        let other_image = booted.as_ref() != Some(&config.os_image_url);
+        if self.initial.is_some() && facts.class != Class::Other && other_image {
+            self.os.podman = podman_fails(self.runner, &config.os_image_url);
+        }
+        self.os.booted = booted;
+    }
+
+    /// What rpm has, and what the boot that is waited for brings.
+    fn note_packages(&mut self, facts: &SystemFacts, extensions: &[String]) {
+        let Some(found) = installed(self.runner, extensions) else {
+            return;
+        };
+        let all = self.os.packages.get_or_insert_default();
+        all.extend(found);
+        if let Some(next) = &self.next_boot {
+            all.extend(next.packages.iter().cloned());
+            let staged = facts.deployments.staged().into_iter();
+            all.extend(staged.flat_map(|staged| staged.requested_packages.iter().cloned()));
+        }
+    }
+
+    fn image(&self) -> Option<String> {
+        self.records.current_image.clone()
+    }
+
+    /// Contents by name; those that are what their name says are preferred.
+    fn at_hand(&self) -> BTreeMap<String, KnownConfig<'_>> {
+        let mut all = BTreeMap::new();
+        let mut add = |config, proven| {
+            let config: &MachineConfig = config;
+            let known: Option<&KnownConfig<'_>> = all.get(&config.name);
+            if !config.bare && known.is_none_or(|known| !known.proven && proven) {
+                all.insert(config.name.clone(), KnownConfig { config, proven });
+            }
+        };
+        let proven = |config: &MachineConfig| self.is_proven(config);
+        if let Some(session) = self.moment.session() {
+            let chosen = &session.chosen.config;
+            add(chosen, proven(chosen));
+            // What the node comes from, even after its record is replaced.
+            let before = session.records.recorded();
+            before
+                .into_iter()
+                .for_each(|config| add(config, proven(config)));
+        }
+        if let Some(recorded) = self.records.recorded() {
+            add(recorded, proven(recorded));
+        }
+        if let Recorded::Present(served) = &self.records.mcs_content {
+            add(served, proven(served));
+        }
+        self.cached
+            .iter()
+            .for_each(|(config, proven)| add(config, *proven));
+        all
+    }
+
+    /// Whether a config is what its name says. That takes a digest of all of it, so it is asked once.
+    fn is_proven(&self, config: &MachineConfig) -> bool {
+        let mut known = self.proven.borrow_mut();
+        let own = self.moment.session();
+        let own = own.filter(|session| session.chosen.config.digest == config.digest);
+        let prove = || match own {
+            Some(session) => *session.name_hash() == NameHash::Right,
+            None => render::name_matches(&config.record) == Some(true),
+        };
+        *known.entry(config.digest.clone()).or_insert_with(prove)
+    }
+
+    fn record(&self) -> DaemonRecord<'_> {
+        if let ForecastMoment::After(session, plan) = self.moment
+            && plan.puts(paths::CURRENT_CONFIG)
+        {
+            return DaemonRecord::Present(&session.chosen.config);
+        }
+        match (&self.records.reader, &self.records.current_config) {
+            (RecordReader::Says(said), _) => DaemonRecord::Broken(said),
+            (RecordReader::Fails(why), _) => DaemonRecord::Undecodable(why),
+            (RecordReader::Reads(name), Recorded::Broken(why)) => {
+                DaemonRecord::Refused { name, why }
+            }
+            (_, Recorded::Missing) => DaemonRecord::Missing,
+            (_, Recorded::Broken(why)) => DaemonRecord::Undecodable(why),
+            (_, Recorded::Present(config)) => DaemonRecord::Present(config),
+        }
+    }
+
+    /// Returns true if a config has another hash in its name than its contents have.
+    fn is_misnamed(&self, config: &MachineConfig) -> bool {
+        let own = self.moment.session();
+        let own = own.filter(|session| session.chosen.config.digest == config.digest);
+        match own.map(Session::name_hash) {
+            Some(NameHash::Right | NameHash::Missing) => false,
+            // An image that the server put in says nothing here.
+            _ => render::name_matches(&config.record) == Some(false),
+        }
+    }
+
+    /// Whether the config of the record lacks the kubelet's unit, and is none that the operator has rendered.
+    fn no_kubelet(&self) -> bool {
+        let DaemonRecord::Present(config) = self.record() else {
+            return false;
+        };
+        let doubtful = || !config.has_rendered_name() || self.is_misnamed(config);
+        !config.emptied && !brings_kubelet(&config.ignition) && doubtful()
+    }
+
+    /// Returns the release of the node's daemon, with what names it.
+    fn release(&self, given: GivenDaemon<'_>) -> NodeRelease {
+        let record = match self.record() {
+            DaemonRecord::Present(config) => config.provenance.release.as_deref(),
+            _ => None,
+        };
+        NodeRelease::find(given.release, record, &self.openshift)
+    }
+
+    fn forecast(&self, given: GivenDaemon<'_>, cluster: &ClusterSettings) -> Forecast {
+        let configs = self.at_hand();
+        let initial = self.initial.as_ref();
+        let image = self.image();
+        let compare = |config: &MachineConfig, _: Option<&str>| {
+            self.compared.get(&config.name).cloned().unwrap_or_default()
+        };
+        let fails = |name: &str| self.failing.get(name).cloned();
+        let named = self.release(given);
+        let here = Situation {
+            release: named.release,
+            node: &self.node,
+            annotations: &self.evidence.annotations,
+            single_replica: self.single_replica,
+            pool_target: None,
+            api: ApiReach::Unknown,
+            configs: &configs,
+            record: self.record(),
+            image: image.as_deref(),
+            initial: initial.map(|read| read.as_ref().map_err(String::as_str)),
+            triggers: Triggers {
+                // That boot is told of already.
+                staged: self.triggers.staged && self.next_boot.is_none(),
+                ..self.triggers
+            },
+            first_boot: &self.first_boot,
+            os: &self.os,
+            fips: self.host.fips,
+            policies: &cluster.policies,
+            policies_known: cluster.whose != DEFAULTS,
+            overrides: cluster.overrides.as_ref(),
+            compare: &compare,
+            fails: &fails,
+        };
+        let record = record_name(self.records, self.moment);
+        Forecast {
+            release: here.release.to_string(),
+            release_source: named.source,
+            release_words: named.words(),
+            node: self.node.clone(),
+            running: self.running,
+            after_reboot: self.next_boot.is_some(),
+            planned: matches!(self.moment, ForecastMoment::After(..)),
+            no_kubelet: self.no_kubelet(),
+            told: self.evidence.told,
+            told_words: self.evidence.words(),
+            at: self.evidence.at,
+            current: value(&self.evidence.annotations.current).map(str::to_owned),
+            record: record.clone(),
+            branches: forecast_branches(&here, &self.evidence, record.as_deref()),
+        }
+    }
+}
+
+fn only_node(seen: &annotations::Annotations) -> bool {
+    seen.more.as_ref().is_some_and(|more| more.single_replica)
+}
+
+fn value(annotation: &Annotation) -> Option<&str> {
+    match annotation {
+        Annotation::Is(value) => Some(value),
+        Annotation::Unknown | Annotation::Absent => None,
+    }
+}
+
+/// The name in the record, as it will be.
+fn record_name(records: &Records, moment: ForecastMoment<'_>) -> Option<String> {
+    match moment {
+        ForecastMoment::After(session, plan) if plan.puts(paths::CURRENT_CONFIG) => {
+            Some(session.chosen.config.name.clone())
+        }
+        ForecastMoment::Now(..) | ForecastMoment::Beside(_) | ForecastMoment::After(..) => {
+            records.name()
+        }
+    }
+}
+
+/// The annotations that the Machine Config Server gave the node for its first boot, where they are still there.
+fn initial(
+    root: &Root,
+    moment: ForecastMoment<'_>,
+) -> Result<Option<Result<StartAnnotations, String>>> {
+    let path = RootPath::fixed(paths::NODE_ANNOTATIONS);
+    let planned = match moment {
+        ForecastMoment::After(_, plan) if plan.removes(paths::NODE_ANNOTATIONS) => return Ok(None),
+        ForecastMoment::After(_, plan) => plan.text(&path),
+        ForecastMoment::Now(..) | ForecastMoment::Beside(_) => None,
+    };
+    let bytes = match planned {
+        Some(bytes) => Some(bytes),
+        None => root.read(&path)?,
+    };
+    Ok(bytes.map(|bytes| annotations(&bytes)))
+}
+
+/// `node-annotations.json`: one flat object of strings; the error is the parser's words.
+pub fn annotations(bytes: &[u8]) -> Result<StartAnnotations, String> {
+    let all: BTreeMap<String, String> =
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let get = |key: &str| {
+        let value = all.get(&format!("{PREFIX}{key}"));
+        Annotation::told(value.map(String::as_str))
+    };
+    Ok(StartAnnotations {
+        current: get("currentConfig"),
+        desired: get("desiredConfig"),
+        current_image: get("currentImage"),
+        desired_image: get("desiredImage"),
+    })
+}
+
+fn name_of(root: &Root, host: &Host) -> String {
+    let fixed = root.read(&RootPath::fixed(paths::HOSTNAME)).ok().flatten();
+    if fixed.is_none() && !host.live {
+        // The host's own name is that of the machine that the disk is looked at from.
+        return "NODE".to_owned();
+    }
+    registered_name(root).unwrap_or_else(|_| "NODE".to_owned())
+}
+
+fn triggers(root: &Root, moment: ForecastMoment<'_>) -> Result<Triggers> {
+    let exists = |path: &'static str| -> Result<bool> {
+        let gone = match moment {
+            ForecastMoment::After(_, plan) => plan.removes(path),
+            ForecastMoment::Now(..) | ForecastMoment::Beside(_) => false,
+        };
+        Ok(!gone && root.exists(&RootPath::fixed(path))?)
+    };
+    Ok(Triggers {
+        encapsulated: exists(paths::ENCAPSULATED)?,
+        force: match moment {
+            ForecastMoment::After(_, plan) if plan.force == Force::Requested => true,
+            ForecastMoment::After(_, plan) if plan.force == Force::Withdrawn => false,
+            _ => exists(paths::FORCE)?,
+        },
+        revert: exists(paths::REVERT)? || exists(paths::REVERT_UNIT)?,
+        kubeconfig: exists(paths::KUBECONFIG)?,
+        repository: exists(paths::EXTENSIONS_REPOSITORY)?,
+        staged: exists(paths::STAGED_DEPLOYMENT)?,
+    })
+}
+
+/// Configs of the cache under the names that matter.
+fn spoken_of(
+    cache: &[Cached],
+    evidence: &ForecastEvidence,
+    initial: Option<&Result<StartAnnotations, String>>,
+    record: Option<&str>,
+) -> Vec<(MachineConfig, bool)> {
+    let initial = initial.and_then(|initial| initial.as_ref().ok());
+    let told = [Some(&evidence.annotations), initial].into_iter().flatten();
+    let mut names: Vec<&str> = told
+        .flat_map(|annotations| [value(&annotations.current), value(&annotations.desired)])
+        .flatten()
+        .collect();
+    names.extend(record);
+    let wanted = |entry: &&CacheEntry| names.contains(&entry.name.as_str());
+    let entries = cache::whole_entries(cache).filter(wanted);
+    entries
+        .filter_map(|entry| Some((entry.config().ok()?, entry.name_matches == Some(true))))
+        .collect()
+}
+
+/// Which packages of these extensions rpm has; nothing where it cannot be asked.
+fn installed(runner: &dyn CommandRunner, extensions: &[String]) -> Option<BTreeSet<String>> {
+    let names = extensions.iter().flat_map(|name| package_sets(name));
+    let names: BTreeSet<&str> = names.flatten().copied().collect();
+    let mut found = BTreeSet::new();
+    for name in names {
+        match rpm::is_installed(runner, name) {
+            Ok(true) => drop(found.insert(name.to_owned())),
+            Ok(false) => {}
+            Err(error) => {
+                log::info!("asking rpm about {name}: {error}");
+                return None;
+            }
+        }
+    }
+    Some(found)
+}
+
+/// How podman fails when it is asked for an image, as the daemon asks it; nothing where it answers.
+fn podman_fails(runner: &dyn CommandRunner, image: &str) -> Option<String> {
+    let line = storage::list_images(image);
+    match runner.run(&line) {
+        Ok(answer) => match answer.status {
+            Some(0) => None,
+            Some(status) => Some(format!("exit status {status}\n{}", answer.stderr)),
+            None => Some("signal: killed\n".to_owned()),
+        },
+        Err(error) => {
+            log::info!("asking podman: {error}");
+            None
+        }
+    }
+}

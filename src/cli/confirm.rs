@@ -1,0 +1,21 @@
+//! `confirm`: the change stays.
+
+use anyhow::Result;
+
+use super::ui::Ui;
+use super::{ConfirmArgs, Output};
+use crate::base::error::ExitCode;
+use crate::change::session::open_root;
+use crate::report;
+use crate::run::trial::confirm::confirm;
+
+/// Runs `confirm`.
+pub(super) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
+    let result = confirm(ui, open_root(&ui.root)?, args.from_console)?;
+    let text = match ui.output {
+        Output::Json => report::trial::result_json(&result)?,
+        Output::Text => report::trial::ended_text(&result),
+    };
+    report::print_result(text.as_bytes());
+    Ok(ExitCode::Done)
+}

@@ -1,0 +1,94 @@
+//! `trial`: parts of a trial that units and tests run.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::BootCounterCommand;
+use crate::base::error::ExitCode;
+use crate::change::session::open_root;
+use crate::change::transaction::{arm_boot_counter, disarm_boot_counter};
+use crate::cli::ui::Ui;
+use crate::formats::grub::CounterState;
+use crate::host::root::Root;
+use crate::node::boot_counter::{Counting, find_entry_id, observe_boot_counter};
+use crate::node::login_session;
+use crate::node::mounts;
+use crate::report;
+use crate::run::node_change::NodeChange;
+use crate::run::opening::{Needs, Opening};
+use crate::run::trial::guard;
+
+/// Runs `trial guard`.
+pub(super) fn guard(ui: &Ui<'_>, once: bool) -> Result<ExitCode> {
+    let root = open_root(&ui.root)?;
+    guard::guard(ui, &root, once)?;
+    Ok(ExitCode::Done)
+}
+
+/// Runs `trial session`: prints the login of this process, as a trial judges it.
+pub(super) fn session() -> Result<ExitCode> {
+    let mut text = serde_json::to_vec_pretty(&login_session::observe_session())?;
+    text.push(b'\n');
+    report::print(&text)?;
+    Ok(ExitCode::Done)
+}
+
+/// Runs `trial boot-counter`: GRUB's half of a trial by hand and for tests (docs/develop/boot-counter.md).
+pub(super) fn boot_counter(ui: &Ui<'_>, command: &BootCounterCommand) -> Result<ExitCode> {
+    let text = match command {
+        BootCounterCommand::Show => show(&open_root(&ui.root)?)?,
+        BootCounterCommand::Find { deployment } => {
+            match find_entry_id(&open_root(&ui.root)?, deployment)? {
+                Some(id) => format!("{id}\n"),
+                None => "none\n".to_owned(),
+            }
+        }
+        BootCounterCommand::Arm { entry } => {
+            let change = open_to_write(ui)?;
+            arm_boot_counter(&change.root, change.lock(), entry)?;
+            format!("armed {entry}\n")
+        }
+        BootCounterCommand::Disarm => {
+            let change = open_to_write(ui)?;
+            match disarm_boot_counter(&change.root, change.lock())? {
+                true => "disarmed\n".to_owned(),
+                false => "was not armed\n".to_owned(),
+            }
+        }
+    };
+    report::print_result(text.as_bytes());
+    Ok(ExitCode::Done)
+}
+
+fn open_to_write<'a>(ui: &'a Ui<'a>) -> Result<NodeChange<'a>> {
+    if ui.root == Path::new("/")
+        && let Err(error) = mounts::make_writable(Path::new("/boot"))
+    {
+        log::info!("{error}");
+    }
+    Opening::of(ui, open_root(&ui.root)?, &Needs::BOOT_COUNTER)?.begin()
+}
+
+fn show(root: &Root) -> Result<String> {
+    let found = observe_boot_counter(root)?;
+    let counting = match &found.counting {
+        Counting::Possible { directory, script } => {
+            format!("possible, with {directory}/{}", script.name())
+        }
+        Counting::Impossible { reason } => format!("impossible: {reason}"),
+    };
+    let state = match &found.state {
+        CounterState::Missing => "missing".to_owned(),
+        CounterState::Armed { entry } => format!("armed, back to {entry}"),
+        CounterState::Fired { entry } => format!("fired, back to {entry}"),
+    };
+    let mark = match found.has_mark {
+        true => "there",
+        false => "missing",
+    };
+    Ok(format!(
+        "counting: {counting}\nstate: {state}\nmark: {mark}\nentries: {}\n",
+        found.order.join(" ")
+    ))
+}

@@ -1,0 +1,68 @@
+//! The changes since the last good boot, for `doctor`.
+
+use crate::base::time::now;
+use crate::diagnose::doctor::since::{Since, SinceDifference};
+use crate::diagnose::recorder::look::find_shelf;
+use crate::diagnose::recorder::look::{add_texts, observe_now};
+use crate::diagnose::recorder::timeline::{TimelineMoment, came_between};
+use crate::diagnose::recorder::{Snapshot, SnapshotRecord, compare_snapshots};
+use crate::host::root::Root;
+use crate::node::command::CommandRunner;
+
+/// Snapshots that are read to find the moment of a change.
+const MOST: usize = 24;
+
+/// Compares a root with its last good boot; `None` if there is no snapshot of one.
+pub fn since_good(root: &Root, runner: &dyn CommandRunner) -> Option<Since> {
+    let shelf = match find_shelf(root) {
+        Ok(shelf) => shelf?,
+        Err(error) => {
+            log::warn!("{error:#}");
+            return None;
+        }
+    };
+    for one in &shelf.damaged {
+        log::warn!("{} is skipped: {}", one.path, one.why);
+    }
+    let good = shelf.last_good()?;
+    let (before, damaged) = shelf.snapshot(good);
+    for one in &damaged {
+        log::warn!("{} is skipped: {}", one.path, one.why);
+    }
+    let (after, key) = observe_now(runner, root, &shelf, &before);
+    let mut comparison = compare_snapshots(&before, &after, good.key == key);
+    add_texts(&mut comparison, &before, &after);
+    let now = now();
+    let sequence = match comparison.differences.is_empty() || good.key != key {
+        true => vec![(good.clone(), before)],
+        false => {
+            let later = shelf.records.iter().filter(|one| one.number > good.number);
+            let later: Vec<&SnapshotRecord> = later.filter(|one| one.key == key).collect();
+            let newest = later.len().saturating_sub(MOST);
+            let mut all: Vec<(SnapshotRecord, Snapshot)> = vec![(good.clone(), before)];
+            for record in later.into_iter().skip(newest) {
+                let same = all.last().filter(|(last, _)| last.parts == record.parts);
+                let snapshot = match same {
+                    Some((_, snapshot)) => snapshot.clone(),
+                    None => shelf.snapshot(record).0,
+                };
+                all.push((record.clone(), snapshot));
+            }
+            all
+        }
+    };
+    let differences = comparison.differences.into_iter().map(|difference| {
+        let (from, until) = came_between(&difference, &sequence, now);
+        SinceDifference {
+            difference,
+            from,
+            until,
+            explained_by: Vec::new(),
+        }
+    });
+    Some(Since {
+        good: TimelineMoment::from(good),
+        differences: differences.collect(),
+        not_compared: comparison.not_compared.len(),
+    })
+}

@@ -1,0 +1,553 @@
+//! `complete`: after the boot that a run waits for, proves that what was staged runs; else brings the files back
+//! to the deployment that came up instead, before anything reads them.
+
+use crate::change::trial::on_disk;
+use crate::run::work::LATER_IN_TRIAL;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::change::staging::state;
+use crate::run::front::Front;
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+
+use crate::base::invocation::mco_rescue;
+use crate::base::text::count_noun;
+use crate::change::plan::{ChangedSince, FinishedRun, PlanOptions, PlanRequest, Step};
+use crate::change::session::{Session, Unnamed};
+use crate::change::staging::awaited::{Arrival, Awaited, Booted, GoesBack, Scene, Verdict, Way};
+use crate::change::staging::deployments;
+use crate::change::staging::next_boot::observe_next_boot;
+use crate::change::transaction::{self, Direction};
+use crate::change::trial::on_disk::UnderWay;
+use crate::host::root::{Root, RootPath};
+use crate::judge::drift::Drift;
+use crate::node::boot::BootIdentity;
+use crate::node::command::CommandRunner;
+use crate::node::command::rpm_ostree::arguments::finalize_journal;
+use crate::node::command::rpm_ostree::status::finalize_failure;
+use crate::node::{Host, System};
+use crate::run::events;
+use crate::run::events::NodeEvent;
+use crate::run::node_change::NodeChange;
+use crate::run::opening::{Needs, Opening, is_held};
+use crate::run::recover::StartedUnits;
+use crate::run::recover::{at_boot, recover_first};
+use crate::run::taking_back::{TakeBack, TakingBack};
+use crate::run::work::RunWork;
+
+/// Time for the guard of a trial. The unit has a minute more.
+const LET_GUARD_END: Duration = Duration::from_secs(2 * 60);
+/// Pause between two looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// The end of a boot that a run waited for.
+#[derive(Debug, Clone)]
+pub struct BootEnd {
+    /// The result.
+    pub completed: Completed,
+    /// The deployment from before runs again for a trial, which says by itself why it went back.
+    pub is_arriving: bool,
+}
+
+impl BootEnd {
+    fn of(completed: Completed) -> Self {
+        Self {
+            completed,
+            is_arriving: false,
+        }
+    }
+}
+
+/// The result of the awaited boot.
+#[derive(Debug, Clone, Serialize)]
+pub struct Completed {
+    schema: &'static str,
+    /// `nothing`, `not-yet`, `arrived`, `back`, `settled` or `failed`.
+    pub outcome: &'static str,
+    /// Name of the config.
+    pub config: Option<String>,
+    /// The reason if the node is not as awaited.
+    pub failed: Option<String>,
+    /// The way of the boot, where one was awaited.
+    pub way: Option<Way>,
+    /// The operating system and the files are of different configs.
+    pub half: bool,
+    /// The reason why no boot is awaited any more.
+    pub why: Option<String>,
+    /// Kernel arguments that the running image brings by itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub image_arguments: Vec<String>,
+    /// Files of runs were restored.
+    #[serde(skip)]
+    pub restored: bool,
+    /// The command that applies the config.
+    #[serde(skip)]
+    pub apply: String,
+}
+
+impl Completed {
+    fn of(outcome: &'static str, awaited: Option<&Awaited>) -> Self {
+        Self {
+            schema: "mco-rescue/complete/v1",
+            outcome,
+            config: awaited.map(|awaited| awaited.config.name.clone()),
+            failed: awaited.and_then(|awaited| awaited.failed.clone()),
+            way: awaited.map(|awaited| awaited.way),
+            why: None,
+            half: awaited.is_some_and(|awaited| awaited.half),
+            image_arguments: Vec::new(),
+            restored: false,
+            apply: awaited.map(Awaited::apply_command).unwrap_or_default(),
+        }
+    }
+
+    /// Returns the result for a node that awaits no boot.
+    pub fn nothing() -> Self {
+        Self::of("nothing", None)
+    }
+
+    /// Returns the result for a boot that is still to come.
+    pub fn not_yet(awaited: &Awaited) -> Self {
+        Self::of("not-yet", Some(awaited))
+    }
+
+    /// Returns the result while the guard of a trial leaves the deployment that runs.
+    pub fn leaves(awaited: &Awaited) -> Self {
+        Self {
+            way: Some(Way::Back),
+            failed: None,
+            half: false,
+            ..Self::of("not-yet", Some(awaited))
+        }
+    }
+
+    /// Returns true if the operating system and the files are of different configs.
+    pub fn is_half(&self) -> bool {
+        self.half
+    }
+
+    /// Returns the result if the staged deployment runs.
+    pub fn arrived(awaited: &Awaited) -> Self {
+        Self::of("arrived", Some(awaited))
+    }
+
+    /// Returns the result if the deployment from before runs, as asked, with its files.
+    pub fn back(awaited: &Awaited) -> Self {
+        Self::of("back", Some(awaited))
+    }
+
+    /// Returns the result if the staged deployment runs, but its run is incomplete.
+    pub fn half(awaited: &Awaited) -> Self {
+        Self::of("arrived", Some(awaited))
+    }
+
+    /// Returns the result if the staged deployment did not come, but the running one is complete.
+    pub fn settled(awaited: &Awaited, why: &str) -> Self {
+        Self {
+            failed: None,
+            half: false,
+            why: Some(why.to_owned()),
+            ..Self::of("settled", Some(awaited))
+        }
+    }
+
+    /// Adds if files of runs were restored.
+    #[must_use]
+    pub fn with_restored(self, restored: bool) -> Self {
+        Self { restored, ..self }
+    }
+
+    /// Returns the result if another deployment came up.
+    pub fn failed(awaited: &Awaited) -> Self {
+        Self::of("failed", Some(awaited))
+    }
+}
+
+/// Judges the boot that a run waits for, and does what is due now.
+///
+/// # Errors
+/// The node cannot be read, or what is due cannot be done.
+pub fn complete(front: &dyn Front, root: &Root) -> Result<BootEnd> {
+    Needs::COMPLETE.expect_root(root)?;
+    let Some(awaited) = state::read_awaited(root)? else {
+        return Ok(BootEnd::of(Completed::nothing()));
+    };
+    let Some(opening) = wait_for_guard(front, root)? else {
+        log::warn!("a trial goes back: its guard has the lock, and reboots the node");
+        return Ok(BootEnd::of(Completed::leaves(&awaited)));
+    };
+    let way_back = on_disk::find_way_back(root)?;
+    let change = opening.begin()?;
+    // The guard may have done it meanwhile.
+    let Some(awaited) = state::read_awaited(root)? else {
+        return Ok(BootEnd::of(Completed::nothing()));
+    };
+    let booted = state::read_booted(root, change.runner())?;
+    let boot = JudgedBoot {
+        change: &change,
+        boot: &booted.boot,
+    };
+    let completed = match (awaited.judge_boot(&booted), awaited.way) {
+        (Arrival::NotYet, _) => not_yet(root, change.runner(), &awaited, &booted)?,
+        (Arrival::Arrived, Way::Forward) => boot.arrived(awaited)?,
+        (Arrival::Arrived, Way::Back) => boot.back(awaited)?,
+        (Arrival::Stayed, Way::Forward) => boot.stayed(awaited)?,
+        (Arrival::Stayed, Way::Back) => {
+            let why = boot.why_stayed(&awaited);
+            boot.not_taken(awaited, why)?
+        }
+        (Arrival::Elsewhere(what), _) => boot.not_taken(awaited, what)?,
+    };
+    tell_journal(root, &completed);
+    Ok(BootEnd {
+        completed,
+        is_arriving: way_back == UnderWay::Arriving,
+    })
+}
+
+/// Takes the lock. The guard of a trial that goes back may have it: for moments in the deployment from before, which is no
+/// reason to leave files of the other one there. `None`: it has the lock until it has left the deployment that runs.
+fn wait_for_guard<'a>(front: &'a dyn Front, root: &Root) -> Result<Option<Opening<'a>>> {
+    let until = Instant::now() + LET_GUARD_END;
+    let mut was_held_by_guard = false;
+    loop {
+        let held = match Opening::of(front, root.again()?, &Needs::COMPLETE) {
+            Err(error) if is_held(&error) => error,
+            other => return other.map(Some),
+        };
+        match on_disk::find_way_back(root)? {
+            UnderWay::Leaving => return Ok(None),
+            UnderWay::None if !was_held_by_guard => return Err(held),
+            _ if Instant::now() >= until => return Err(held),
+            _ => {}
+        }
+        was_held_by_guard = true;
+        thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// The journal gets the result of an awaited boot.
+fn tell_journal(root: &Root, completed: &Completed) {
+    let event = match (completed.outcome, &completed.failed) {
+        ("arrived" | "back", None) => NodeEvent::BootCompleted(completed.way),
+        ("not-yet", _) => return,
+        _ => NodeEvent::BootFailed(completed.way),
+    };
+    let config = completed.config.as_deref().unwrap_or_default();
+    events::send(root, &event, config);
+}
+
+/// Nothing is done before the boot; what stands in its way is said.
+fn not_yet(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    awaited: &Awaited,
+    booted: &Booted,
+) -> Result<Completed> {
+    let history = state::summarise_runs(&transaction::read_history(root)?);
+    let system = System::observe(root, &Host::observe(root)?, runner)?;
+    if let System::Silent(why) = &system {
+        log::warn!("it is not known if the next boot enters it: {why}");
+    }
+    let next = match system.facts() {
+        Some(facts) => observe_next_boot(root, runner, facts, Some(awaited))?,
+        None => None,
+    };
+    let scene = Scene {
+        booted,
+        next: next.as_ref().map(|next| &next.enters),
+        history: &history,
+        at_work: false,
+    };
+    let verdict = awaited.verdict(&scene);
+    Ok(match verdict {
+        Verdict::Failed => Completed::failed(awaited),
+        Verdict::CutOff | Verdict::Dropped | Verdict::Replaced(_) => Completed::failed(&Awaited {
+            failed: Some(awaited.words(&verdict)),
+            half: true,
+            ..awaited.clone()
+        }),
+        _ => Completed::not_yet(awaited),
+    })
+}
+
+/// The run was cut off between the operating system and its files: they come now, out of the cache, before anything
+/// reads those from before (docs/explanation/operating-system.md).
+fn bring_files(change: &NodeChange<'_>, awaited: &mut Awaited) -> Result<()> {
+    let (root, runner) = (&change.root, change.runner());
+    if !awaited.lacks_files(&state::summarise_runs(&transaction::read_history(root)?)) {
+        return Ok(());
+    }
+    let name = awaited.config.name.clone();
+    let again = mco_rescue(&format!("apply cached:{name}"));
+    log::warn!("the files of {name} did not come before the reboot; they come now");
+    let cached = Some(format!("cached:{name}"));
+    let session = Session::observe(root.again()?, runner, cached.as_deref(), Unnamed::Wanted)?;
+    let plan = session.plan_files(&PlanRequest {
+        options: PlanOptions {
+            files_only: true,
+            ..PlanOptions::default()
+        },
+        ..PlanRequest::default()
+    })?;
+    if let Some(blocker) = plan.blockers.first() {
+        let (subject, why) = (&blocker.subject, &blocker.message);
+        bail!("the files of {name} cannot come: {subject}: {why}. Next: {again}");
+    }
+    let work = RunWork {
+        change,
+        node: &session.node,
+        plan: &plan,
+        config: session.config_ref(),
+        undoes: None,
+        more: &LATER_IN_TRIAL,
+        // The services start after this.
+        jobs: &[],
+    };
+    let id = transaction::next_run_id(root, change.lock())?;
+    awaited.run = Some(id.clone());
+    state::store_awaited(root, awaited)?;
+    let done = work.transact_as(id);
+    done.with_context(|| format!("next: {again}"))?;
+    state::settle_files(root);
+    tell_the_boot(root, runner, plan.steps.iter().map(|planned| &planned.step));
+    Ok(())
+}
+
+/// systemd has read the units from before.
+fn tell_the_boot<'a>(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    steps: impl Iterator<Item = &'a Step>,
+) {
+    let changed: Vec<RootPath> = steps.map(|step| step.path().clone()).collect();
+    let is_there = |path: &RootPath| !matches!(root.exists(path), Ok(false));
+    let started = at_boot(&changed, &is_there, runner);
+    if started != StartedUnits::Unconcerned {
+        log::warn!("{}", started.words());
+    }
+}
+
+/// A boot that is judged.
+struct JudgedBoot<'a> {
+    change: &'a NodeChange<'a>,
+    boot: &'a BootIdentity,
+}
+
+impl<'a> JudgedBoot<'a> {
+    fn root(&self) -> &'a Root {
+        &self.change.root
+    }
+
+    fn runner(&self) -> &'a dyn CommandRunner {
+        self.change.runner()
+    }
+
+    /// The deployment runs; the files have come along with it or not.
+    fn arrived(&self, mut awaited: Awaited) -> Result<Completed> {
+        let brought = bring_files(self.change, &mut awaited);
+        let session =
+            Session::observe(self.root().again()?, self.runner(), None, Unnamed::Recorded)?;
+        if let System::Silent(why) = &session.node.system {
+            bail!(
+                "what runs cannot be compared with {}: {why}. Next: {}",
+                awaited.config.name,
+                mco_rescue("complete")
+            );
+        }
+        let (_, mut drifts) = session.compare();
+        // The operating system is judged by what runs, and not by what the daemon finds of it.
+        drifts.retain(|drift| !drift.is_of_the_os());
+        let recorded = &session.chosen.config.name;
+        let half = match brought {
+            Err(error) => Some(format!("{error:#}")),
+            Ok(()) if *recorded != awaited.config.name => {
+                Some(format!("the node is recorded to be in {recorded}"))
+            }
+            Ok(()) => deployments::describe_half(self.root(), self.runner())?,
+        };
+        if let Some(words) = half {
+            let failed = self.give_up(awaited, words, true)?;
+            return Ok(Completed::half(&failed));
+        }
+        state::forget_awaited(self.root())?;
+        let mut completed = Completed::arrived(&awaited);
+        let brings = session
+            .node
+            .system
+            .facts()
+            .map(|facts| &facts.image_arguments);
+        if let Some(Ok(brings)) = brings {
+            completed.image_arguments = brings.tokens().to_vec();
+        }
+        completed.failed = drifts.first().map(|first| {
+            let left = count_noun(drifts.len(), "difference");
+            format!("{left}, the first at {}", differs(first))
+        });
+        Ok(completed)
+    }
+
+    /// The deployment from before came up again, as asked: its files come back too.
+    fn back(&self, awaited: Awaited) -> Result<Completed> {
+        let history = state::summarise_runs(&transaction::read_history(self.root())?);
+        let restored = match awaited.goes_back(&history) {
+            GoesBack::Runs(runs) => self.take_back(&awaited, &runs)?,
+            GoesBack::Superseded(_) => false,
+        };
+        let half = deployments::describe_half(self.root(), self.runner());
+        let half = half.inspect_err(|_| {
+            // The files are back: the next attempt must not look for their run.
+            if let Err(error) = state::store_awaited(self.root(), &without_files(awaited.clone())) {
+                log::warn!("{error:#}");
+            }
+        });
+        let completed = match half? {
+            Some(words) => {
+                let failed = self.give_up(awaited, words, true)?;
+                Completed::failed(&failed)
+            }
+            None => {
+                state::forget_awaited(self.root())?;
+                Completed::back(&awaited)
+            }
+        };
+        Ok(completed.with_restored(restored))
+    }
+
+    /// The deployment from before came up, not as asked: files that came with the other one go back.
+    fn stayed(&self, awaited: Awaited) -> Result<Completed> {
+        let history = state::summarise_runs(&transaction::read_history(self.root())?);
+        match awaited.goes_back(&history) {
+            GoesBack::Runs(runs) if runs.is_empty() && awaited.has_files() => {
+                let why = "its files were taken back since".to_owned();
+                self.not_taken(awaited, why)
+            }
+            GoesBack::Runs(runs) => {
+                let why = self.why_stayed(&awaited);
+                let restored = self.take_back(&awaited, &runs)?;
+                let completed = self.not_taken(without_files(awaited), why)?;
+                Ok(completed.with_restored(restored))
+            }
+            GoesBack::Superseded(config) => {
+                let why = format!("{config} was applied since, so nothing was taken back");
+                self.not_taken(awaited, why)
+            }
+        }
+    }
+
+    /// Reports once that the awaited deployment does not run, and then only while the node is a half.
+    fn not_taken(&self, awaited: Awaited, why: String) -> Result<Completed> {
+        let half = deployments::describe_half(self.root(), self.runner())?;
+        let said = awaited.failed.is_some();
+        let superseded = awaited.has_files() && half.is_none();
+        if half.is_none() && (said || superseded) {
+            state::forget_awaited(self.root())?;
+            return Ok(Completed::settled(&awaited, &why));
+        }
+        let is_half = half.is_some();
+        let why = half.map_or(why.clone(), |words| format!("{why}; {words}"));
+        let failed = self.give_up(awaited, why, is_half)?;
+        Ok(Completed::failed(&failed))
+    }
+
+    /// Returns the reason why the deployment from before runs.
+    fn why_stayed(&self, awaited: &Awaited) -> String {
+        why_stayed(self.runner(), self.boot.is_soft_after(&awaited.boot))
+    }
+
+    /// Takes runs back; returns true if there was one. Asking is not possible at boot: what was changed since stays, and is said.
+    fn take_back(&self, awaited: &Awaited, runs: &[String]) -> Result<bool> {
+        if let Some(id) = awaited
+            .run
+            .as_ref()
+            .filter(|_| runs.is_empty() && awaited.has_files())
+        {
+            log::warn!("the run {id} is not in the history any more; its files stay as they are");
+        }
+        let mut restored = false;
+        for id in runs {
+            recover_first(self.change, Direction::Forward)?;
+            let mut history = transaction::read_history(self.root())?.into_iter();
+            if let Some(run) = history.find(|run| run.id == *id) {
+                self.take_run_back(run)?;
+                restored = true;
+            }
+        }
+        Ok(restored)
+    }
+
+    fn take_run_back(&self, run: FinishedRun) -> Result<()> {
+        let config = run.config.clone();
+        let wanted = TakeBack {
+            changed: ChangedSince::Leave,
+            ..TakeBack::default()
+        };
+        let back = TakingBack::prepare(self.root(), self.runner(), run, &wanted)?;
+        for notice in &back.plan.notices {
+            log::warn!("{}: {}", notice.subject, notice.message);
+        }
+        if let Some(blocker) = back.plan.blockers.first() {
+            bail!(
+                "the files of {config} cannot be taken back: {}: {}. Next: {}",
+                blocker.subject,
+                blocker.message,
+                mco_rescue("rollback")
+            );
+        }
+        // Nothing that reads them runs yet.
+        back.carry_out(self.change, &[])?;
+        tell_the_boot(
+            self.root(),
+            self.runner(),
+            back.plan.steps.iter().map(|planned| &planned.step),
+        );
+        Ok(())
+    }
+
+    fn give_up(&self, awaited: Awaited, why: String, half: bool) -> Result<Awaited> {
+        let newest = transaction::read_history(self.root())?.into_iter().next();
+        let failed = Awaited {
+            boot: self.boot.clone(),
+            // Files that never came can still come.
+            head: awaited
+                .head
+                .clone()
+                .map(|_| newest.map(|run| run.id).unwrap_or_default()),
+            failed: Some(why),
+            half,
+            ..awaited
+        };
+        state::store_awaited(self.root(), &failed)?;
+        Ok(failed)
+    }
+}
+
+/// What is awaited without its files: they are gone, and cannot be taken back again.
+fn without_files(awaited: Awaited) -> Awaited {
+    Awaited {
+        run: None,
+        files_after: None,
+        earlier: Vec::new(),
+        ..awaited
+    }
+}
+
+fn differs(drift: &Drift) -> String {
+    format!("{}: {}", drift.subject, drift.detail)
+}
+
+/// Said where a soft reboot did not leave the deployment.
+const SOFT: &str = "the reboot was soft, so the kernel and the deployment from before stayed; only a full reboot \
+                    (SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1 systemctl reboot) enters another boot entry";
+
+/// Why the deployment from before runs: what ostree said when the system went down, where the journal has it.
+fn why_stayed(runner: &dyn CommandRunner, soft: bool) -> String {
+    let answer = runner.run(&finalize_journal(soft));
+    match answer.map(|answer| finalize_failure(&answer.stdout)) {
+        Ok(Some(said)) => format!("the staged deployment was not finalized at shutdown: {said}"),
+        _ if soft => SOFT.to_owned(),
+        Ok(None) => "the deployment from before was booted again (the staged one was lost at a power cut, or another boot entry was chosen)".to_owned(),
+        Err(error) => format!("the deployment from before was booted again; why is not known ({error})"),
+    }
+}

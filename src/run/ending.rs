@@ -1,0 +1,70 @@
+//! The one end of a command that changes a node: the snapshot, then its trial or the reboot.
+
+use anyhow::Result;
+
+use super::node_change::NodeChange;
+use super::snapshot::record_run;
+use super::trial::running::RunningTrial;
+use crate::base::error::ExitCode;
+use crate::change::staging::deployments;
+
+/// The end of a change that is in place.
+#[allow(missing_debug_implementations, reason = "it borrows a front end")]
+pub struct Ending<'a> {
+    /// The trial that it belongs to.
+    pub tried: Option<RunningTrial<'a>>,
+    /// Preflight found an inhibitor in what was staged.
+    pub is_inhibited: bool,
+    /// The node reboots now; the value of `--ignore-quorum`.
+    pub reboot: Option<bool>,
+    /// The exit code without all that.
+    pub code: ExitCode,
+}
+
+impl<'a> Ending<'a> {
+    /// The end of a command whose exit code is decided.
+    pub fn of(code: ExitCode) -> Self {
+        Self {
+            tried: None,
+            is_inhibited: false,
+            reboot: None,
+            code,
+        }
+    }
+}
+
+impl<'a> NodeChange<'a> {
+    /// Ends a change that is in place: the snapshot, then its trial or the reboot.
+    ///
+    /// # Errors
+    /// The trial has taken the change back, or the node does not reboot.
+    pub fn finish(self, ending: Ending<'a>) -> Result<ExitCode> {
+        self.record();
+        let Ending {
+            tried,
+            is_inhibited,
+            reboot,
+            code,
+        } = ending;
+        match (tried, reboot) {
+            (Some(tried), _) if is_inhibited => {
+                Err(tried.refuse(self, "preflight found an inhibitor in the staged image"))
+            }
+            (Some(tried), Some(ignore_quorum)) => tried.reboot(self, ignore_quorum),
+            (Some(tried), None) => tried.wait_for_confirmation(self, code),
+            (None, _) if is_inhibited => Ok(ExitCode::Drift),
+            (None, Some(ignore_quorum)) if code == ExitCode::Done => {
+                deployments::reboot_node(&self.root, self.runner(), ignore_quorum)?;
+                Ok(code)
+            }
+            (None, _) => Ok(code),
+        }
+    }
+
+    /// Takes the snapshot at the end of a run, where the recorder is set up.
+    pub fn record(&self) {
+        if let Some((event, config)) = self.ran.take() {
+            record_run(self, event, &config);
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! The one beginning of a command that changes a node.
+//!
+//! [`Opening::of`] refuses what must not begin, and takes the lock. [`Opening::begin`] deals with a run that stopped half-way,
+//! and returns the [`NodeChange`] that everything that changes a node takes: no command gets there without it. What a command
+//! needs is data ([`Needs`]), so that the commands can be compared.
+
+use std::cell::RefCell;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+
+use crate::base::error::RunError;
+use crate::base::invocation::{mco_rescue, reboot};
+use crate::base::text::count_noun;
+use crate::base::time::now;
+use crate::change::session::access;
+use crate::change::session::access::AccessNeed;
+use crate::change::session::machine;
+use crate::change::session::own_state::expect_known_state;
+use crate::change::staging::state;
+use crate::change::transaction::{self, Direction, Lock, LockError, Pending};
+use crate::change::trial::on_disk::refuse_during_trial;
+use crate::host::root::Root;
+use crate::run::front::{Front, HalfWayAnswer};
+use crate::run::node_change::NodeChange;
+use crate::run::recover::{has_run_files, recover_first};
+
+/// Pause between two attempts to take the lock.
+const ASK_LOCK_AGAIN: Duration = Duration::from_millis(100);
+/// Time for a command that begins a trial; NetworkManager alone may take a minute for a connection.
+const LET_TRIAL_BEGIN: Duration = Duration::from_secs(90);
+/// Time for another holder of the lock, for a command that must not fail for it.
+const LET_OTHERS_END: Duration = Duration::from_secs(10);
+
+/// What a command needs before it changes a node.
+#[derive(Debug, Clone, Copy)]
+pub struct Needs {
+    machine: MachineNeed,
+    /// The user has to be able to write what every run writes.
+    is_written: bool,
+    /// No file of the state directory may be of another version.
+    knows_state: bool,
+    /// The time for another process that holds the lock.
+    patience: Duration,
+    during_trial: DuringTrial,
+    before_boot: BeforeBoot,
+    half_way: HalfWay,
+}
+
+/// The machine on which a command works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MachineNeed {
+    /// A node of a cluster, or a machine that is `meant` although it is none.
+    Node { meant: bool },
+    /// Any system.
+    System,
+    /// Not checked.
+    Any,
+}
+
+/// The answer to an unconfirmed trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DuringTrial {
+    /// The command is refused: the trial would take its change back, or could not go back.
+    Refused,
+    /// The command ends the trial, or does not concern it.
+    Allowed,
+}
+
+/// The answer to a run that waits for the next boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BeforeBoot {
+    /// One more run would stand in its way back.
+    Refused,
+    /// The command goes on from there, or does not concern it.
+    Allowed,
+}
+
+/// The answer to a run that stopped half-way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HalfWay {
+    /// The user is asked; with `--yes` it is finished first.
+    Asked,
+    /// It is finished first: no person is there.
+    Finished,
+    /// The command is refused, for this reason.
+    Refused(&'static str),
+    /// It stays: the command ends it, or does not concern it.
+    Left,
+}
+
+/// A command that plans and carries out a run.
+const RUN: Needs = Needs {
+    machine: MachineNeed::Node { meant: false },
+    is_written: true,
+    knows_state: true,
+    patience: Duration::ZERO,
+    during_trial: DuringTrial::Refused,
+    before_boot: BeforeBoot::Allowed,
+    half_way: HalfWay::Asked,
+};
+/// A command that ends what another has begun.
+const END: Needs = Needs {
+    machine: MachineNeed::Any,
+    during_trial: DuringTrial::Allowed,
+    half_way: HalfWay::Left,
+    ..RUN
+};
+
+impl Needs {
+    /// `apply`.
+    pub const APPLY: Self = RUN;
+    /// `pivot`.
+    pub const PIVOT: Self = RUN;
+    /// `apply --key`.
+    pub const KEY: Self = Self {
+        before_boot: BeforeBoot::Refused,
+        ..RUN
+    };
+    /// `doctor --fix`.
+    pub const FIX: Self = Self::KEY;
+    /// `rollback`.
+    pub const ROLLBACK: Self = RUN;
+    /// A trial goes back at once, also while its command still makes services read the new files. Its guard undoes what is
+    /// half-way.
+    pub const ROLLBACK_OF_TRIAL: Self = Self {
+        patience: LET_TRIAL_BEGIN,
+        ..END
+    };
+    /// `install`.
+    pub const INSTALL: Self = Self {
+        // The version that is installed may be the one that knows it.
+        knows_state: false,
+        half_way: HalfWay::Left,
+        ..RUN
+    };
+    /// `install --remove`.
+    pub const REMOVE: Self = Self {
+        machine: MachineNeed::System,
+        half_way: HalfWay::Refused("removing would take away what it needs"),
+        ..RUN
+    };
+    /// `firstboot` with a config, in an initramfs.
+    pub const FIRST_BOOT: Self = Self {
+        is_written: false,
+        half_way: HalfWay::Finished,
+        ..RUN
+    };
+    /// `firstboot` for an interrupted run: a trial goes back from a whole run.
+    pub const FIRST_BOOT_RECOVERY: Self = Self {
+        machine: MachineNeed::Any,
+        during_trial: DuringTrial::Allowed,
+        ..Self::FIRST_BOOT
+    };
+    /// `complete`, at a boot.
+    pub const COMPLETE: Self = Self {
+        half_way: HalfWay::Finished,
+        ..END
+    };
+    /// `recover`.
+    pub const RECOVER: Self = Self {
+        machine: MachineNeed::System,
+        ..END
+    };
+    /// `recover --give-up`.
+    pub const GIVE_UP: Self = Self {
+        knows_state: false,
+        ..Self::RECOVER
+    };
+    /// `record`.
+    pub const RECORD: Self = Self {
+        machine: MachineNeed::System,
+        knows_state: false,
+        ..END
+    };
+    /// The guard of a trial that went back has the lock for some seconds.
+    pub const RECORD_BOOT: Self = Self {
+        patience: LET_OTHERS_END,
+        ..Self::RECORD
+    };
+    /// `confirm`. The guard of a trial that goes back has the lock for some seconds.
+    pub const CONFIRM: Self = Self {
+        patience: LET_OTHERS_END,
+        ..END
+    };
+    /// The guard of a trial, and the unit that judges its boot.
+    pub const GUARD: Self = Self {
+        is_written: false,
+        knows_state: false,
+        ..END
+    };
+    /// `trial boot-counter`.
+    pub const BOOT_COUNTER: Self = Self {
+        machine: MachineNeed::System,
+        knows_state: false,
+        ..END
+    };
+
+    /// For a machine that is meant although it is no node.
+    #[must_use]
+    pub fn meant(self, meant: bool) -> Self {
+        Self {
+            machine: MachineNeed::Node { meant },
+            ..self
+        }
+    }
+
+    /// Refuses a root on which the command must not work. Nothing is made or written there.
+    pub fn expect_root(&self, root: &Root) -> Result<()> {
+        match self.machine {
+            MachineNeed::Node { meant } => machine::expect_node(root, meant)?,
+            MachineNeed::System => machine::expect_system(root)?,
+            MachineNeed::Any => {}
+        }
+        if self.is_written {
+            access::expect_access(root, AccessNeed::Write)?;
+        }
+        if self.knows_state {
+            expect_known_state(root)?;
+        }
+        Ok(())
+    }
+
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the lock of a node is taken here, and nowhere else"
+    )]
+    fn take_lock(&self, root: &Root) -> Result<Lock> {
+        let until = Instant::now() + self.patience;
+        loop {
+            match transaction::acquire_lock(root) {
+                Err(LockError::Held(_)) if Instant::now() < until => thread::sleep(ASK_LOCK_AGAIN),
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    /// Refuses beside what other commands have begun. The lock is held.
+    fn expect_quiet(&self, root: &Root, pending: &Pending) -> Result<()> {
+        if self.during_trial == DuringTrial::Refused {
+            refuse_during_trial(root)?;
+        }
+        if self.before_boot == BeforeBoot::Refused && state::read_awaited(root)?.is_some() {
+            bail!(
+                "a run waits for the next boot, and one more run would stand in its way back. Nothing was changed. Next: {}, or \
+                 {} # takes it back",
+                reboot(),
+                mco_rescue("rollback")
+            );
+        }
+        if let (HalfWay::Refused(why), (word, Some(config))) = (self.half_way, pending.words()) {
+            bail!(
+                "an earlier run ({}) is {word}, and {why}. Nothing was changed. Next: {}",
+                config.name,
+                mco_rescue("recover")
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Returns true for the error of a lock that another process holds.
+pub fn is_held(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(LockError::Held(_)))
+}
+
+/// Looks for a run that stopped half-way. Where its files are there and cannot be used, it has.
+fn find_pending(root: &Root) -> Result<Pending> {
+    let found = transaction::find_pending(root);
+    found.map_err(|error| match has_run_files(root) {
+        Ok(true) => RunError::Incomplete(format!("recovering: {error}")).into(),
+        _ => anyhow!("looking for an interrupted run: {error}"),
+    })
+}
+
+/// A command that may begin: it has the lock, and nothing was changed.
+#[must_use]
+#[allow(missing_debug_implementations, reason = "it borrows a front end")]
+pub struct Opening<'a> {
+    change: NodeChange<'a>,
+    half_way: HalfWay,
+    pending: Pending,
+}
+
+impl<'a> Opening<'a> {
+    /// Checks what the command needs, and takes the lock.
+    ///
+    /// # Errors
+    /// A refusal; nothing was changed.
+    pub fn of(front: &'a dyn Front, root: Root, needs: &Needs) -> Result<Self> {
+        needs.expect_root(&root)?;
+        let lock = needs.take_lock(&root)?;
+        let pending = match needs.half_way {
+            HalfWay::Left => Pending::Nothing,
+            _ => find_pending(&root)?,
+        };
+        needs.expect_quiet(&root, &pending)?;
+        Ok(Self {
+            change: NodeChange {
+                front,
+                root,
+                started: now(),
+                was_taken_back: false,
+                lock,
+                ran: RefCell::default(),
+            },
+            half_way: needs.half_way,
+            pending,
+        })
+    }
+
+    /// Reads what the command line names, where a run is pending: a command that cannot go on for it leaves that run alone.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn read_first<T>(
+        &self,
+        read: impl FnOnce(&Root, &Pending) -> Result<T>,
+    ) -> Result<Option<T>> {
+        match &self.pending {
+            Pending::Nothing => Ok(None),
+            pending => read(&self.change.root, pending).map(Some),
+        }
+    }
+
+    /// Begins: a run that stopped half-way comes first.
+    ///
+    /// # Errors
+    /// That run is to stay as it is, or can neither be finished nor undone.
+    pub fn begin(self) -> Result<NodeChange<'a>> {
+        let direction = match (self.half_way, &self.pending) {
+            (HalfWay::Left, _) => return Ok(self.change),
+            (HalfWay::Asked, Pending::Unfinished(config, _)) => self.ask(&config.name)?,
+            _ => Direction::Forward,
+        };
+        recover_first(&self.change, direction)?;
+        Ok(NodeChange {
+            was_taken_back: direction == Direction::Back,
+            ..self.change
+        })
+    }
+
+    /// Asks if a run that stopped half-way is finished or taken back.
+    fn ask(&self, config: &str) -> Result<Direction> {
+        let steps = match transaction::count_taken(&self.change.root)? {
+            Some((taken, all)) => format!(", {taken} of {}", count_noun(all, "step")),
+            None => String::new(),
+        };
+        let stopped = format!("A run to {config} stopped half-way{steps}");
+        match self.change.front.ask_half_way(&stopped)? {
+            HalfWayAnswer::Finish => Ok(Direction::Forward),
+            HalfWayAnswer::TakeBack => Ok(Direction::Back),
+            HalfWayAnswer::Stop => bail!(
+                "{}{}. Nothing was changed. Finish it: {}; or take it back: {}; then run this again",
+                &stopped[..1].to_lowercase(),
+                &stopped[1..],
+                mco_rescue("recover"),
+                mco_rescue("recover --back")
+            ),
+        }
+    }
+}

@@ -1,0 +1,637 @@
+//! `rollback`: finished runs taken back, through the same transaction.
+
+use super::kept_runs;
+use crate::base::error::{self, Changed, RunError};
+use crate::base::invocation::mco_rescue;
+use crate::base::notice::Notice;
+use crate::change::install::completion::refuse_without_completion;
+use crate::change::plan::{Allowed, ChangedSince, FinishedRun, Plan};
+use crate::change::session::policies;
+use crate::change::staging::awaited::{Awaited, Leaving, OsRun, Ran};
+use crate::change::staging::deployments::{self, WayBack};
+use crate::change::staging::pins;
+use crate::change::staging::reboots::{self, RebootNeed};
+use crate::change::staging::state;
+use crate::change::transaction::{self, Direction};
+use crate::change::trial::facts;
+use crate::formats::checkpoint::kubernetes_minor;
+use crate::host::root::Root;
+use crate::host::sys::signals::DeferredSignals;
+use crate::judge::daemon::annotations;
+use crate::node::boot::BootIdentity;
+use crate::node::command::CommandRunner;
+use crate::node::command::job::Job;
+use crate::node::host::systemd_runs;
+use crate::node::{Host, OsRelease, Records};
+use crate::node::{deploy_directories, kubelet_state};
+use crate::run::node_change::NodeChange;
+use crate::run::recover::recover_first;
+use crate::run::taking_back::{TakeBack, TakingBack, observe_run};
+use crate::run::trial::running;
+use crate::run::trial::running::{RunningTrial, TrialOptions, TrialRequest};
+use anyhow::{Context, Result, anyhow, bail};
+
+/// Refusal of a trial that is more than that.
+pub const ONE_RUN: &str = "--try takes back one run of files alone: add --files-only, or leave --to out. Nothing was changed";
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct RollbackOptions<'a> {
+    /// The run, or the config before it, that all later runs go back to; `None`: the last run goes back alone.
+    pub to: Option<&'a str>,
+    /// Paths that were changed since stay as they are.
+    pub leave_changed: bool,
+    /// The operating system stays as it is.
+    pub files_only: bool,
+    /// Nothing is reloaded or restarted.
+    pub no_actions: bool,
+    /// The way back is completed by hand after the reboot.
+    pub complete_by_hand: bool,
+    /// Guards of the node that are passed over.
+    pub allowed: Allowed,
+    /// The options of a trial.
+    pub trial: TrialOptions,
+}
+
+/// What was taken back.
+#[derive(Debug)]
+pub struct TookBack {
+    /// The run, of several the oldest.
+    pub run: Ran,
+    /// Name of the config that the node is recorded to be in now.
+    pub recorded: Option<String>,
+    /// Number of steps.
+    pub steps: usize,
+    /// Number of runs that can still be taken back.
+    pub left: usize,
+    /// The reboots that the node needs.
+    pub reboot: Vec<RebootNeed>,
+}
+
+impl TookBack {
+    /// Reads what there is to say. All is in place: what cannot be read now does not change that.
+    fn observe(root: &Root, runner: &dyn CommandRunner, run: Ran, steps: usize) -> Self {
+        let left =
+            transaction::read_history(root).map_or_else(|error| said(&error, 0), |all| all.len());
+        let recorded = recorded(root).unwrap_or_else(|error| said(&error, None));
+        let reboot =
+            reboots::read_needs(root, runner).unwrap_or_else(|error| said(&error, Vec::new()));
+        Self {
+            run,
+            recorded,
+            steps,
+            left,
+            reboot,
+        }
+    }
+}
+
+/// How runs went back.
+#[allow(missing_debug_implementations, reason = "it borrows a front end")]
+pub enum HowBack<'a> {
+    /// The files go back where their deployment runs again; here they belong to what is left.
+    NextBoot(Ran),
+    /// They are back, and on trial.
+    Tried(RunningTrial<'a>),
+    /// They are back.
+    Done(TookBack),
+}
+
+/// The change of a rollback that is in place, and still has to be ended.
+#[allow(missing_debug_implementations, reason = "it borrows a front end")]
+pub struct WentBack<'a> {
+    /// The change.
+    pub change: NodeChange<'a>,
+    /// How it went.
+    pub how: HowBack<'a>,
+    /// A signal that came between two runs waits until the end is told.
+    pub signals: Option<DeferredSignals>,
+}
+
+impl<'a> WentBack<'a> {
+    fn at_next_boot(change: NodeChange<'a>, run: &Ran) -> Self {
+        Self {
+            change,
+            how: HowBack::NextBoot(run.clone()),
+            signals: None,
+        }
+    }
+}
+
+/// The runs that go back, and what that takes.
+#[derive(Debug)]
+pub struct GoingBack {
+    /// The newest of them.
+    pub back: TakingBack,
+    /// Those before it that were asked for, the newest first.
+    pub older: Vec<FinishedRun>,
+    /// The operating system that goes back with them.
+    way: Option<Together>,
+    /// The jobs of the running system.
+    jobs: Vec<Job>,
+}
+
+impl GoingBack {
+    /// Chooses the runs, and plans. `whole`: the operating system goes back, too, where a run changed it.
+    ///
+    /// # Errors
+    /// No such run is kept, or the node cannot be read.
+    pub fn choose(
+        change: &NodeChange<'_>,
+        options: &RollbackOptions<'_>,
+        whole: bool,
+    ) -> Result<Self> {
+        let (root, runner) = (&change.root, change.runner());
+        let (run, older) = choose_runs(root, options)?;
+        let is_tried = options.trial.window.is_some();
+        let os_run = state::find_os_run(root, &run.id)?.filter(|_| whole);
+        if is_tried && (os_run.is_some() || !older.is_empty()) {
+            bail!("{ONE_RUN}");
+        }
+        let way = os_run.map(|os_run| Together::of(root, runner, &run, os_run));
+        let way = way.transpose()?;
+        let together = way.as_ref().map_or(0, |way| way.earlier().len());
+        if options.to.is_some() {
+            kept_runs::separate_systems(root, &run, &older, together, whole)?;
+        }
+        let mut older_runs = Vec::new();
+        if older.len() > together {
+            for run in &older {
+                older_runs.push((run.clone(), observe_run(root, runner, run)?));
+            }
+        }
+        let mut jobs = match options.no_actions || !systemd_runs(root) {
+            true => Vec::new(),
+            false => run.jobs_back(),
+        };
+        let wanted = TakeBack {
+            changed: changed_since(options),
+            allowed: allowed(change, options, &run)?,
+            older: &older_runs,
+            together,
+            jobs: &jobs,
+            keeps_history: is_tried,
+        };
+        let mut back = TakingBack::prepare(root, runner, run, &wanted)?;
+        if let Some(way) = &way {
+            let notices = kubelet_notices(root, &way.leaving.to).unwrap_or_default();
+            back.plan.notices.extend(notices);
+        }
+        if is_tried {
+            jobs = jobs_of_trial(change, options, &mut back.plan, jobs)?;
+        }
+        Ok(Self {
+            back,
+            older,
+            way,
+            jobs,
+        })
+    }
+
+    /// Refuses where nothing would complete the way back at the next boot.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn ensure_completion(
+        &self,
+        change: &NodeChange<'_>,
+        options: &RollbackOptions<'_>,
+    ) -> Result<()> {
+        match &self.way {
+            Some(way) => way.ensure_completion(change.runner(), &change.root, options),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the runs back.
+    ///
+    /// # Errors
+    /// What went back, and what did not.
+    pub fn carry_out<'a>(
+        self,
+        change: NodeChange<'a>,
+        options: &RollbackOptions<'_>,
+    ) -> Result<WentBack<'a>> {
+        let Some(way) = &self.way else {
+            return self.take_files_back(change, options);
+        };
+        let (root, config) = (&change.root, self.back.run.config.clone());
+        match deployments::go_back(root, change.runner(), &way.leaving, &config)? {
+            WayBack::NextBoot => Ok(WentBack::at_next_boot(change, &way.run)),
+            WayBack::StillHere => {
+                error::note_changed(Changed::Part);
+                let taken = self.take_files_back(change, options);
+                taken.map_err(|error| without_staged(error, &config))
+            }
+        }
+    }
+
+    /// Takes the files back while the node runs.
+    fn take_files_back<'a>(
+        self,
+        change: NodeChange<'a>,
+        options: &RollbackOptions<'_>,
+    ) -> Result<WentBack<'a>> {
+        let (root, runner, run) = (&change.root, change.runner(), &self.back.run);
+        let request = TrialRequest {
+            forgets: vec![run.id.clone()],
+            jobs: self.jobs.clone(),
+            ..TrialRequest::of_plan(
+                &options.trial,
+                &format!("rollback of {}", run.config),
+                &self.back.plan,
+                false,
+            )
+        };
+        let earlier = self.earlier(root)?;
+        // Between two runs a signal must not end the program without a word on what went back.
+        let mut signals = (!earlier.is_empty()).then(DeferredSignals::new);
+        reboots::note_undone(root, change.runner(), run)?;
+        let tried = RunningTrial::begin(&change, request)?;
+        if let Err(error) = self.back.carry_out(&change, &self.jobs) {
+            hold_signals(signals.as_mut());
+            return Err(running::fail(tried, change, error));
+        }
+        if let Some(tried) = tried {
+            return Ok(WentBack {
+                change,
+                how: HowBack::Tried(tried),
+                signals,
+            });
+        }
+        let gone = vec![run.config.clone()];
+        let more = take_back(&change, options, gone, &earlier);
+        let more = more.inspect_err(|_| hold_signals(signals.as_mut()))?;
+        match &self.way {
+            // What was staged is dropped, and its files are back: nothing of it can come any more, whatever an engine says.
+            Some(_) => state::forget_awaited(root)?,
+            None => deployments::settle_awaited(root, runner),
+        }
+        let last = self.older.last().unwrap_or(run);
+        let ran = Ran {
+            id: last.id.clone(),
+            config: last.config.clone(),
+        };
+        let steps = self.back.plan.steps.len() + more;
+        let how = HowBack::Done(TookBack::observe(root, change.runner(), ran, steps));
+        Ok(WentBack {
+            change,
+            how,
+            signals,
+        })
+    }
+
+    /// The runs that go back after the newest one.
+    fn earlier(&self, root: &Root) -> Result<Vec<Ran>> {
+        let together = self.way.as_ref().map_or(&[][..], |way| way.earlier());
+        let mut all = find_runs(root, together)?;
+        let asked_for = self.older.iter().skip(together.len());
+        all.extend(asked_for.map(|run| Ran {
+            id: run.id.clone(),
+            config: run.config.clone(),
+        }));
+        Ok(all)
+    }
+}
+
+/// The error of files that did not go back, after what was staged with them is gone.
+fn without_staged(error: anyhow::Error, config: &str) -> anyhow::Error {
+    let gone = format!("what was staged for {config} is dropped, but its files are still in place");
+    match format!("{error:#}") {
+        said if said.contains("Next: ") => error.context(gone),
+        said => anyhow!("{gone}: {said}. Next: {}", mco_rescue("rollback")),
+    }
+}
+
+/// The newest run, and those before it that were asked for.
+fn choose_runs(
+    root: &Root,
+    options: &RollbackOptions<'_>,
+) -> Result<(FinishedRun, Vec<FinishedRun>)> {
+    let mut runs = transaction::read_history(root)?;
+    if runs.is_empty() {
+        bail!(
+            "no finished run is in the history, so there is nothing to go back to. \
+             Apply the config that the node should be in: {}",
+            mco_rescue("apply CONFIG")
+        );
+    }
+    let older = kept_runs::up_to(root, &runs, options.to)?;
+    let run = runs.remove(0);
+    runs.truncate(older);
+    Ok((run, runs))
+}
+
+/// What may be passed over.
+fn allowed(
+    change: &NodeChange<'_>,
+    options: &RollbackOptions<'_>,
+    run: &FinishedRun,
+) -> Result<Allowed> {
+    let (root, runner) = (&change.root, change.runner());
+    let ours = deployments::is_staged_by_us(root, runner)?;
+    Ok(Allowed {
+        ours,
+        leaves_staged: options.files_only && !ours,
+        has_files_only: true,
+        staged: !options.files_only && deployments::is_staged_by_run(root, runner, &run.id)?,
+        ..options.allowed
+    })
+}
+
+/// Adds to the plan what a trial of it means, and returns the jobs: those of the trial come first.
+fn jobs_of_trial(
+    change: &NodeChange<'_>,
+    options: &RollbackOptions<'_>,
+    plan: &mut Plan,
+    jobs: Vec<Job>,
+) -> Result<Vec<Job>> {
+    let root = &change.root;
+    facts::add_to_plan(root, plan, false)?;
+    let policies = policies::cluster(root, None)?.policies;
+    let activated = match options.no_actions {
+        true => Vec::new(),
+        false => facts::activate(root, change.runner(), &policies, plan, false)?,
+    };
+    let others = jobs.into_iter().filter(|job| !activated.contains(job));
+    Ok(activated.iter().cloned().chain(others).collect())
+}
+
+fn changed_since(options: &RollbackOptions<'_>) -> ChangedSince {
+    match options.leave_changed {
+        true => ChangedSince::Leave,
+        false => ChangedSince::Refuse,
+    }
+}
+
+/// Returns a notice for each checkpoint file that the kubelet of the deployment from before may refuse. It is a warning only:
+/// nothing that cannot be read stands against going back.
+fn kubelet_notices(root: &Root, deployment: &str) -> Result<Vec<Notice>> {
+    let minor = |root: &Root| -> Result<Option<u32>> {
+        let release = OsRelease::read(root)?;
+        Ok(kubernetes_minor(release.get("OPENSHIFT_VERSION")))
+    };
+    let mut all = deploy_directories::list_deploy_directories(root)?.into_iter();
+    let Some(directory) = all.find(|directory| directory.name == deployment) else {
+        return Ok(Vec::new());
+    };
+    let (Some(from), Some(to)) = (minor(root)?, minor(&root.within(&directory.path)?)?) else {
+        return Ok(Vec::new());
+    };
+    let kept = kubelet_state::kept_over_a_boot(root)?.into_iter();
+    let broken = kept.filter(|file| file.breaks_between(from, to));
+    let notices = broken.map(|file| Notice {
+        subject: "kubelet".to_owned(),
+        message: format!(
+            "{}. {}",
+            file.describe_break(from, to, "the deployment from before"),
+            file.advise_after_break()
+        ),
+    });
+    Ok(notices.collect())
+}
+
+fn said<T>(error: &dyn std::fmt::Display, instead: T) -> T {
+    log::warn!(
+        "the run is taken back, but {error:#}. Next: {}",
+        mco_rescue("status")
+    );
+    instead
+}
+
+/// Returns the last thing that was done, where that staged something and its files did not come, or it has none.
+///
+/// # Errors
+/// The node cannot be read.
+pub fn find_unfinished(
+    root: &Root,
+    runner: &dyn CommandRunner,
+) -> Result<Option<(Awaited, Leaving)>> {
+    let Some(awaited) = state::read_awaited(root)? else {
+        return Ok(None);
+    };
+    let history = state::summarise_runs(&transaction::read_history(root)?);
+    let leaving = awaited.leaving(&state::read_booted(root, runner)?, &history);
+    Ok(leaving.map(|leaving| (awaited, leaving)))
+}
+
+/// An operating system, and runs of files, that are taken back together.
+#[derive(Debug)]
+pub struct Together {
+    /// The newest run.
+    pub run: Ran,
+    /// The deployment that is entered again.
+    pub leaving: Leaving,
+}
+
+impl Together {
+    /// The newest run, with those before it whose operating system never ran.
+    fn of(
+        root: &Root,
+        runner: &dyn CommandRunner,
+        run: &FinishedRun,
+        os_run: OsRun,
+    ) -> Result<Self> {
+        let OsRun { from, earlier, .. } = os_run;
+        let runs_now = || -> Result<String> {
+            let booted = state::read_booted(root, runner)?;
+            booted
+                .deployment
+                .context("the deployment that runs is not known; look: ostree admin status")
+        };
+        let to = from.map_or_else(runs_now, Ok)?;
+        let history = transaction::read_history(root)?;
+        let belongs = |other: &&FinishedRun| other.id == run.id || earlier.contains(&other.id);
+        let runs = history.iter().take_while(belongs);
+        Ok(Self {
+            run: Ran {
+                id: run.id.clone(),
+                config: run.config.clone(),
+            },
+            leaving: Leaving {
+                to,
+                runs: runs.map(|run| run.id.clone()).collect(),
+            },
+        })
+    }
+
+    /// Files that go back at the next boot need the unit that completes.
+    ///
+    /// # Errors
+    /// Nothing would complete it.
+    pub fn ensure_completion(
+        &self,
+        runner: &dyn CommandRunner,
+        root: &Root,
+        options: &RollbackOptions<'_>,
+    ) -> Result<()> {
+        let runs = state::read_booted(root, runner)?.deployment;
+        if runs.as_ref() == Some(&self.leaving.to) {
+            return Ok(());
+        }
+        refuse_without_completion(root, options.complete_by_hand)
+    }
+
+    /// Those before the newest.
+    fn earlier(&self) -> &[String] {
+        self.leaving.runs.get(1..).unwrap_or_default()
+    }
+
+    /// Goes back where the last run has no files of its own.
+    ///
+    /// # Errors
+    /// What went back, and what did not.
+    pub fn leave<'a>(
+        &self,
+        change: NodeChange<'a>,
+        options: &RollbackOptions<'_>,
+    ) -> Result<WentBack<'a>> {
+        let (root, runner) = (&change.root, change.runner());
+        if let WayBack::NextBoot =
+            deployments::go_back(root, runner, &self.leaving, &self.run.config)?
+        {
+            return Ok(WentBack::at_next_boot(change, &self.run));
+        }
+        error::note_changed(Changed::Part);
+        let runs = find_runs(root, &self.leaving.runs)?;
+        let mut signals = DeferredSignals::new();
+        let gone = vec![format!("the operating system of {}", self.run.config)];
+        let steps = take_back(&change, options, gone, &runs);
+        let steps = steps.inspect_err(|_| hold_signals(Some(&mut signals)))?;
+        // Nothing of it can come any more, whatever an engine says.
+        state::forget_awaited(root)?;
+        let how = HowBack::Done(TookBack::observe(root, runner, self.run.clone(), steps));
+        Ok(WentBack {
+            change,
+            how,
+            signals: Some(signals),
+        })
+    }
+}
+
+/// The runs of the history with these ids, in their order; a run that is not kept any more has nothing to take back.
+fn find_runs(root: &Root, ids: &[String]) -> Result<Vec<Ran>> {
+    let history = transaction::read_history(root)?;
+    let find = |id: &String| history.iter().find(|run| run.id == *id);
+    let found = ids.iter().filter_map(find).map(|run| Ran {
+        id: run.id.clone(),
+        config: run.config.clone(),
+    });
+    Ok(found.collect())
+}
+
+/// A signal that waits does not end the program before its error is printed.
+fn hold_signals(signals: Option<&mut DeferredSignals>) {
+    if let Some(signals) = signals
+        && signals.waiting().is_some()
+    {
+        signals.hold_to_the_end();
+    }
+}
+
+/// Takes runs back after what has `gone` back already, the newest first; returns the number of steps. Each run is whole by
+/// itself, so an error says what went back and what did not.
+fn take_back(
+    change: &NodeChange<'_>,
+    options: &RollbackOptions<'_>,
+    mut gone: Vec<String>,
+    runs: &[Ran],
+) -> Result<usize> {
+    let signals = DeferredSignals::new();
+    let mut steps = 0;
+    for (index, run) in runs.iter().enumerate() {
+        let taken = match signals.waiting() {
+            Some(signal) => Err(anyhow!("ended by {signal}")),
+            None => take_one_back(change, options, run),
+        };
+        let left = runs.get(index..).unwrap_or_default();
+        steps += taken.map_err(|error| stopped_between(options, &error, &gone, left))?;
+        gone.push(run.config.clone());
+    }
+    Ok(steps)
+}
+
+fn take_one_back(
+    change: &NodeChange<'_>,
+    options: &RollbackOptions<'_>,
+    run: &Ran,
+) -> Result<usize> {
+    let (root, runner) = (&change.root, change.runner());
+    // What the run before left behind would still be the newest of the history.
+    recover_first(change, Direction::Forward)?;
+    let mut history = transaction::read_history(root)?.into_iter();
+    let Some(found) = history.next().filter(|found| found.id == run.id) else {
+        bail!("the run to {} is not the newest of the history", run.config);
+    };
+    let wanted = TakeBack {
+        changed: changed_since(options),
+        allowed: options.allowed,
+        ..TakeBack::default()
+    };
+    let back = TakingBack::prepare(root, runner, found, &wanted)?;
+    if let Some(blocker) = back.plan.blockers.first() {
+        bail!("{}: {}", blocker.subject, blocker.message);
+    }
+    reboots::note_undone(root, runner, &back.run)?;
+    back.carry_out(change, &[])?;
+    Ok(back.plan.steps.len())
+}
+
+/// The error between two runs that go back: what went back, what did not, and the command that goes on.
+fn stopped_between(
+    options: &RollbackOptions<'_>,
+    error: &anyhow::Error,
+    gone: &[String],
+    left: &[Ran],
+) -> anyhow::Error {
+    let mut next = format!(
+        "rollback --to {}",
+        left.last().map(|run| run.id.as_str()).unwrap_or_default()
+    );
+    for (is_given, option) in [
+        (options.files_only, " --files-only"),
+        (options.leave_changed, " --leave-changed"),
+    ] {
+        next += if is_given { option } else { "" };
+    }
+    let names: Vec<&str> = left.iter().map(|run| run.config.as_str()).collect();
+    let then = match error.downcast_ref() {
+        Some(RunError::Incomplete(_)) => "Then",
+        _ => "Next",
+    };
+    let said = format!(
+        "{} went back, {} did not: {error:#}. {then}: {}",
+        gone.join(", "),
+        names.join(", "),
+        mco_rescue(&next)
+    );
+    RunError::Incomplete(said).into()
+}
+
+/// Returns true if the API has said since this boot that the daemon is done. What the service that fetches has heard is of this
+/// boot, or too old.
+///
+/// # Errors
+/// The node cannot be read.
+pub fn is_daemon_done(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
+    let Some(annotations) = annotations::read_annotations(root)? else {
+        return Ok(false);
+    };
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let deployments = deployments::read_deployments(root, runner);
+    let deployments = deployments.map_err(|cause| deployments::said(root, &cause))?;
+    // A soft reboot keeps the time at which the kernel began.
+    let kernel = sysinfo::System::boot_time().unwrap_or(u64::MAX);
+    let boot = BootIdentity::observe(root, Host::observe(root)?.deployment, runner);
+    let since = boot.map_or(kernel, |boot| boot.began(kernel));
+    Ok(annotations.seen > since && pins::is_done(&annotations, &records, &deployments))
+}
+
+/// Returns the name of the config that the node is recorded to be in.
+///
+/// # Errors
+/// The records cannot be read.
+pub fn recorded(root: &Root) -> Result<Option<String>> {
+    let records = Records::read(root).context("reading the daemon's records")?;
+    Ok(records.name())
+}

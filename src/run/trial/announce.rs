@@ -1,0 +1,23 @@
+//! The text at logins while a trial waits.
+
+use crate::base::time::now;
+use crate::change::trial::Trial;
+use crate::host::sys::runtime;
+use crate::run::trial::notice;
+use crate::run::trial::notice::TrialWayBack;
+
+/// How the trial goes back, for people who did not begin it.
+pub(super) fn way_back(trial: &Trial) -> TrialWayBack {
+    match trial.reboots {
+        true => TrialWayBack::Reboot,
+        false => TrialWayBack::Files,
+    }
+}
+
+/// Makes every later login show that a trial waits. A failure stops nothing.
+pub(super) fn announce_waiting(trial: &Trial) {
+    let text = notice::announce_waiting(now() + trial.window, way_back(trial));
+    if let Err(error) = runtime::announce_at_login(&text) {
+        log::info!("no text at logins: {error}");
+    }
+}

@@ -1,0 +1,102 @@
+//! A trial at a boot: the early unit takes files back before anything reads them, or begins the time of the trial's boot.
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::base::text::count_noun;
+use crate::change::trial::on_disk::{has_leftovers, sweep_leftovers};
+use crate::change::trial::store::{read_trial, store_trial};
+use crate::change::trial::{BootStep, Phase, RETURNS, Trial, TrialPlace, judge_boot};
+use crate::formats::grub::CounterState;
+use crate::host::root::Root;
+use crate::node::Host;
+use crate::node::boot::BootIdentity;
+use crate::node::boot_counter;
+use crate::node::login_session::milliseconds_since_boot;
+use crate::run::front::Front;
+use crate::run::opening::{Needs, Opening};
+use crate::run::trial::revert;
+
+/// Judges the boot, if a trial runs, and does what is due now. `early`: no service runs yet.
+///
+/// # Errors
+/// The trial cannot be read, or its files cannot be taken back; the guard tries again.
+pub fn judge(front: &dyn Front, root: &Root, early: bool) -> Result<()> {
+    if !root.is_live() || read_trial(root)?.is_none() && !has_leftovers(root) {
+        return Ok(());
+    }
+    let change = Opening::of(front, root.again()?, &Needs::GUARD)?.begin()?;
+    let Some(trial) = read_trial(root)? else {
+        sweep_leftovers(root);
+        return Ok(());
+    };
+    let deployment = Host::observe(root)?.deployment;
+    let place = trial.place(deployment.as_deref());
+    let boot = BootIdentity::observe(root, deployment, front.runner())
+        .context("the kernel tells no boot id")?;
+    let is_same = boot.is_same(&trial.boot);
+    let is_back_again = !is_same && place == TrialPlace::New && trial.phase.reverts();
+    let trial = match is_same {
+        true => trial,
+        // Its times are of another boot.
+        false => Trial {
+            failing: None,
+            returns: trial.returns + u32::from(is_back_again),
+            ..trial
+        },
+    };
+    match judge_boot(&trial, is_same, place) {
+        BootStep::Revert(why) if trial.returns >= RETURNS => {
+            let times = count_noun(trial.returns as usize, "time");
+            let error = anyhow!(
+                "the new deployment was booted {times} after the old one had become the default"
+            );
+            revert::give_up(&change, &trial, &why, &error)?;
+        }
+        BootStep::None => {}
+        BootStep::BeginBoot => {
+            let phase = Phase::TrialBoot {
+                until: milliseconds_since_boot() + trial.boot_limit * 1000,
+            };
+            if let Ok(CounterState::Armed { .. }) = boot_counter::read_counter_state(root) {
+                log::warn!(
+                    "GRUB did not count this boot: should it die, the old entry has to be chosen in the boot menu by hand"
+                );
+            }
+            let panic = revert::begin_boot_guards();
+            store_trial(
+                root,
+                &Trial {
+                    phase,
+                    boot,
+                    panic,
+                    booted: true,
+                    ..trial
+                },
+            )?;
+        }
+        BootStep::RevertFiles(why) => {
+            log::warn!("the trial of {} goes back: {why}", trial.what);
+            let trial = Trial { boot, ..trial };
+            revert::revert_files_at_boot(&change, trial, &why, early)?;
+        }
+        // The files of the old deployment are those of the change.
+        BootStep::Revert(why) if early && place == TrialPlace::Old => {
+            log::warn!("the trial of {} goes back: {why}", trial.what);
+            let trial = Trial { boot, ..trial };
+            revert::revert_files_before_guard(&change, trial, &why)?;
+        }
+        BootStep::Revert(why) => {
+            log::warn!("the trial of {} goes back: {why}", trial.what);
+            let phase = Phase::Reverting { why };
+            store_trial(
+                root,
+                &Trial {
+                    phase,
+                    boot,
+                    ..trial
+                },
+            )?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! GRUB's half of a trial with another operating system.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::change::transaction::{self, Lock};
+use crate::formats::grub::CounterState;
+use crate::host::root::Root;
+use crate::node::boot_counter::{self};
+use crate::node::mounts;
+
+/// Disarms the boot counter, if GRUB has one.
+///
+/// # Errors
+/// GRUB's environment cannot be written.
+pub(super) fn disarm_boot_counter(root: &Root, lock: &Lock) -> Result<()> {
+    let counter = boot_counter::observe_boot_counter(root)?;
+    // Lines alone do nothing; a mark is left over from a disarming that was cut off.
+    if counter.state == CounterState::Missing && !counter.has_mark {
+        return Ok(());
+    }
+    transaction::disarm_boot_counter(&open_with_writable_boot(root)?, lock)?;
+    Ok(())
+}
+
+/// Opens the root again, with a `/boot` that this program can write. What was opened before keeps the read-only mount.
+pub(super) fn open_with_writable_boot(root: &Root) -> Result<Root> {
+    if !root.is_live() {
+        return Ok(root.again()?);
+    }
+    mounts::make_writable(Path::new("/boot"))?;
+    Ok(Root::open(Path::new("/"))?)
+}

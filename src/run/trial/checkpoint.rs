@@ -1,0 +1,44 @@
+//! The checkpoint of NetworkManager, which is a second owner of the way back.
+
+use std::time::Duration;
+
+use crate::change::trial::Trial;
+use crate::node::command::CommandRunner;
+use crate::node::command::network_manager::{self, Begun, NetworkCheckpoint};
+
+/// Seconds after the guard at which NetworkManager goes back by itself.
+pub(super) const MARGIN: u32 = 60;
+
+/// NetworkManager goes back by itself a little later than the guard: a second owner of the way back.
+pub(super) fn begin_checkpoint(
+    runner: &dyn CommandRunner,
+    window: Duration,
+) -> Option<NetworkCheckpoint> {
+    let seconds = u32::try_from(window.as_secs()).unwrap_or(u32::MAX);
+    match network_manager::begin_checkpoint(runner, seconds.saturating_add(2 * MARGIN)) {
+        Ok(Begun::Armed(checkpoint)) => Some(checkpoint),
+        Ok(Begun::NotRunning) => None,
+        Ok(Begun::Held(words)) => {
+            log::warn!(
+                "another program holds a checkpoint of NetworkManager ({words}); it stays, and the guard alone takes the \
+                 connections back"
+            );
+            None
+        }
+        Err(error) => {
+            log::warn!(
+                "no checkpoint of NetworkManager: {error}; the guard alone takes the connections back"
+            );
+            None
+        }
+    }
+}
+
+/// Ends the checkpoint without a rollback.
+pub(super) fn end_checkpoint(runner: &dyn CommandRunner, trial: &Trial) {
+    if let Some(checkpoint) = &trial.checkpoint
+        && let Err(error) = network_manager::commit_checkpoint(runner, checkpoint)
+    {
+        log::warn!("the checkpoint of NetworkManager: {error}");
+    }
+}

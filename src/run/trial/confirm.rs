@@ -1,0 +1,176 @@
+//! The confirmation of a trial: the change stays.
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use crate::base::invocation::mco_rescue;
+use crate::base::time::now;
+use crate::change::transaction;
+use crate::change::trial::on_disk::remove_reserve;
+use crate::change::trial::store::{end_trial, read_result, read_trial, store_result, store_trial};
+use crate::change::trial::{Phase, Trial, TrialOutcome, TrialResult, VERSION};
+use crate::host::root::Root;
+use crate::host::sys::runtime;
+use crate::node::Host;
+use crate::node::boot::BootIdentity;
+use crate::node::login_session::{judge_confirmation, observe_session};
+use crate::run::events;
+use crate::run::events::NodeEvent;
+use crate::run::front::Front;
+use crate::run::node_change::NodeChange;
+use crate::run::opening::{Needs, Opening};
+use crate::run::trial::boot_loader::disarm_boot_counter;
+use crate::run::trial::checkpoint::end_checkpoint;
+use crate::run::trial::guards::stop_guard;
+use crate::run::trial::revert;
+
+/// Confirms the trial that waits, from the login of this process, or `from_console`, which proves nothing about the network.
+///
+/// # Errors
+/// No trial waits, or this login does not count; the trial goes on.
+pub fn confirm(front: &dyn Front, root: Root, from_console: bool) -> Result<TrialResult> {
+    let login = observe_session();
+    Needs::CONFIRM.expect_root(&root)?;
+    if !root.is_live() {
+        bail!(
+            "a trial is confirmed on the node that runs; with --root it can be taken back: {}",
+            mco_rescue("rollback")
+        );
+    }
+    if read_trial(&root)?.is_none() && find_kept(&root)?.is_none() {
+        return Err(no_trial(&root)?);
+    }
+    let change = Opening::of(front, root, &Needs::CONFIRM)?.begin()?;
+    let root = &change.root;
+    let Some(trial) = read_trial(root)? else {
+        return accept_kept(&change);
+    };
+    let Phase::Waiting { since, .. } = trial.phase else {
+        bail!("{}", not_waiting(&trial));
+    };
+    let deployment = Host::observe(root)?.deployment;
+    let boot = BootIdentity::observe(root, deployment, front.runner())
+        .context("the kernel tells no boot id")?;
+    if !boot.is_same(&trial.boot) {
+        bail!(
+            "this is not the boot of the trial, so the change goes back. Next: {}",
+            mco_rescue("status")
+        );
+    }
+    let by = match from_console {
+        true => format!("confirmed from {login}, by --from-console"),
+        false => {
+            judge_confirmation(&trial.login, &login, since)
+                .map_err(|refusal| anyhow!("{refusal}. The trial goes on"))?;
+            format!("confirmed from {login}")
+        }
+    };
+    // First: NetworkManager must never take a confirmed change back. The guard still would.
+    end_checkpoint(front.runner(), &trial);
+    let result = confirm_trial(&change, &trial, by)?;
+    // With the lock: the guard of a trial that begins now must not be stopped.
+    stop_guard(front.runner());
+    Ok(result)
+}
+
+/// Confirms a trial: the boot loader first, so that no later boot goes back; then the commit point.
+pub fn confirm_trial(change: &NodeChange<'_>, trial: &Trial, by: String) -> Result<TrialResult> {
+    let (root, lock) = (&change.root, change.lock());
+    if trial.system.is_some() {
+        disarm_boot_counter(root, lock)
+            .context("the boot loader would still go back; nothing is confirmed")?;
+    }
+    let result = TrialResult {
+        version: VERSION,
+        id: trial.id.clone(),
+        what: trial.what.clone(),
+        outcome: TrialOutcome::Confirmed,
+        why: by,
+        began: trial.began,
+        ended: now(),
+    };
+    if let Err(error) = end_trial(root, Some(&result)) {
+        // Gone from the directory, and not surely from the disk: what a power cut could undo is no confirmation.
+        if !matches!(read_trial(root), Ok(Some(_))) {
+            store_trial(root, trial)?;
+        }
+        return Err(anyhow!("{error}. Nothing is confirmed; the trial goes on"));
+    }
+    // From here on it is confirmed: what fails is said, and changes nothing.
+    events::send(root, &NodeEvent::TrialEnded(result.outcome), &result.what);
+    revert::end_boot_guards(trial);
+    remove_reserve(root);
+    for run in &trial.forgets {
+        if let Err(error) = transaction::forget_run(root, lock, run) {
+            log::warn!("{error}");
+        }
+    }
+    if let Err(error) = runtime::withdraw_announcement() {
+        log::info!("{error}");
+    }
+    Ok(result)
+}
+
+/// Returns the end of the last trial, if that left its change in place as nothing could take it back, and no run came since.
+fn find_kept(root: &Root) -> Result<Option<TrialResult>> {
+    let is_kept = |last: &TrialResult| last.outcome == TrialOutcome::NotReverted;
+    let Some(kept) = read_result(root)?.filter(is_kept) else {
+        return Ok(None);
+    };
+    let later = transaction::last_run(root)?;
+    Ok(later
+        .is_none_or(|run| !kept.is_before(run.finished))
+        .then_some(kept))
+}
+
+/// Accepts the change of such a trial.
+fn accept_kept(change: &NodeChange<'_>) -> Result<TrialResult> {
+    let root = &change.root;
+    let Some(kept) = find_kept(root)? else {
+        return Err(no_trial(root)?);
+    };
+    let result = TrialResult {
+        outcome: TrialOutcome::Confirmed,
+        why: "accepted, as it could not be taken back".to_owned(),
+        ended: now(),
+        ..kept
+    };
+    store_result(root, &result)?;
+    if let Err(error) = runtime::withdraw_announcement() {
+        log::info!("{error}");
+    }
+    Ok(result)
+}
+
+fn no_trial(root: &Root) -> Result<anyhow::Error> {
+    Ok(match read_result(root)? {
+        Some(last) => anyhow!(
+            "no trial runs, so there is nothing to confirm. {} Next: {}",
+            last.words(),
+            mco_rescue("status")
+        ),
+        None => anyhow!(
+            "no trial runs, so there is nothing to confirm. Next: {}",
+            mco_rescue("status")
+        ),
+    })
+}
+
+fn not_waiting(trial: &Trial) -> String {
+    let what = &trial.what;
+    match &trial.phase {
+        Phase::Applying => {
+            format!("{what} is still being applied. Try again once that command has ended")
+        }
+        Phase::AwaitingBoot { .. } => {
+            format!("the node has not rebooted into {what} yet. Try again after the reboot")
+        }
+        Phase::TrialBoot { .. } => {
+            "the boot has not reached its end yet. Try again in a moment".to_owned()
+        }
+        Phase::Reverting { why } => format!(
+            "{what} goes back already: {why}. It is too late to confirm it. Next: {}",
+            mco_rescue("status")
+        ),
+        Phase::Waiting { .. } => String::new(),
+    }
+}

@@ -1,0 +1,459 @@
+//! The way back of a trial: the ordinary transaction, the services, the deployment. Each part can be repeated, so the
+//! guard begins again after a failure or a power cut.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::base::invocation::mco_rescue;
+use crate::base::paths;
+use crate::base::time::now;
+use crate::change::plan::{Allowed, ChangedSince, FinishedRun};
+use crate::change::staging::awaited::Leaving;
+use crate::change::staging::deployments::{self, DeploymentMissing, WayBack};
+use crate::change::staging::{pins, state};
+use crate::change::transaction::{self, id_order, open_store};
+use crate::change::trial::on_disk::remove_reserve;
+use crate::change::trial::store::{end_trial, read_result, read_trial, store_trial};
+use crate::change::trial::{
+    FailingWay, Phase, Trial, TrialOutcome, TrialPlace, TrialResult, VERSION,
+};
+use crate::formats::grub::CounterState;
+use crate::formats::systemd::changed::is_read_by_manager;
+use crate::host::root::{Root, RootPath};
+use crate::host::sys::{kernel, runtime};
+use crate::node::Host;
+use crate::node::boot_counter;
+use crate::node::command::CommandRunner;
+use crate::node::command::job::{self, Job};
+use crate::node::command::network_manager::{self, RolledBack};
+use crate::node::command::{motd, systemctl, wall};
+use crate::node::login_session::milliseconds_since_boot;
+use crate::run::events;
+use crate::run::events::NodeEvent;
+use crate::run::node_change::NodeChange;
+use crate::run::recover::undo_interrupted;
+use crate::run::taking_back::{TakeBack, TakingBack};
+use crate::run::trial::boot_loader::disarm_boot_counter;
+use crate::run::trial::notice;
+
+/// Seconds after which a panic reboots, in the boot of a trial.
+const PANIC: i32 = 10;
+/// Time for which logins show that a change went back.
+const SHOWN: Duration = Duration::from_secs(24 * 60 * 60);
+/// Time that an ordinary reboot has before it is forced.
+const ORDERLY: Duration = Duration::from_secs(3 * 60);
+/// Time after the start of the kernel in which the command that completes a boot comes first, in milliseconds.
+const COMPLETES: u64 = 5 * 60 * 1000;
+
+/// Makes a panic reboot the node for the time of the trial. Returns the value from before, if it changed.
+pub(super) fn begin_boot_guards() -> Option<i32> {
+    match kernel::read_panic_timeout() {
+        Some(0) => match kernel::write_panic_timeout(PANIC) {
+            Ok(()) => Some(0),
+            Err(error) => {
+                log::warn!("kernel.panic: {error}");
+                None
+            }
+        },
+        _ => None,
+    }
+}
+
+/// Restores the setting of the kernel.
+pub(super) fn end_boot_guards(trial: &Trial) {
+    if let Some(before) = trial.panic
+        && kernel::read_panic_timeout() == Some(PANIC)
+        && let Err(error) = kernel::write_panic_timeout(before)
+    {
+        log::warn!("kernel.panic: {error}");
+    }
+}
+
+/// Takes the change back. A way back that no later attempt can make ends the trial, and so does one that fails for a long time.
+pub(super) fn revert_or_give_up(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result<()> {
+    let Err(error) = revert(change, trial, why) else {
+        return Ok(());
+    };
+    let root = &change.root;
+    let Some(trial) = read_trial(root)? else {
+        return Err(error);
+    };
+    let now = milliseconds_since_boot();
+    let is_hopeless = error.downcast_ref::<DeploymentMissing>().is_some();
+    if is_hopeless || trial.is_given_up(now) {
+        return give_up(change, &trial, why, &error);
+    }
+    let since = trial.failing.as_ref().map_or(now, |failing| failing.since);
+    let failing = Some(FailingWay {
+        since,
+        why: format!("{error:#}"),
+    });
+    store_trial(root, &Trial { failing, ..trial })?;
+    Err(error)
+}
+
+/// Ends a trial that cannot be taken back, with the change in place.
+pub(super) fn give_up(
+    change: &NodeChange<'_>,
+    trial: &Trial,
+    why: &str,
+    error: &anyhow::Error,
+) -> Result<()> {
+    log::error!("the trial of {} cannot go back: {error:#}", trial.what);
+    if trial.system.is_some()
+        && let Err(error) = disarm_boot_counter(&change.root, change.lock())
+    {
+        log::warn!("the boot loader still counts: {error:#}");
+    }
+    let why = format!("{why}; {error:#}");
+    end(change, trial, TrialOutcome::NotReverted, why)
+}
+
+/// Takes the change back: files, services, deployment; then, where it takes a boot, reboots.
+fn revert(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result<()> {
+    let (root, runner) = (&change.root, change.runner());
+    let trial = begin_reverting(root, trial, why)?;
+    let deployment = Host::observe(root)?.deployment;
+    match trial.place(deployment.as_deref()) {
+        TrialPlace::Same => {
+            let left = take_files_back(change, &trial, !trial.booted)?;
+            if !trial.booted {
+                return finish(change, &trial, why, &left);
+            }
+            // The next boot ends the trial, so that its logins show that.
+            let rest = Trial {
+                booted: false,
+                ..trial
+            };
+            store_trial(root, &rest)?;
+            reboot(runner, root)
+        }
+        TrialPlace::Old => {
+            wait_for_completion(root, &trial)?;
+            go_back(runner, root, &trial)?;
+            let left = take_files_back(change, &trial, true)?;
+            state::forget_awaited(root)?;
+            finish(change, &trial, why, &left)
+        }
+        TrialPlace::New => {
+            match go_back(runner, root, &trial) {
+                Err(error) if error.is::<DeploymentMissing>() => return Err(error),
+                Err(error) => {
+                    log::error!("{error:#}");
+                    enter_old(runner, root, &trial)?;
+                }
+                Ok(_) => {}
+            }
+            reboot(runner, root)
+        }
+    }
+}
+
+/// Makes the deployment from before the next one without rpm-ostree, which an emergency target does not start. An OSTree that
+/// is too old for that is no obstacle where GRUB has counted: its next start takes the old entry.
+fn enter_old(runner: &dyn CommandRunner, root: &Root, trial: &Trial) -> Result<()> {
+    let Err(error) = deployments::enter_without_daemon(runner, from(trial)?) else {
+        return Ok(());
+    };
+    match boot_counter::read_counter_state(root)? {
+        CounterState::Fired { entry } if !error.is::<DeploymentMissing>() => {
+            log::error!("{error:#}. The boot loader starts {entry} next");
+            Ok(())
+        }
+        CounterState::Missing | CounterState::Armed { .. } | CounterState::Fired { .. } => {
+            Err(error)
+        }
+    }
+}
+
+/// Takes the files back at a boot, before anything reads them.
+pub(super) fn revert_files_at_boot(
+    change: &NodeChange<'_>,
+    trial: Trial,
+    why: &str,
+    early: bool,
+) -> Result<()> {
+    let trial = begin_reverting(&change.root, trial, why)?;
+    let left = take_files_back(change, &trial, !early)?;
+    if early {
+        boot_with_old_units(change.runner());
+    }
+    finish(change, &trial, why, &left)
+}
+
+/// Takes the files of the old deployment back at a boot into it, before anything reads them; the guard does the rest.
+pub(super) fn revert_files_before_guard(
+    change: &NodeChange<'_>,
+    trial: Trial,
+    why: &str,
+) -> Result<()> {
+    let trial = begin_reverting(&change.root, trial, why)?;
+    let left = take_files_back(change, &trial, false)?;
+    for words in &left.files {
+        log::warn!("not restored: {words}");
+    }
+    // The files are those from before: the command that completes a boot has nothing to bring back.
+    state::forget_awaited(&change.root)?;
+    boot_with_old_units(change.runner());
+    Ok(())
+}
+
+/// Makes the boot go on with the unit files that were taken back. The manager made its jobs of those of the change: a unit
+/// that they kept from starting, such as sshd, gets its job now.
+fn boot_with_old_units(runner: &dyn CommandRunner) {
+    let read = systemctl::daemon_reload(runner);
+    if let Err(error) = read.and_then(|()| systemctl::add_jobs_of_boot(runner)) {
+        log::warn!("{error}. Next: systemctl daemon-reload && systemctl start default.target");
+    }
+}
+
+/// Takes the files back on the disk of a node that does not run. Returns `None` if an operating system is part of the trial:
+/// then the next boot takes it back.
+pub(super) fn revert_on_disk(
+    change: &NodeChange<'_>,
+    trial: Trial,
+    why: &str,
+) -> Result<Option<TrialResult>> {
+    let root = &change.root;
+    let trial = begin_reverting(root, trial, why)?;
+    if trial.system.is_some() {
+        return Ok(None);
+    }
+    // No guard tries it again: this attempt is the one that counts.
+    match take_files_back(change, &trial, false) {
+        Ok(left) => finish(change, &trial, why, &left)?,
+        Err(error) => give_up(change, &trial, why, &error)?,
+    }
+    read_result(root).map_err(Into::into)
+}
+
+fn begin_reverting(root: &Root, trial: Trial, why: &str) -> Result<Trial> {
+    let phase = Phase::Reverting {
+        why: why.to_owned(),
+    };
+    // A full disk must not stop it, nor a program that goes on to fill it.
+    let held = open_store(root, paths::STATE)
+        .and_then(|store| store.hold_spare(RootPath::fixed(paths::TRIAL_RESERVE).name()));
+    if let Err(error) = held {
+        log::warn!("{error}");
+        remove_reserve(root);
+    }
+    let trial = Trial { phase, ..trial };
+    store_trial(root, &trial)?;
+    Ok(trial)
+}
+
+fn from(trial: &Trial) -> Result<&str> {
+    let system = trial.system.as_ref();
+    let system = system.context("the trial changes no operating system")?;
+    Ok(&system.from)
+}
+
+/// The runs of the trial, the newest first.
+pub(super) fn runs_of(root: &Root, trial: &Trial) -> Result<Vec<FinishedRun>> {
+    let mut all = transaction::read_history(root)?;
+    all.retain(|run| trial.head.is_empty() || id_order(&run.id) > id_order(&trial.head));
+    Ok(all)
+}
+
+/// The parts that could not be taken back.
+#[derive(Debug, Default)]
+struct LeftOver {
+    /// Files that are not as before.
+    files: Vec<String>,
+    /// Jobs that failed with the files of before.
+    jobs: Vec<String>,
+}
+
+/// Takes the runs of the trial back, and makes the services read the old files. Returns what could not be done.
+fn take_files_back(change: &NodeChange<'_>, trial: &Trial, tells: bool) -> Result<LeftOver> {
+    let (root, runner) = (&change.root, change.runner());
+    // NetworkManager first: it writes connections anew, and the bytes of before come after it.
+    if tells {
+        roll_network_back(runner, trial);
+    }
+    let mut left = LeftOver {
+        files: undo_interrupted(change)?,
+        ..LeftOver::default()
+    };
+    let mut paths: Vec<RootPath> = Vec::new();
+    let mut jobs: Vec<Job> = Vec::new();
+    for run in runs_of(root, trial)? {
+        jobs.extend(run.jobs_back());
+        paths.extend(run.steps.iter().map(|(step, _)| step.path().clone()));
+        let config = run.config.clone();
+        let wanted = TakeBack {
+            changed: ChangedSince::Restore,
+            allowed: Allowed {
+                clear_immutable: true,
+                takeover: true,
+                staged: true,
+                ..Allowed::default()
+            },
+            ..TakeBack::default()
+        };
+        let back = TakingBack::prepare(root, runner, run, &wanted)?;
+        if let Some(blocker) = back.plan.blockers.first() {
+            bail!(
+                "the files of {config} cannot go back: {}: {}",
+                blocker.subject,
+                blocker.message
+            );
+        }
+        for notice in &back.plan.notices {
+            log::warn!("{}: {}", notice.subject, notice.message);
+            if notice.message.contains("left as it is") {
+                left.files
+                    .push(format!("{}: {}", notice.subject, notice.message));
+            }
+        }
+        back.carry_out(change, &[])?;
+        // What it left behind would still be the newest run of the history.
+        left.files.extend(undo_interrupted(change)?);
+    }
+    if tells {
+        left.jobs = tell_services(runner, trial, &paths, jobs);
+    }
+    Ok(left)
+}
+
+/// Makes the services read the old files. A job that fails stops none of the others.
+fn tell_services(
+    runner: &dyn CommandRunner,
+    trial: &Trial,
+    paths: &[RootPath],
+    jobs: Vec<Job>,
+) -> Vec<String> {
+    let mut all = trial.jobs_back.clone();
+    let new: Vec<Job> = jobs.into_iter().filter(|job| !all.contains(job)).collect();
+    all.extend(new);
+    if paths.iter().any(is_read_by_manager) && !all.contains(&Job::DaemonReload) {
+        all.insert(0, Job::DaemonReload);
+    }
+    job::carry_out_all(runner, &all)
+}
+
+/// NetworkManager goes back to its checkpoint. A failure stops nothing: the files go back, too.
+fn roll_network_back(runner: &dyn CommandRunner, trial: &Trial) {
+    let Some(checkpoint) = &trial.checkpoint else {
+        return;
+    };
+    match network_manager::roll_back_checkpoint(runner, checkpoint) {
+        Ok(RolledBack::Done(failed)) => failed.iter().for_each(|device| log::warn!("{device}")),
+        Ok(RolledBack::Gone) => log::info!("the checkpoint of NetworkManager is gone"),
+        Err(error) => log::warn!("{error}"),
+    }
+}
+
+/// Makes the deployment from before the one of the next boot, or drops what is staged or first where it runs already.
+fn go_back(runner: &dyn CommandRunner, root: &Root, trial: &Trial) -> Result<WayBack> {
+    let runs = runs_of(root, trial)?.into_iter().map(|run| run.id);
+    let leaving = Leaving {
+        to: from(trial)?.to_owned(),
+        runs: runs.collect(),
+    };
+    deployments::go_back(root, runner, &leaving, &trial.what)
+}
+
+/// The command that completes a boot brings the files back in the deployment from before; it is not overtaken.
+fn wait_for_completion(root: &Root, trial: &Trial) -> Result<()> {
+    let is_due = state::read_awaited(root)?
+        .is_some_and(|awaited| awaited.failed.is_none() && !awaited.boot.is_same(&trial.boot));
+    if is_due && milliseconds_since_boot() < COMPLETES {
+        bail!(
+            "the files come back first. Next: {}",
+            mco_rescue("complete")
+        );
+    }
+    Ok(())
+}
+
+/// Everything is back: the result is kept, and the trial ends.
+fn finish(change: &NodeChange<'_>, trial: &Trial, why: &str, left: &LeftOver) -> Result<()> {
+    let (root, runner, lock) = (&change.root, change.runner(), change.lock());
+    if trial.system.is_some() {
+        disarm_boot_counter(root, lock)?;
+        let unpinned = pins::unpin_deployments(root, runner, |one| {
+            trial
+                .system
+                .as_ref()
+                .is_some_and(|system| system.from == one.name())
+        });
+        if let Err(error) = unpinned {
+            log::warn!("{error:#}");
+        }
+    }
+    let outcome = match left.files.is_empty() {
+        true => TrialOutcome::Reverted,
+        false => TrialOutcome::PartlyReverted,
+    };
+    let mut why = why.to_owned();
+    for (words, all) in [
+        ("Not restored", &left.files),
+        ("Failed with the old files", &left.jobs),
+    ] {
+        if !all.is_empty() {
+            why += &format!(". {words}: {}", all.join("; "));
+        }
+    }
+    end(change, trial, outcome, why)
+}
+
+/// Keeps the result, and ends the trial.
+fn end(change: &NodeChange<'_>, trial: &Trial, outcome: TrialOutcome, why: String) -> Result<()> {
+    let (root, runner) = (&change.root, change.runner());
+    // The kernel and the logins of another system are none of its matter.
+    if root.is_live() {
+        end_boot_guards(trial);
+    }
+    let result = TrialResult {
+        version: VERSION,
+        id: trial.id.clone(),
+        what: trial.what.clone(),
+        outcome,
+        why,
+        began: trial.began,
+        ended: now(),
+    };
+    end_trial(root, Some(&result))?;
+    remove_reserve(root);
+    events::send(root, &NodeEvent::TrialEnded(result.outcome), &result.what);
+    log::warn!("{}", result.words());
+    if root.is_live() {
+        announce_end(runner, &result);
+    }
+    Ok(())
+}
+
+/// Terminals and later logins show that the change is gone.
+pub(super) fn announce_end(runner: &dyn CommandRunner, result: &TrialResult) {
+    let text = match result.outcome {
+        TrialOutcome::PartlyReverted => notice::announce_stuck(result.ended, &result.why),
+        TrialOutcome::NotReverted => notice::announce_kept(result.ended, &result.why),
+        _ => notice::announce_taken_back(result.ended, &result.why),
+    };
+    wall::write_to_terminals(runner, &text);
+    if let Err(error) = runtime::announce_at_login(&text) {
+        log::info!("no text at logins: {error}");
+    }
+    if let Err(error) = motd::withdraw_after(runner, SHOWN) {
+        log::info!("{error}");
+    }
+}
+
+/// Reboots, and forces it where an orderly reboot does not come about.
+fn reboot(runner: &dyn CommandRunner, root: &Root) -> Result<()> {
+    if let Err(error) = deployments::reboot_node(root, runner, true) {
+        log::error!("{error:#}");
+    }
+    thread::sleep(ORDERLY);
+    for line in systemctl::force_reboot() {
+        if let Err(error) = runner.run(&line) {
+            log::error!("{error}");
+        }
+        thread::sleep(Duration::from_secs(60));
+    }
+    bail!("the node does not reboot")
+}

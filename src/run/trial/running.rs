@@ -1,0 +1,571 @@
+//! A trial that a command begins, watches, and ends or gives back.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::base::error::{ExitCode, RunError};
+use crate::base::invocation::mco_rescue;
+use crate::base::paths;
+use crate::base::time::now;
+use crate::change::plan::{Plan, PlannedStep, activation};
+use crate::change::probes::{Probe, list_probes};
+use crate::change::staging::{deployments, state};
+use crate::change::transaction::{self, Lock, Pending, open_store};
+use crate::change::trial::on_disk::remove_reserve;
+use crate::change::trial::store::{end_trial, read_result, read_trial, store_trial};
+use crate::change::trial::{
+    Phase, REBOOT_LIMIT, Trial, TrialOutcome, TrialResult, TrialSystem, VERSION, duration_words,
+};
+use crate::host::progress::{self, Work};
+use crate::host::root::{Root, RootPath};
+use crate::host::sys::signals::{self, SignalAnswer};
+use crate::node::Host;
+use crate::node::boot::BootIdentity;
+use crate::node::boot_counter::{self, Counting};
+use crate::node::command::job::Job;
+use crate::node::command::network_manager::{self};
+use crate::node::command::{CommandRunner, guard_unit, systemctl};
+use crate::node::login_session::{milliseconds_since_boot, observe_session};
+use crate::run::events;
+use crate::run::events::NodeEvent;
+use crate::run::front::{Front, RunNews};
+use crate::run::node_change::NodeChange;
+use crate::run::opening::{Needs, Opening};
+use crate::run::trial::announce::announce_waiting;
+use crate::run::trial::boot_loader::open_with_writable_boot;
+use crate::run::trial::checkpoint::{MARGIN, begin_checkpoint, end_checkpoint};
+use crate::run::trial::guards::{is_guarded, require_units, start_guard, stop_guard};
+use crate::run::trial::revert;
+
+/// Services that run after the way back if they ran before the trial.
+const KEPT_RUNNING: [&str; 11] = [
+    "NetworkManager.service",
+    "systemd-networkd.service",
+    "systemd-resolved.service",
+    "firewalld.service",
+    "nftables.service",
+    "iptables.service",
+    "sshd.service",
+    "sshd.socket",
+    "chronyd.service",
+    "crio.service",
+    "kubelet.service",
+];
+/// Time for the guard to take a change back, with every service that reads the old files.
+const LET_GUARD_END: Duration = Duration::from_secs(10 * 60);
+/// Pause between two looks at a trial.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// Reason of a way back that `rollback` began.
+const ASKED: &str = "rollback was asked for";
+/// Least size of the space that is kept for the way back, in bytes.
+const RESERVE: u64 = 4 << 20;
+
+/// The options of a trial.
+#[derive(Debug, Clone)]
+pub struct TrialOptions {
+    /// The time for a confirmation; `None`: the change is no trial.
+    pub window: Option<Duration>,
+    /// The probes that confirm it.
+    pub probe: Vec<Probe>,
+    /// The command ends as soon as the change is in place.
+    pub detach: bool,
+    /// The time in which a boot has to reach its end.
+    pub boot_limit: Duration,
+}
+
+/// The input of a trial.
+#[derive(Debug)]
+pub struct TrialRequest<'a> {
+    /// The options.
+    pub args: &'a TrialOptions,
+    /// The change in words.
+    pub what: String,
+    /// A reboot is part of it.
+    pub reboots: bool,
+    /// `CHECKSUM.SERIAL` of the deployment that runs, if the operating system changes.
+    pub from: Option<String>,
+    /// Bytes of the old contents that come back.
+    pub old_bytes: u64,
+    /// Runs that leave the history once it is confirmed.
+    pub forgets: Vec<String>,
+    /// The jobs after which the services use the new files.
+    pub jobs: Vec<Job>,
+    /// Connections of NetworkManager change.
+    pub network: bool,
+}
+
+impl<'a> TrialRequest<'a> {
+    /// The trial of a plan.
+    pub fn of_plan(args: &'a TrialOptions, what: &str, plan: &Plan, reboots: bool) -> Self {
+        let system = plan.os.needs_reboot();
+        Self {
+            args,
+            what: what.to_owned(),
+            reboots,
+            from: system.then(|| plan.os.booted.clone()),
+            old_bytes: plan
+                .steps
+                .iter()
+                .map(|planned| planned.step.old_size())
+                .sum(),
+            forgets: Vec::new(),
+            jobs: Vec::new(),
+            network: !reboots && plan.steps.iter().any(is_of_the_network),
+        }
+    }
+
+    /// With the jobs after which the services use the new files.
+    #[must_use]
+    pub fn with_jobs(self, jobs: Vec<Job>) -> Self {
+        Self { jobs, ..self }
+    }
+}
+
+/// The change failed: what is left of a trial goes back first. Returns the error of the command.
+pub fn fail(
+    tried: Option<RunningTrial<'_>>,
+    change: NodeChange<'_>,
+    error: anyhow::Error,
+) -> anyhow::Error {
+    match tried {
+        Some(tried) => tried.fail(change, error),
+        None => error,
+    }
+}
+
+/// An error came after the change was made: a trial goes back for it. Returns the error of the command.
+pub fn refuse(
+    tried: Option<RunningTrial<'_>>,
+    change: NodeChange<'_>,
+    error: anyhow::Error,
+) -> anyhow::Error {
+    match tried {
+        Some(tried) => tried.refuse(change, &format!("{error:#}")),
+        None => error,
+    }
+}
+
+/// A trial that this command has begun.
+#[allow(missing_debug_implementations, reason = "it borrows a front end")]
+pub struct RunningTrial<'a> {
+    front: &'a dyn Front,
+    root: Root,
+    trial: Trial,
+    detach: bool,
+}
+
+impl<'a> RunningTrial<'a> {
+    /// Writes the trial down and starts the guard, before anything is changed.
+    ///
+    /// # Errors
+    /// The guard cannot be started; nothing was changed.
+    pub fn begin(change: &NodeChange<'a>, request: TrialRequest<'_>) -> Result<Option<Self>> {
+        let (front, root) = (change.front, &change.root);
+        let Some(window) = request.args.window else {
+            return Ok(None);
+        };
+        require_units(root)?;
+        // One that is left over would take the new files of this trial for its own.
+        stop_guard(front.runner());
+        let deployment = Host::observe(root)?.deployment;
+        let boot = BootIdentity::observe(root, deployment, front.runner())
+            .context("the kernel tells no boot id")?;
+        let history = transaction::read_history(root)?;
+        let jobs_back = list_jobs_back(front.runner(), &request);
+        let trial = Trial {
+            version: VERSION,
+            id: format!("{}-{}", now(), std::process::id()),
+            what: request.what,
+            began: now(),
+            window: window.as_secs(),
+            boot_limit: request.args.boot_limit.as_secs(),
+            phase: Phase::Applying,
+            boot,
+            head: history
+                .first()
+                .map(|run| run.id.clone())
+                .unwrap_or_default(),
+            reboots: request.reboots,
+            booted: false,
+            system: request.from.map(|from| TrialSystem { from }),
+            login: observe_session(),
+            probes: all_probes(root, request.args)?,
+            checkpoint: None,
+            jobs_back,
+            forgets: request.forgets,
+            panic: None,
+            failing: None,
+            returns: 0,
+        };
+        let mut running = Self {
+            front,
+            root: root.again()?,
+            trial,
+            detach: request.args.detach,
+        };
+        if request.network {
+            running.trial.checkpoint = begin_checkpoint(front.runner(), window);
+        }
+        let begun = running
+            .reserve(request.old_bytes)
+            .and_then(|()| Ok(store_trial(root, &running.trial)?))
+            .and_then(|()| start_guard(change));
+        if let Err(error) = begun {
+            running.forget(None);
+            bail!("the trial cannot be guarded: {error:#}. Nothing was changed");
+        }
+        let begun = NodeEvent::TrialBegan(running.trial.window);
+        events::send(root, &begun, &running.trial.what);
+        Ok(Some(running))
+    }
+
+    /// Keeps space for the way back: a full disk must not stop it.
+    fn reserve(&self, old_bytes: u64) -> Result<()> {
+        let bytes = usize::try_from(old_bytes.saturating_add(RESERVE))?;
+        let store = open_store(&self.root, paths::STATE)?;
+        let name = RootPath::fixed(paths::TRIAL_RESERVE);
+        store
+            .put_file(name.name(), &vec![0; bytes])
+            .context("keeping space for the way back")
+    }
+
+    /// The command failed, and nothing of the change is left: no trial is left either.
+    fn forget(&self, result: Option<&TrialResult>) {
+        end_checkpoint(self.front.runner(), &self.trial);
+        remove_reserve(&self.root);
+        if let Err(error) = end_trial(&self.root, result) {
+            log::warn!(
+                "{error}. The guard ends the trial; or end it now: {}",
+                mco_rescue("rollback")
+            );
+            return;
+        }
+        stop_guard(self.front.runner());
+    }
+
+    /// The change failed. If it left something behind, the guard takes that back, and this waits for it.
+    fn fail(self, change: NodeChange<'_>, error: anyhow::Error) -> anyhow::Error {
+        let is_incomplete = matches!(
+            error.downcast_ref::<RunError>(),
+            Some(RunError::Incomplete(_))
+        );
+        // What cannot be read may be there.
+        if !is_incomplete && !self.has_left_something().unwrap_or(true) {
+            // A login that was lost meanwhile does not see the error.
+            let result = matches!(
+                error.downcast_ref::<RunError>(),
+                Some(RunError::RolledBack(_))
+            )
+            .then(|| self.result(TrialOutcome::Reverted, format!("{error:#}")));
+            self.forget(result.as_ref());
+            if let Some(result) = &result {
+                let ended = NodeEvent::TrialEnded(result.outcome);
+                events::send(&self.root, &ended, &result.what);
+                revert::announce_end(self.front.runner(), result);
+            }
+            return error;
+        }
+        match self.give_back(change, &format!("{error:#}")) {
+            Ok(result) => gone_back(&result, &format!("{error:#}")),
+            Err(second) => error.context(format!("{second:#}")),
+        }
+    }
+
+    /// Returns true if something of the change is on the node: an unfinished run, a finished one, or a staged system.
+    fn has_left_something(&self) -> Result<bool> {
+        let (root, trial) = (&self.root, &self.trial);
+        Ok(transaction::find_pending(root)? != Pending::Nothing
+            || !revert::runs_of(root, trial)?.is_empty()
+            || trial.system.is_some() && state::read_awaited(root)?.is_some())
+    }
+
+    fn result(&self, outcome: TrialOutcome, why: String) -> TrialResult {
+        TrialResult {
+            version: VERSION,
+            id: self.trial.id.clone(),
+            what: self.trial.what.clone(),
+            outcome,
+            why,
+            began: self.trial.began,
+            ended: now(),
+        }
+    }
+
+    /// Lets the guard take the change back, and waits for it.
+    fn give_back(&self, change: NodeChange<'_>, why: &str) -> Result<TrialResult> {
+        let phase = Phase::Reverting {
+            why: why.to_owned(),
+        };
+        let trial = Trial {
+            phase,
+            ..self.trial.clone()
+        };
+        if let Err(error) = store_trial(&self.root, &trial) {
+            // The guard takes a change back whose command has ended; one that waits would wait on.
+            if self.trial.phase != Phase::Applying {
+                return Err(error.into());
+            }
+            log::warn!("{error}");
+        }
+        drop(change);
+        self.watch("Taking the trial back", LET_GUARD_END)
+    }
+
+    /// The change must not stay, for a reason that was found after it was made.
+    pub fn refuse(self, change: NodeChange<'_>, why: &str) -> anyhow::Error {
+        match self.give_back(change, why) {
+            Ok(result) => gone_back(&result, why),
+            Err(error) => error,
+        }
+    }
+
+    /// The change is in place: the time for a confirmation begins.
+    pub fn wait_for_confirmation(
+        mut self,
+        change: NodeChange<'_>,
+        code: ExitCode,
+    ) -> Result<ExitCode> {
+        let since = milliseconds_since_boot();
+        let phase = Phase::Waiting {
+            since,
+            until: since + self.trial.window * 1000,
+        };
+        let waiting = Trial {
+            phase,
+            ..self.trial.clone()
+        };
+        if let Err(error) = store_trial(&self.root, &waiting) {
+            return Err(self.refuse(change, &error.to_string()));
+        }
+        self.trial = waiting;
+        if let Some(checkpoint) = &self.trial.checkpoint {
+            let seconds = u32::try_from(self.trial.window)
+                .unwrap_or(u32::MAX)
+                .saturating_add(MARGIN);
+            match network_manager::extend_checkpoint(self.front.runner(), checkpoint, seconds) {
+                Ok(true) => {}
+                Ok(false) => {
+                    log::info!("the checkpoint of NetworkManager is gone: it was restarted")
+                }
+                Err(error) => log::warn!("{error}"),
+            }
+        }
+        announce_waiting(&self.trial);
+        self.front.tell(RunNews::TrialWaits(&self.trial));
+        drop(change);
+        if self.detach {
+            return Ok(code);
+        }
+        let window = Duration::from_secs(self.trial.window);
+        let result = self.watch("Waiting for a confirmation", window + LET_GUARD_END)?;
+        self.end(&result, code)
+    }
+
+    /// The change is staged: the boot loader is prepared, and the node reboots.
+    pub fn reboot(mut self, change: NodeChange<'_>, ignore_quorum: bool) -> Result<ExitCode> {
+        let phase = Phase::AwaitingBoot {
+            until: milliseconds_since_boot()
+                + u64::try_from(REBOOT_LIMIT.as_millis()).unwrap_or_default(),
+        };
+        let awaiting = Trial {
+            phase,
+            ..self.trial.clone()
+        };
+        if let Err(error) = store_trial(&self.root, &awaiting) {
+            return Err(self.refuse(change, &error.to_string()));
+        }
+        self.trial = awaiting;
+        if let Err(error) = self.prepare_boot(change.lock()) {
+            let why = format!("the trial boot cannot be prepared: {error:#}");
+            return Err(self.refuse(change, &why));
+        }
+        self.front.tell(RunNews::TrialReboots(&self.trial));
+        if let Err(error) = deployments::reboot_node(&self.root, self.front.runner(), ignore_quorum)
+        {
+            return Err(self.refuse(change, &format!("{error:#}")));
+        }
+        Ok(ExitCode::Done)
+    }
+
+    /// Finalizes the staged deployment, so that the boot entries are those of the next boot, and tells the boot loader
+    /// which one is the old.
+    fn prepare_boot(&self, lock: &Lock) -> Result<()> {
+        let Some(system) = &self.trial.system else {
+            return Ok(());
+        };
+        deployments::finalize_staged(&self.root, self.front.runner())?;
+        match boot_counter::observe_boot_counter(&self.root)?.counting {
+            Counting::Impossible { .. } => Ok(()),
+            Counting::Possible { .. } => {
+                let entry = boot_counter::find_entry_id(&self.root, &system.from)?
+                    .context("no boot entry leads to the deployment that runs")?;
+                let root = open_with_writable_boot(&self.root)?;
+                Ok(transaction::arm_boot_counter(&root, lock, &entry)?)
+            }
+        }
+    }
+
+    /// Watches the trial until its end, for `limit` at most; `what` is shown meanwhile.
+    fn watch(&self, what: &str, limit: Duration) -> Result<TrialResult> {
+        signals::set_answer(SignalAnswer::TrialGoesOn);
+        let _phase = progress::begin_phase(Work::new(what).within(limit));
+        // Looks are counted: a clock that jumps does not end it.
+        for _ in 0..limit.as_millis() / LOOK_AGAIN.as_millis() {
+            thread::sleep(LOOK_AGAIN);
+            if read_trial(&self.root)?.is_some_and(|trial| trial.id == self.trial.id) {
+                continue;
+            }
+            let result = read_result(&self.root)?.filter(|result| result.id == self.trial.id);
+            return result.context("the trial was ended by hand: its file is gone");
+        }
+        Err(self.unguarded(limit))
+    }
+
+    /// The error where the guard did not end the trial in time: another process works on this root, or the guard does not.
+    fn unguarded(&self, limit: Duration) -> anyhow::Error {
+        let late = format!(
+            "its guard did not take the trial of {} back within {}",
+            self.trial.what,
+            duration_words(limit.as_secs())
+        );
+        let again = mco_rescue("rollback");
+        let root = self.root.again().map_err(anyhow::Error::from);
+        let held = root.and_then(|root| Opening::of(self.front, root, &Needs::GUARD).map(drop));
+        let said = match held {
+            Err(error) => format!("{late}: {error:#}. Next: {again}"),
+            Ok(()) => format!(
+                "{late}, although no other run holds the lock. See why: journalctl -b -u {}. Next: systemctl stop {}; then {again}",
+                guard_unit::UNITS[0],
+                guard_unit::UNITS.join(" "),
+            ),
+        };
+        RunError::Incomplete(said).into()
+    }
+
+    fn end(&self, result: &TrialResult, code: ExitCode) -> Result<ExitCode> {
+        match result.outcome {
+            TrialOutcome::Confirmed => {
+                self.front.tell(RunNews::TrialEnded(result));
+                Ok(code)
+            }
+            TrialOutcome::Reverted => Err(RunError::RolledBack(format!(
+                "the trial of {}: {}",
+                result.what, result.why
+            ))
+            .into()),
+            TrialOutcome::PartlyReverted => Err(RunError::Incomplete(format!(
+                "the trial of {}: {}",
+                result.what, result.why
+            ))
+            .into()),
+            TrialOutcome::NotReverted => Err(RunError::Incomplete(result.words()).into()),
+        }
+    }
+}
+
+/// Returns the jobs after which the services use the old files. A unit of the change may have stopped one of the services by
+/// which the node is reached and used: those that run now are started then.
+fn list_jobs_back(runner: &dyn CommandRunner, request: &TrialRequest<'_>) -> Vec<Job> {
+    let mut jobs = activation::revert_jobs(&request.jobs);
+    if request.reboots {
+        return jobs;
+    }
+    let known = systemctl::query_activity(runner, &KEPT_RUNNING).unwrap_or_else(|error| {
+        log::warn!("it is not known which services are to run after the way back: {error}");
+        Vec::new()
+    });
+    let running = known
+        .into_iter()
+        .filter(systemctl::UnitActivity::is_running);
+    jobs.extend(running.map(|one| Job::Start(one.name)));
+    jobs
+}
+
+/// The way back of a trial that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TakenBack {
+    /// The next boot takes it back.
+    AtNextBoot,
+    /// It has ended so.
+    Ended(TrialResult),
+}
+
+/// Takes the trial that runs back at once, as `rollback` was asked for. Returns nothing if none runs.
+///
+/// # Errors
+/// The trial cannot be read or taken back.
+pub fn take_back_now(change: NodeChange<'_>) -> Result<Option<TakenBack>> {
+    let (front, root) = (change.front, &change.root);
+    let Some(trial) = read_trial(root)? else {
+        return Ok(None);
+    };
+    let question = match root.is_live() {
+        true => format!("A trial of {} runs. Take it back now?", trial.what),
+        false => format!(
+            "The trial of {} was not confirmed. Take it back now?",
+            trial.what
+        ),
+    };
+    front.confirm(&question)?;
+    if !root.is_live() {
+        let Some(result) = revert::revert_on_disk(&change, trial, ASKED)? else {
+            return Ok(Some(TakenBack::AtNextBoot));
+        };
+        return Ok(Some(TakenBack::Ended(result)));
+    }
+    let running = RunningTrial {
+        front,
+        root: root.again()?,
+        trial,
+        detach: false,
+    };
+    // Without an answer it is started anew.
+    let guarded = match is_guarded(front.runner()) {
+        Ok(true) => Ok(()),
+        Ok(false) | Err(_) => {
+            stop_guard(front.runner());
+            start_guard(&change)
+        }
+    };
+    let result = match guarded {
+        Ok(()) => running.give_back(change, ASKED)?,
+        // Then nothing is left but this command.
+        Err(error) => {
+            log::warn!(
+                "no guard can be started: {error:#}. This command takes the trial back itself"
+            );
+            revert::revert_or_give_up(&change, running.trial, ASKED)?;
+            let result = read_result(&change.root)?;
+            result.context("the end of the trial was not kept")?
+        }
+    };
+    Ok(Some(TakenBack::Ended(result)))
+}
+
+/// The error of a command whose change went back.
+fn gone_back(result: &TrialResult, why: &str) -> anyhow::Error {
+    match result.outcome {
+        TrialOutcome::PartlyReverted => RunError::Incomplete(result.why.clone()).into(),
+        TrialOutcome::NotReverted => RunError::Incomplete(result.words()).into(),
+        TrialOutcome::Reverted | TrialOutcome::Confirmed => {
+            RunError::RolledBack(why.to_owned()).into()
+        }
+    }
+}
+
+/// The probes that confirm the trial: those that were asked for, and with them those of the site.
+fn all_probes(root: &Root, args: &TrialOptions) -> Result<Vec<Probe>> {
+    let mut all = args.probe.clone();
+    if !all.is_empty() {
+        let own = list_probes(root)?;
+        all.extend(own.into_iter().filter(|probe| !args.probe.contains(probe)));
+    }
+    Ok(all)
+}
+
+/// Returns true for a step that changes a connection of NetworkManager.
+fn is_of_the_network(planned: &PlannedStep) -> bool {
+    activation::is_connection(planned.step.path())
+}
