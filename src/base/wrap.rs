@@ -6,8 +6,8 @@ use super::text::one_line;
 /// Width of text output.
 pub const WIDTH: usize = 80;
 
-/// Breaks a text into lines of at most [`WIDTH`] columns, each led by `indent` blanks. Words stay whole, and so do
-/// commands: those after `Next: ` are lines of their own.
+/// Wraps a text into lines of at most [`WIDTH`] columns, each indented by `indent` blanks. Words are not broken, nor are
+/// commands: those after `Next: ` get lines of their own.
 pub fn wrap(text: &str, indent: usize) -> String {
     let text = one_line(text);
     let (said, commands) = set_commands_apart(&text);

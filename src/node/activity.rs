@@ -66,7 +66,7 @@ pub struct Activity {
     pub transaction: Option<String>,
     /// The deployment that waits for the next reboot, with the evidence of what staged it.
     pub staged: Option<StagedEvidence>,
-    /// A soft reboot into a deployment is prepared.
+    /// True if a soft reboot into a deployment is prepared.
     pub soft_reboot: bool,
     /// A shutdown is scheduled.
     pub shutdown: bool,

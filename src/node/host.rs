@@ -23,7 +23,7 @@ pub struct Host {
     pub can_chown: bool,
     /// The capabilities in force.
     pub capabilities: HashSet<Capability>,
-    /// The root is that of the running system.
+    /// True if the root is that of the running system.
     pub live: bool,
     /// `var` is a separate mount: in an initramfs, and in an OSTree deployment that was not booted.
     pub separate_var: bool,

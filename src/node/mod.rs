@@ -136,7 +136,7 @@ pub struct NodeState {
     pub mounts: BTreeMap<u64, Mount>,
     /// Unit files, presets and links.
     pub units: UnitTree,
-    /// The abilities of the root's systemd.
+    /// What the root's systemd supports.
     pub systemd: Support,
     /// Users and groups.
     pub accounts: Accounts,
@@ -154,7 +154,7 @@ pub struct NodeState {
     pub neighbours: Neighbours,
     /// The SELinux policy of the root, and the labels of the objects.
     pub labels: Labels,
-    /// Directories that are elsewhere than their path, through links.
+    /// Directories whose real path differs from their path because of links.
     pub elsewhere: BTreeMap<RootPath, RealPath>,
     /// Owning packages of the requested files, on a live root with rpm.
     pub packaged: BTreeMap<RootPath, Packaged>,
@@ -330,7 +330,7 @@ impl NodeState {
         self.labels.found.clear();
     }
 
-    /// Returns the path after following the links above it, as far as the directories exist.
+    /// Returns the path after following the links in its parent directories, as far as these exist.
     pub fn real(&self, path: &RootPath) -> RootPath {
         if self.elsewhere.is_empty() {
             return path.clone();

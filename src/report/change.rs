@@ -16,7 +16,7 @@ pub struct DerivedChange {
     pub what: String,
     /// Name of the new rendered config.
     pub config: String,
-    /// Name of the config that it was made from.
+    /// Name of the config from which it was derived.
     pub from: String,
     /// The pool.
     pub pool: String,

@@ -12,7 +12,7 @@ pub struct RebootReport {
     pub since: u64,
     /// Names of the configs that were applied or reverted.
     pub configs: Vec<String>,
-    /// What needs a reboot, in words.
+    /// The reasons for a reboot, in words.
     pub causes: Vec<String>,
 }
 

@@ -261,7 +261,7 @@ pub fn to_json(report: &StatusReport) -> serde_json::Result<String> {
     super::pretty(report)
 }
 
-/// Returns true for the end of a trial that is worth a line: nothing was changed since, and a confirmed one is of this day.
+/// Returns true if the end of a trial is worth a line: nothing was changed since, and a confirmed one is less than a day old.
 fn is_news(report: &StatusReport, last: &TrialResult) -> bool {
     const DAY: u64 = 24 * 60 * 60;
     // The run that reverts a change ends slightly before the trial.

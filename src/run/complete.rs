@@ -67,15 +67,15 @@ pub struct Completed {
     pub outcome: &'static str,
     /// Name of the config.
     pub config: Option<String>,
-    /// The reason if the node is not as awaited.
+    /// The reason, if the node is not in the awaited state.
     pub failed: Option<String>,
-    /// The way of the boot, where one was awaited.
+    /// The direction of the boot, if one was awaited.
     pub way: Option<Way>,
-    /// The operating system and the files are of different configs.
+    /// True if the operating system and the files belong to different configs.
     pub half: bool,
-    /// The reason why no boot is awaited any more.
+    /// The reason why a boot is no longer awaited.
     pub why: Option<String>,
-    /// Kernel arguments that the running image brings by itself.
+    /// Kernel arguments that the running image sets itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub image_arguments: Vec<String>,
     /// Files of runs were restored.
@@ -102,7 +102,7 @@ impl Completed {
         }
     }
 
-    /// Returns the result for a node that awaits no boot.
+    /// Returns the result for a node that is not waiting for a boot.
     pub fn nothing() -> Self {
         Self::of("nothing", None)
     }
@@ -112,7 +112,7 @@ impl Completed {
         Self::of("not-yet", Some(awaited))
     }
 
-    /// Returns the result while the guard of a trial leaves the deployment that runs.
+    /// Returns the result while the guard of a trial is leaving the running deployment.
     pub fn leaves(awaited: &Awaited) -> Self {
         Self {
             way: Some(Way::Back),
@@ -122,27 +122,27 @@ impl Completed {
         }
     }
 
-    /// Returns true if the operating system and the files are of different configs.
+    /// Returns true if the operating system and the files belong to different configs.
     pub fn is_half(&self) -> bool {
         self.half
     }
 
-    /// Returns the result if the staged deployment runs.
+    /// Returns the result if the staged deployment is running.
     pub fn arrived(awaited: &Awaited) -> Self {
         Self::of("arrived", Some(awaited))
     }
 
-    /// Returns the result if the deployment from before runs, as asked, with its files.
+    /// Returns the result if the previous deployment is running, as requested, with its files.
     pub fn back(awaited: &Awaited) -> Self {
         Self::of("back", Some(awaited))
     }
 
-    /// Returns the result if the staged deployment runs, but its run is incomplete.
+    /// Returns the result if the staged deployment is running, but its run is incomplete.
     pub fn half(awaited: &Awaited) -> Self {
         Self::of("arrived", Some(awaited))
     }
 
-    /// Returns the result if the staged deployment did not come, but the running one is complete.
+    /// Returns the result if the staged deployment was not entered, but the running one is complete.
     pub fn settled(awaited: &Awaited, why: &str) -> Self {
         Self {
             failed: None,
@@ -152,13 +152,13 @@ impl Completed {
         }
     }
 
-    /// Adds if files of runs were restored.
+    /// Adds whether files of runs were restored.
     #[must_use]
     pub fn with_restored(self, restored: bool) -> Self {
         Self { restored, ..self }
     }
 
-    /// Returns the result if another deployment came up.
+    /// Returns the result if another deployment booted.
     pub fn failed(awaited: &Awaited) -> Self {
         Self::of("failed", Some(awaited))
     }

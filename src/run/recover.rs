@@ -33,13 +33,13 @@ use crate::run::node_change::NodeChange;
 pub enum StartedUnits {
     /// No unit file has changed.
     Unconcerned,
-    /// The manager has read the unit files again.
+    /// The manager has reloaded the unit files.
     Read {
-        /// Units that started before that, from the old files.
+        /// Units that started earlier, from the old files.
         before: Vec<String>,
-        /// Units that run on, although no file of theirs is left.
+        /// Units that are still running although their files are gone.
         removed: Vec<String>,
-        /// Enabled by the recovery, too late for this boot.
+        /// Units enabled by the recovery, too late for this boot.
         too_late: Vec<String>,
     },
     /// The manager could not be queried; the reason.

@@ -19,7 +19,7 @@ use crate::run::work::{LATER_IN_TRIAL, RunWork};
 /// The options of taking a run back.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TakeBack<'a> {
-    /// The treatment of paths that were changed since.
+    /// What happens to paths that were changed since.
     pub changed: ChangedSince,
     /// Guards that are passed over.
     pub allowed: Allowed,
@@ -27,7 +27,7 @@ pub struct TakeBack<'a> {
     pub older: &'a [(FinishedRun, NodeState)],
     /// Number of runs before it whose operating system never ran.
     pub together: usize,
-    /// The jobs of the running system between files and records.
+    /// The jobs of the running system, between files and records.
     pub jobs: &'a [Job],
     /// The run that is taken back stays in the history, and this one comes before it: it can be taken back, too.
     pub keeps_history: bool,

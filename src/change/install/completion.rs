@@ -311,7 +311,7 @@ fn now_at_boot() -> String {
 const NOT_COMPLETED: &str = "Or override it with --complete-by-hand, and run mco-rescue complete right after \
 the reboot, before the kubelet starts";
 
-/// The work that is left to a person.
+/// The step that a person has to take.
 const BY_HAND: &str = "Overridden as asked (--complete-by-hand): run mco-rescue complete right after the reboot, \
 before the kubelet starts; keep the kubelet from starting until then: systemctl disable kubelet";
 

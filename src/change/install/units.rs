@@ -202,9 +202,9 @@ fn start(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Res
 pub enum UnitCheck {
     /// The root is not that of the running system.
     OtherRoot,
-    /// No systemd runs here.
+    /// systemd is not running here.
     NoSystemd,
-    /// An unfinished run is pending, which the unit would recover.
+    /// An unfinished run is pending, and the unit would recover it.
     Pending,
     /// The unit is masked, or a config manages it.
     NotOurs,

@@ -37,7 +37,7 @@ pub struct FinishedRun {
 pub enum RecordBefore {
     /// The run did not change it.
     Unchanged,
-    /// There was none.
+    /// There was no original.
     None,
     /// It is stored at this path.
     Kept(RootPath),

@@ -36,7 +36,7 @@ pub struct KeptChange {
     pub exact: bool,
     /// Reasons why the name may differ.
     pub reasons: Vec<String>,
-    /// Other notes, such as an object that has to lose an entry.
+    /// Other notes, such as an object that must lose an entry.
     pub notes: Vec<String>,
     /// The complete objects for the API. A change on top of another one includes the objects of both.
     pub objects: Vec<Value>,

@@ -45,7 +45,7 @@ pub(super) struct Observer<'a> {
     pub fresh: KnownFiles,
     /// The snapshot before: versions of the same deployment are not asked for again.
     pub before: Option<&'a Snapshot>,
-    /// Time by this machine's clock; seconds since 1970.
+    /// Time by the clock of this machine; seconds since 1970.
     pub now: u64,
     /// Number of files that were read.
     pub files_read: usize,

@@ -88,7 +88,7 @@ pub struct TrialRequest<'a> {
     pub from: Option<String>,
     /// Bytes of the old contents that come back.
     pub old_bytes: u64,
-    /// Runs that leave the history once it is confirmed.
+    /// Runs to remove from the history once it is confirmed.
     pub forgets: Vec<String>,
     /// The jobs after which the services use the new files.
     pub jobs: Vec<Job>,
