@@ -37,7 +37,7 @@ pub fn boot_id(root: &Root) -> Option<String> {
 
 /// The result of looking at a node.
 #[derive(Debug)]
-pub struct Seen {
+pub struct SnapshotLook {
     /// The facts.
     pub snapshot: Snapshot,
     /// Digests of the files that were read.
@@ -55,7 +55,7 @@ pub fn look(
     key: &DigestKey,
     known: &KnownFiles,
     before: Option<&Snapshot>,
-) -> Seen {
+) -> SnapshotLook {
     let mut observer = Observer {
         root,
         runner,
@@ -70,7 +70,7 @@ pub fn look(
     let mut snapshot = observer.observe();
     let (copies, refused) = copies(root);
     snapshot.copies = copies;
-    Seen {
+    SnapshotLook {
         snapshot,
         fresh: observer.fresh,
         files_read: observer.files_read,
