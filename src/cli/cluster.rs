@@ -121,7 +121,7 @@ impl ApiClient<'_> {
         request.retry = false;
         let json = ("Accept".into(), "application/json".into());
         request.headers.push(json);
-        Ok(net::fetch_url(&settings, &request, &mut source::tell_progress)?.bytes)
+        Ok(net::fetch_url(&settings, &request, &mut source::show_progress())?.bytes)
     }
 }
 

@@ -4,6 +4,7 @@ use super::cluster::{HEADER_TIMEOUT, MAX_BYTES};
 use crate::change::transaction::store_value;
 use crate::cli::ui::Ui;
 use crate::host::caller;
+use std::io::IsTerminal;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
@@ -285,6 +286,8 @@ fn get(
     settings.total_timeout = Some(Duration::from_secs(args.timeout));
     let request = FetchRequest {
         verified: args.digest().is_some(),
+        // A person at a terminal can name one at once; at boot it comes with the network.
+        awaits_name_server: !std::io::stderr().is_terminal(),
         ..FetchRequest::new(url, MAX_BYTES)
     };
     log::info!("fetching {}", crate::base::secrets::redacted_url(url));
@@ -293,7 +296,7 @@ fn get(
         &crate::base::secrets::redacted_url(url),
         within,
     ));
-    let fetched = net::fetch_url(&settings, &request, &mut source::tell_progress);
+    let fetched = net::fetch_url(&settings, &request, &mut source::show_progress());
     Ok(fetched.map_err(|error| searched(root, error)))
 }
 

@@ -577,10 +577,13 @@ impl DaemonArgs {
 /// What to look for.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Explain this check, such as FP-03, instead of looking at the node; one that does
-    /// not exist lists all
+    /// Explain this check, such as FP-03, instead of looking at the node
     #[arg(value_name = "ID")]
     pub id: Option<String>,
+
+    /// List all checks with their titles, instead of looking at the node
+    #[arg(long, exclusive = true)]
+    pub list: bool,
 
     /// Write the checked evidence into an archive (.tar.gz) for support, and list its
     /// parts: no content of any file that a config brings, only digests. FILE must

@@ -13,6 +13,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::base::text::inline;
 use crate::host::sys::privileges;
 use crate::host::sys::signals;
 
@@ -58,6 +59,7 @@ pub struct Work {
     words: String,
     total: Option<u64>,
     within: Option<Duration>,
+    note: Option<String>,
 }
 
 impl Work {
@@ -67,6 +69,7 @@ impl Work {
             words: words.into(),
             total: None,
             within: None,
+            note: None,
         }
     }
 
@@ -194,6 +197,19 @@ pub fn reached_bytes(bytes: u64, total: Option<u64>) {
     }
 }
 
+/// Adds a note to the phase that is under way, in place of an older one. Returns true if it appears on a terminal.
+pub fn note(text: String) -> bool {
+    let Some(mut shown) = locked() else {
+        return false;
+    };
+    let screen = *shown.screen.get_or_insert_with(Screen::of_standard_error);
+    let Some(phase) = shown.phases.last_mut() else {
+        return false;
+    };
+    phase.work.note = Some(text);
+    screen == Screen::Terminal
+}
+
 /// A reader whose bytes are counted.
 #[derive(Debug)]
 pub struct Counted<R>(pub R);
@@ -264,7 +280,10 @@ impl Shown {
             phase.began.elapsed(),
         );
         match screen {
-            Screen::Lines => self.print(&cut(&line, COLUMNS)),
+            Screen::Lines => {
+                let line = cut(&line, COLUMNS);
+                self.print(&line);
+            }
             Screen::Terminal => {
                 let columns = terminal_size::terminal_size_of(io::stderr())
                     .map_or(0, |(width, _)| usize::from(width.0));
@@ -301,8 +320,11 @@ fn put(text: &str) {
         .and_then(|()| error.flush());
 }
 
-/// The line of a phase.
-fn line(work: &Work, done: u64, spent: Duration) -> String {
+/// A line in two parts: the words of the phase, which may be shortened, and what follows them.
+type Line = (String, String);
+
+/// Returns the line of a phase.
+fn line(work: &Work, done: u64, spent: Duration) -> Line {
     let mut parts = Vec::new();
     match work.total {
         Some(total) if total > 0 => {
@@ -321,28 +343,27 @@ fn line(work: &Work, done: u64, spent: Duration) -> String {
             time(within.saturating_sub(spent))
         ));
     }
-    format!(
-        "{}: {}",
-        crate::base::text::inline(&work.words),
-        parts.join(", ")
+    let note = work.note.as_ref().map(|note| format!("; {}", inline(note)));
+    (
+        inline(&work.words),
+        parts.join(", ") + &note.unwrap_or_default(),
     )
 }
 
-/// Shortens a text but keeps its end, which is more specific than its beginning.
-fn cut(line: &str, room: usize) -> String {
-    let length = line.chars().count();
-    if length <= room {
-        return line.to_owned();
+/// The words of a phase are not shortened below this length, as they say what is done.
+const FEWEST_LETTERS: usize = 24;
+
+/// Joins a line, and shortens it to `room` letters: first its words, as its end changes more, then its end.
+fn cut((words, rest): &Line, room: usize) -> String {
+    let whole = format!("{words}: {rest}");
+    if whole.chars().count() <= room {
+        return whole;
     }
-    match line.rsplit_once(": ") {
-        Some((words, rest)) => {
-            let left = room.saturating_sub(rest.chars().count() + 4);
-            let words: String = words.chars().take(left).collect();
-            let whole = format!("{words}..: {rest}");
-            whole.chars().take(room).collect()
-        }
-        None => line.chars().take(room).collect(),
-    }
+    let left = room.saturating_sub(rest.chars().count() + 4);
+    let left = left.max(FEWEST_LETTERS).min(words.chars().count());
+    let words: String = words.chars().take(left).collect();
+    let whole = format!("{words}..: {rest}");
+    whole.chars().take(room).collect()
 }
 
 /// Returns a number of bytes with a readable unit: `12.3 MiB`.
@@ -404,9 +425,17 @@ mod tests {
                 0,
                 "Waiting: 7 s, at most 0 s more",
             ),
+            (
+                Work {
+                    note: Some("attempt 2 failed: no answer".to_owned()),
+                    ..Work::new("Fetching")
+                },
+                0,
+                "Fetching: 7 s; attempt 2 failed: no answer",
+            ),
         ];
         for (work, done, wanted) in cases {
-            assert_eq!(line(&work, done, seconds(7)), wanted);
+            assert_eq!(cut(&line(&work, done, seconds(7)), 80), wanted);
         }
     }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::history::{moment_text, of_difference};
-use super::{WIDTH, wrap};
+use super::wrap;
 use crate::base::invocation::{PrintedCommand, mco_rescue};
 use crate::base::text::{count_noun, inline};
 use crate::base::time::{now, utc};
@@ -41,6 +41,19 @@ struct Explained<'a> {
     explanation: String,
 }
 
+#[derive(Serialize)]
+struct CheckList {
+    schema: &'static str,
+    checks: Vec<ListedCheck>,
+}
+
+#[derive(Serialize)]
+struct ListedCheck {
+    id: &'static str,
+    title: String,
+    looks_at: String,
+}
+
 /// Returns the diagnosis as JSON.
 ///
 /// # Errors
@@ -70,31 +83,65 @@ pub fn json_of_check(check: &DoctorCheck, engine: Engine) -> serde_json::Result<
     super::pretty(&document)
 }
 
-/// Returns the diagnosis as text. The first three lines are the worst finding and its next step.
-pub fn to_text(root: &str, diagnosis: &Diagnosis, style: Style) -> String {
-    let mut out = headline(root, diagnosis);
+/// Returns the diagnosis as text: the findings, worst first, what was not checked, and at the end the verdict with the next
+/// command. `whole` adds what each check reads, and which checks could not read what.
+pub fn to_text(root: &str, diagnosis: &Diagnosis, style: Style, whole: bool) -> String {
+    let mut out = String::new();
     for finding in &diagnosis.findings {
         out.push_str(&of_finding(finding, style));
         out.push('\n');
     }
-    if diagnosis.findings.is_empty() {
+    if whole {
         out.push_str("Checked:\n");
-        diagnosis.checks.iter().for_each(|check| {
+        for check in &diagnosis.checks {
             out.push_str(&hang_text(check.id, &check.looks_at));
-        });
+        }
+        out.push('\n');
     }
     if let Some(since) = &diagnosis.since {
-        if diagnosis.findings.is_empty() {
-            out.push('\n');
-        }
         out.push_str(&of_since(since));
     }
-    out.push_str(&not_looked_at(&diagnosis.checks));
-    out.push_str(&skipped(&diagnosis.checks));
+    let is_healthy = diagnosis.findings.is_empty();
+    let most = if is_healthy && !whole {
+        FEW_REASONS
+    } else {
+        usize::MAX
+    };
+    out.push_str(&not_looked_at(&diagnosis.checks, whole, most));
+    out.push_str(&skipped(&diagnosis.checks, whole));
+    if !is_healthy && !out.ends_with("\n\n") {
+        out.push('\n');
+    }
+    out.push_str(&verdict(root, diagnosis));
     to_ascii(out, style)
 }
 
-/// Returns one check as text, in this engine's terms.
+/// Returns all checks as text: ids and titles in two columns, in the words of this engine.
+pub fn list_to_text(checks: &[DoctorCheck], engine: Engine, style: Style) -> String {
+    let lines = checks
+        .iter()
+        .map(|check| hang_text(check.id, &engine.spell(check.title)));
+    to_ascii(lines.collect(), style)
+}
+
+/// Returns all checks as JSON (`mco-rescue/doctor-list/v1`), in the words of this engine.
+///
+/// # Errors
+/// The serializer's error.
+pub fn list_to_json(checks: &[DoctorCheck], engine: Engine) -> serde_json::Result<String> {
+    let checks = checks.iter().map(|check| ListedCheck {
+        id: check.id,
+        title: engine.spell(check.title),
+        looks_at: engine.spell(check.looks_at),
+    });
+    let document = CheckList {
+        schema: "mco-rescue/doctor-list/v1",
+        checks: checks.collect(),
+    };
+    super::pretty(&document)
+}
+
+/// Returns one check as text, in the words of this engine.
 pub fn of_check(check: &DoctorCheck, engine: Engine, style: Style) -> String {
     let title = engine.spell(check.title);
     let mut out = format!("{}: {title}\n", to_bold(check.id, style));
@@ -111,11 +158,29 @@ pub fn of_alias(why: &str, style: Style) -> String {
     to_ascii(format!("{}\n", wrap(why, 0)), style)
 }
 
-fn headline(root: &str, diagnosis: &Diagnosis) -> String {
-    let findings = &diagnosis.findings;
-    let Some(first) = findings.first() else {
+/// Returns the last lines: what was found, and the next command.
+fn verdict(root: &str, diagnosis: &Diagnosis) -> String {
+    let Some(first) = diagnosis.findings.first() else {
         return nothing(root, &diagnosis.checks);
     };
+    let counts = counts(&diagnosis.findings);
+    let mut out = wrap(
+        &format!("{counts}. First: {}, {}", first.id, inline(&first.what)),
+        0,
+    );
+    // A command stays on its line, to be copied.
+    match first.next.first() {
+        Some(next) => out.push_str(&format!("Next: {}\n", inline(next))),
+        None => out.push_str(&format!(
+            "Next: {}\n",
+            mco_rescue(&format!("doctor {}", first.id))
+        )),
+    }
+    out
+}
+
+/// Returns the number of findings of each severity, worst first: `1 critical, 2 warnings`.
+fn counts(findings: &[DoctorFinding]) -> String {
     let of = |severity: CheckSeverity| {
         let number = findings
             .iter()
@@ -134,25 +199,21 @@ fn headline(root: &str, diagnosis: &Diagnosis) -> String {
         CheckSeverity::Notice,
     ];
     let counts: Vec<String> = all.into_iter().filter_map(of).collect();
-    let (counts, id) = (counts.join(", "), first.id);
-    let line = |more: &str| format!("Found: {counts}. {more}: mco-rescue doctor {id}\n");
-    let whole = line("More on the first");
-    match whole.trim_end().len() > WIDTH {
-        true => line("More"),
-        false => whole,
-    }
+    counts.join(", ")
 }
 
 fn nothing(root: &str, checks: &[Looked]) -> String {
     let all = count_noun(checks.len(), "check");
     let partial = checks.iter().filter(|check| !check.unseen.is_empty());
-    let text = match partial.count() {
-        0 => format!("Nothing found wrong with {root} by {all}."),
-        some => format!(
-            "Nothing found wrong with {root} by {all}, of which {some} could not check everything."
-        ),
-    };
-    wrap(&text, 0)
+    match partial.count() {
+        0 => wrap(&format!("Nothing found wrong with {root} by {all}."), 0),
+        some => {
+            let text = format!(
+                "Nothing found wrong with {root} by {all}, of which {some} could not check everything."
+            );
+            wrap(&text, 0) + &format!("Details: {}\n", mco_rescue("doctor -v"))
+        }
+    }
 }
 
 /// Returns one finding as text.
@@ -172,12 +233,12 @@ pub(super) fn of_finding(finding: &DoctorFinding, style: Style) -> String {
         out.push_str(&format!("  {label:<INDENT$}{}\n", inline(&fix.command)));
     }
     for (index, fact) in finding.evidence.iter().enumerate() {
-        let label = if index == 0 { "Seen" } else { "" };
+        let label = if index == 0 { "Evidence" } else { "" };
         out.push_str(&hang_text(label, &of_fact(fact)));
     }
     if let Some(words) = &finding.daemon {
-        // So does the daemon's message, so that it can be searched for.
-        let label = "Says";
+        // So do the daemon's words, to be searched for.
+        let label = "Daemon";
         out.push_str(&format!("  {label:<INDENT$}{}\n", inline(words.trim_end())));
     }
     out.push_str(&hang_text("Means", &finding.means));
@@ -238,7 +299,11 @@ fn of_fact(fact: &Fact) -> String {
     }
 }
 
-fn not_looked_at(checks: &[Looked]) -> String {
+/// Reasons for what was not checked that are printed where nothing was found.
+const FEW_REASONS: usize = 2;
+
+/// Returns each reason why something was not checked, with the checks, or their number where they are many.
+fn not_looked_at(checks: &[Looked], whole: bool, most: usize) -> String {
     let mut seen: Vec<(&str, Vec<&str>)> = Vec::new();
     for check in checks {
         for why in &check.unseen {
@@ -252,27 +317,40 @@ fn not_looked_at(checks: &[Looked]) -> String {
         return String::new();
     }
     let mut out = "Not checked:\n".to_owned();
-    for (why, ids) in seen {
-        out.push_str(&hang_text(&ids.join(" "), why));
+    for (why, ids) in seen.iter().take(most) {
+        let label = match ids.as_slice() {
+            [id] => (*id).to_owned(),
+            ids if whole => ids.join(" "),
+            ids => count_noun(ids.len(), "check"),
+        };
+        out.push_str(&hang_text(&label, why));
+    }
+    let more = seen.len().saturating_sub(most);
+    if more > 0 {
+        out.push_str(&format!("  and for {}\n", count_noun(more, "other reason")));
     }
     out
 }
 
-/// Returns the parts skipped without `--deep`; empty if there are none.
-fn skipped(checks: &[Looked]) -> String {
+/// Returns a line about the slow parts that were left to `--deep`, or nothing.
+fn skipped(checks: &[Looked], whole: bool) -> String {
     let parts = checks.iter().filter(|check| !check.skipped.is_empty());
     let parts: Vec<String> = parts
         .map(|check| format!("{} {}", check.id, check.skipped.join(", ")))
         .collect();
-    match parts.is_empty() {
-        true => String::new(),
-        false => wrap(
-            &format!(
-                "Slow parts were skipped: {}; run doctor --deep.",
-                parts.join("; ")
-            ),
-            0,
-        ),
+    let deep = mco_rescue("doctor --deep");
+    match (parts.is_empty(), whole) {
+        (true, _) => String::new(),
+        (_, true) => {
+            wrap(
+                &format!("Slow parts were skipped: {}.", parts.join("; ")),
+                0,
+            ) + &format!("  {deep}\n")
+        }
+        (_, false) => {
+            let parts = count_noun(parts.len(), "check");
+            format!("Slow parts of {parts} were skipped: {deep}\n")
+        }
     }
 }
 
@@ -309,7 +387,7 @@ pub(super) fn to_bold(text: &str, style: Style) -> String {
     }
 }
 
-/// Returns text that the terminal can show, with other characters escaped.
+/// Returns text that the terminal can show.
 pub(super) fn to_ascii(text: String, style: Style) -> String {
     if !style.ascii || text.is_ascii() {
         return text;
@@ -327,6 +405,7 @@ mod tests {
     use crate::diagnose::doctor::DoctorEvidence;
     use crate::diagnose::doctor::examine;
     use crate::diagnose::doctor::{CheckVerdict, WHAT};
+    use crate::report::WIDTH;
 
     fn sick(_: &DoctorEvidence) -> CheckVerdict {
         let finding = DoctorFinding::new(
@@ -359,23 +438,28 @@ mod tests {
     }
 
     #[test]
-    fn three_lines_are_enough_and_all_fit() {
+    fn the_worst_stands_first_and_the_verdict_last() {
         let style = Style {
             ascii: true,
             colour: false,
         };
-        let text = to_text("/", &diagnosis(sick), style);
+        let text = to_text("/", &diagnosis(sick), style, false);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[1].starts_with("CRITICAL FP-01: www"), "{text}");
-        assert_eq!(lines[2].trim(), "Next     mco-rescue apply");
+        assert!(lines[0].starts_with("CRITICAL FP-01: www"), "{text}");
+        assert_eq!(lines[1].trim(), "Next     mco-rescue apply");
         assert!(lines.iter().all(|line| line.len() <= WIDTH), "{text}");
         assert!(text.is_ascii());
         assert!(text.contains("/etc/\\u{e9}\\n"), "{text}");
-        assert!(text.contains("it was dark"));
+        assert!(
+            text.contains("Not checked:\n  FP-01    it was dark\n"),
+            "{text}"
+        );
+        assert!(text.contains("\n1 critical. First: FP-01, www"), "{text}");
+        assert!(text.ends_with("\nNext: mco-rescue apply\n"), "{text}");
     }
 
     #[test]
-    fn the_first_line_fits_however_much_is_found() {
+    fn the_verdict_counts_by_severity() {
         let finding = |severity| DoctorFinding::new(severity, "w", "m");
         let all = [
             CheckSeverity::Critical,
@@ -388,31 +472,42 @@ mod tests {
             .flat_map(|one| vec![finding(one); 10])
             .collect();
         many.findings[0].id = "FP-01";
-        let text = to_text("/", &many, Style::default());
-        let first = text.lines().next().unwrap();
-        assert!(
-            first.ends_with("10 notices. More: mco-rescue doctor FP-01"),
-            "{first}"
-        );
-        assert!(first.len() <= WIDTH, "{first}");
+        let text = to_text("/", &many, Style::default(), false);
+        let end = "\n10 critical, 10 warnings, 10 notices. First: FP-01, w\nNext: mco-rescue doctor FP-01\n";
+        assert!(text.ends_with(end), "{text}");
     }
 
     #[test]
-    fn a_healthy_node_is_told_what_was_looked_at() {
-        let text = to_text("/", &diagnosis(well), Style::default());
+    fn a_healthy_node_gets_one_line_and_more_if_asked() {
+        let verdict = "Nothing found wrong with / by 1 check.\n";
+        let text = to_text("/", &diagnosis(well), Style::default(), false);
+        assert_eq!(text, verdict);
+        let text = to_text("/", &diagnosis(well), Style::default(), true);
+        assert_eq!(text, format!("Checked:\n  FP-01    the moon\n\n{verdict}"));
+    }
+
+    #[test]
+    fn reasons_beyond_two_are_counted_where_nothing_was_found() {
+        let dark = |_: &DoctorEvidence| {
+            let verdict = CheckVerdict::healthy().and_unseen("no moon");
+            verdict.and_unseen("no sun").and_unseen("no star")
+        };
+        let text = to_text("/", &diagnosis(dark), Style::default(), false);
         assert_eq!(
             text,
-            "Nothing found wrong with / by 1 check.\nChecked:\n  FP-01    the moon\n"
+            "Not checked:\n  FP-01    no moon\n  FP-01    no sun\n  and for 1 other reason\n\
+             Nothing found wrong with / by 1 check, of which 1 could not check everything.\n\
+             Details: mco-rescue doctor -v\n"
         );
     }
 
     #[test]
-    fn slow_parts_that_were_skipped_end_the_text_and_change_nothing_else() {
+    fn slow_parts_that_were_skipped_change_nothing_else() {
         let slow = |_: &DoctorEvidence| CheckVerdict::healthy().and_skipped("hashes of objects");
-        let text = to_text("/", &diagnosis(slow), Style::default());
-        let end = "Slow parts were skipped: FP-01 hashes of objects; run doctor --deep.\n";
-        let same = to_text("/", &diagnosis(well), Style::default());
-        assert_eq!(text, same + end);
+        let text = to_text("/", &diagnosis(slow), Style::default(), false);
+        let line = "Slow parts of 1 check were skipped: mco-rescue doctor --deep\n";
+        let same = to_text("/", &diagnosis(well), Style::default(), false);
+        assert_eq!(text, line.to_owned() + &same);
     }
 
     #[test]
@@ -421,7 +516,7 @@ mod tests {
             ascii: false,
             colour: true,
         };
-        assert!(to_text("/", &diagnosis(sick), with).contains("\x1b[1;31mCRITICAL\x1b[0m"));
-        assert!(!to_text("/", &diagnosis(sick), Style::default()).contains('\x1b'));
+        assert!(to_text("/", &diagnosis(sick), with, false).contains("\x1b[1;31mCRITICAL\x1b[0m"));
+        assert!(!to_text("/", &diagnosis(sick), Style::default(), false).contains('\x1b'));
     }
 }

@@ -73,7 +73,8 @@ fn is_fit_to_be_read_aloud(text: &str, context: &str) {
     for line in text.lines() {
         let label = line.trim_start().split("  ").next().unwrap();
         // Commands and the daemon's words are to be copied.
-        let whole = ["Next", "then", "Fix", "Says"].contains(&label);
+        let whole =
+            ["Next", "then", "Fix", "Daemon"].contains(&label) || line.starts_with("Next: ");
         // A path is one word, and stays whole.
         let path = line.split_whitespace().count() <= 2;
         assert!(whole || path || line.len() <= 80, "{context}: {line:?}");
@@ -84,16 +85,19 @@ fn is_fit_to_be_read_aloud(text: &str, context: &str) {
 }
 
 #[test]
-fn a_healthy_node_has_nothing_and_is_told_what_was_looked_at() {
+fn a_healthy_node_is_told_so_in_five_lines_and_more_if_asked() {
     let root = healthy();
     let run = doctor_with(&root, &[]).ok();
     let text = run.out();
-    assert!(text.starts_with("Nothing found wrong with "), "{text}");
-    for check in CHECKS {
-        assert!(text.contains(check.id), "{}: {text}", check.id);
-    }
-    assert!(text.contains("Not checked:\n"), "{text}");
+    assert!(text.contains("\nNothing found wrong with "), "{text}");
+    assert!(text.starts_with("Not checked:\n"), "{text}");
+    assert!(text.lines().count() <= 8, "{text}");
     is_fit_to_be_read_aloud(&text, "healthy");
+    let whole = doctor_with(&root, &["-v"]).ok().out();
+    for check in CHECKS {
+        assert!(whole.contains(check.id), "{}: {whole}", check.id);
+    }
+    is_fit_to_be_read_aloud(&whole, "healthy -v");
     let report = doctor_with(&root, &["--output", "json"]).ok().json();
     assert_eq!(report["schema"], "mco-rescue/doctor/v1");
     assert_eq!(report["worst"], Value::Null);
@@ -172,7 +176,6 @@ fn every_sickness_is_found_and_leads_to_a_command() {
 
         is_fit_to_be_read_aloud(&text, &context);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("Found: "), "{context}: {text}");
         let worst = &findings[0];
         let heading = format!(
             "{} {}: {}",
@@ -180,9 +183,15 @@ fn every_sickness_is_found_and_leads_to_a_command() {
             worst["id"].as_str().unwrap(),
             worst["what"].as_str().unwrap()
         );
-        assert_eq!(lines[1], heading, "{context}");
+        assert_eq!(lines[0], heading, "{context}");
+        let next = findings[0]["next"][0].as_str().unwrap();
+        assert_eq!(
+            lines.last().copied(),
+            Some(format!("Next: {next}").as_str()),
+            "{context}"
+        );
         assert!(
-            lines[2].trim_start().starts_with("Next "),
+            lines[1].trim_start().starts_with("Next "),
             "{context}: {text}"
         );
     }
@@ -280,7 +289,17 @@ fn one_check_is_explained_in_depth_however_its_id_is_written() {
         doctor_with(&root, &["FP-03"]).ok().out()
     );
     let wrong = doctor_with(&root, &["FP-99"]).exits(1);
-    assert!(wrong.err().contains("FP-03"), "{}", wrong.err());
+    let list = doctor_with(&root, &["--list"]).ok().out();
+    assert!(wrong.err().contains(&list), "{}\n{list}", wrong.err());
+    let ids: Vec<&str> = list
+        .lines()
+        .filter_map(|line| line.strip_prefix("  FP-"))
+        .collect();
+    assert_eq!(ids.len(), CHECKS.len(), "{list}");
+    let json = doctor_with(&root, &["--list", "--output", "json"])
+        .ok()
+        .json();
+    assert_eq!(json["checks"].as_array().unwrap().len(), CHECKS.len());
     let json = doctor_with(&root, &["FP-03", "--output", "json"])
         .ok()
         .json();

@@ -1122,6 +1122,28 @@ fn loopback_and_the_listed_are_reached_without_proxy() {
     }
 }
 
+// Name servers
+
+#[test]
+fn without_a_name_server_a_person_is_answered_at_once_and_a_boot_waits_for_one() {
+    let empty = tempfile::NamedTempFile::new().unwrap();
+    let mut settings = bounded(1500);
+    settings.names.resolv_conf = empty.path().to_owned();
+    for (awaits_name_server, attempts) in [(false, 1..2), (true, 2..99)] {
+        let request = FetchRequest {
+            awaits_name_server,
+            ..FetchRequest::new("https://server.test/", LIMIT)
+        };
+        let error = failure(net::fetch_url(&settings, &request, &mut |_| {}));
+        assert!(attempts.contains(&error.attempts), "{error}");
+        assert!(
+            error.cause.lacks_name_server() || awaits_name_server,
+            "{error}"
+        );
+        assert!(error.to_string().contains("/etc/resolv.conf"), "{error}");
+    }
+}
+
 // The environment, the kernel and the C library
 
 #[test]

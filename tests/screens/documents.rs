@@ -130,6 +130,7 @@ fn of_a_directory(all: &mut Collected) {
         &[
             &["status"],
             &["doctor"],
+            &["doctor", "--list"],
             &["rollback", "--list"],
             &["recover"],
             &["complete"],
@@ -292,6 +293,7 @@ fn a_validator_accepts_what_the_program_prints() {
         "verify/v1",
         "doctor/v1",
         "doctor-check/v1",
+        "doctor-list/v1",
         "doctor-fix/v1",
         "doctor-until/v1",
         "show/v1",

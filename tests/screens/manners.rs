@@ -484,6 +484,31 @@ fn on_a_terminal_one_line_is_drawn_anew_and_cleared_before_the_error() {
 }
 
 #[test]
+fn failed_attempts_are_a_note_on_a_terminal_and_one_line_elsewhere() {
+    let root = node();
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let args = fetch(&format!("http://{closed}/x"), "--timeout 4");
+    let words: Vec<&str> = args.split_whitespace().collect();
+    let run = root.run(&words).exits(1);
+    assert_eq!(
+        run.err().matches("connection refused").count(),
+        2,
+        "{}",
+        run.err()
+    );
+    let Some((_, screen)) = on_a_terminal(&root, "xterm", &args, b"") else {
+        support::say("SKIP: script(1) is not here, so there is no terminal");
+        return;
+    };
+    assert!(screen.contains(" failed: connecting to "), "{screen:?}");
+    assert!(!screen.contains("warn: "), "{screen:?}");
+    assert!(screen.contains("connection refused"), "{screen:?}");
+}
+
+#[test]
 fn a_terminal_that_can_only_print_gets_no_control_characters() {
     let root = node();
     let args = fetch(&stalling("x"), "--timeout 3");

@@ -89,6 +89,7 @@ impl Fetch for Http<'_> {
             headers: wanted.headers.to_vec(),
             max_bytes: wanted.max_bytes,
             retry: true,
+            awaits_name_server: true,
             verified: wanted.verified,
         };
         log::info!(
@@ -100,23 +101,25 @@ impl Fetch for Http<'_> {
             &crate::base::secrets::redacted_url(wanted.url),
             left,
         ));
-        let answer = net::fetch_url(&settings, &request, &mut tell_progress)
+        let answer = net::fetch_url(&settings, &request, &mut show_progress())
             .map_err(|error| error.to_string())?;
         Ok(answer.bytes)
     }
 }
 
-/// Logs the progress, for a user at a console.
-pub fn tell_progress(progress: FetchProgress<'_>) {
-    match progress {
-        FetchProgress::Failed {
-            attempt,
-            cause,
-            next_in,
-        } => log::warn!(
-            "attempt {attempt}: {cause}; again in {} s",
-            next_in.as_secs_f32()
-        ),
+/// Returns what shows the progress of one fetch. On a terminal a failed attempt is a note on the line of progress; elsewhere
+/// it is logged, and again only once the cause is another one.
+pub fn show_progress() -> impl FnMut(FetchProgress<'_>) {
+    let mut logged = String::new();
+    move |progress| match progress {
+        FetchProgress::Failed { attempt, cause, .. } => {
+            let cause = cause.to_string();
+            if progress::note(format!("attempt {attempt} failed: {cause}")) || cause == logged {
+                return;
+            }
+            log::warn!("attempt {attempt}: {cause}; it is repeated");
+            logged = cause;
+        }
         FetchProgress::Redirected { to } => log::info!("redirected to {to}"),
         FetchProgress::Body { received, expected } => progress::reached_bytes(received, expected),
     }

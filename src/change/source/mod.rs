@@ -127,7 +127,7 @@ pub enum SourceError {
 }
 
 pub use choice::{Candidate, Choice, KnownSources, Pick, by_itself, find_rivals};
-pub use http::{Http, tell_progress};
+pub use http::{Http, show_progress};
 pub use medium::{ConfigMedium, ConfigMediumError};
 pub use references::{Fetch, ReferenceNetwork, WantedReference};
 

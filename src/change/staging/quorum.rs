@@ -83,5 +83,5 @@ fn get(access: &EtcdAccess, url: &str, body: Option<&[u8]>) -> Result<Vec<u8>> {
     let mut request = FetchRequest::new(url, MAX_BYTES);
     request.body = body;
     request.retry = false;
-    Ok(net::fetch_url(&settings, &request, &mut source::tell_progress)?.bytes)
+    Ok(net::fetch_url(&settings, &request, &mut source::show_progress())?.bytes)
 }

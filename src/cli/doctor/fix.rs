@@ -5,7 +5,7 @@ use crate::run::trial::running;
 use crate::run::work::LATER_IN_TRIAL;
 use anyhow::{Context, Result, bail};
 
-use super::{find_check, is_denied, style};
+use super::{engine_of, find_check, is_denied, style};
 use crate::base::diff::unified_between;
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
@@ -46,7 +46,7 @@ const MAX_DIFF: u64 = 1 << 20;
 
 /// Runs `doctor --fix`.
 pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> {
-    let check = find_check(id)?;
+    let check = find_check(id, engine_of(ui))?;
     let root = with_disk(open_root(&ui.root)?, &ui.root)?;
     let looking = Looking {
         ui,

@@ -30,6 +30,9 @@ use crate::run::events::NodeEvent;
 
 /// Runs `doctor`.
 pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
+    if args.list {
+        return list(ui);
+    }
     if let Some(id) = &args.id {
         return explain(ui, id);
     }
@@ -55,7 +58,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
     }
     let text = match ui.output {
         Output::Json => report::doctor::to_json(&evidence.root, &diagnosis)?,
-        Output::Text => report::doctor::to_text(&evidence.root, &diagnosis, style()),
+        Output::Text => {
+            report::doctor::to_text(&evidence.root, &diagnosis, style(), ui.verbose > 0)
+        }
     };
     if !ui.quiet || ui.output == Output::Json {
         report::print(text.as_bytes())?;
@@ -106,7 +111,7 @@ fn bundled(
         colour: false,
     };
     let both = [
-        report::doctor::to_text(shown, diagnosis, plain),
+        report::doctor::to_text(shown, diagnosis, plain, true),
         report::doctor::to_json(shown, diagnosis)?,
     ];
     let root = open_root(&ui.root)?;
@@ -137,25 +142,47 @@ fn written_to(path: &Path, recipients: &[Recipient]) -> String {
     )
 }
 
+/// Lists all checks, in the words of the engine that this node has.
+fn list(ui: &Ui<'_>) -> Result<ExitCode> {
+    let engine = engine_of(ui);
+    let text = match ui.output {
+        Output::Json => report::doctor::list_to_json(CHECKS, engine)?,
+        Output::Text => report::doctor::list_to_text(CHECKS, engine, style()),
+    };
+    report::print(text.as_bytes())?;
+    Ok(ExitCode::Done)
+}
+
 /// Finds a check by its id.
-fn find_check(id: &str) -> Result<&'static DoctorCheck> {
+///
+/// # Errors
+/// No check has this id: the message lists all of them, in the words of this engine.
+fn find_check(id: &str, engine: Engine) -> Result<&'static DoctorCheck> {
     let alias = doctor::alias_of(id);
     let Some(check) = doctor::named(CHECKS, alias.map_or(id, |alias| alias.of)) else {
-        let known: Vec<&str> = CHECKS.iter().map(|check| check.id).collect();
-        bail!("there is no check {id:?}; give one of {}", known.join(", "));
+        let known = report::doctor::list_to_text(CHECKS, engine, style());
+        bail!(
+            "there is no check {id:?}. All checks:\n{}",
+            known.trim_end()
+        );
     };
     Ok(check)
+}
+
+/// Returns the engine that this node has; rpm-ostree where that is not known.
+fn engine_of(ui: &Ui<'_>) -> Engine {
+    let engine = Root::open(&ui.root).and_then(|root| installed_engine(&root));
+    engine.unwrap_or_else(|error| {
+        log::info!("{error}");
+        Engine::RpmOstree
+    })
 }
 
 /// Explains one check, independent of this node but for the engine that it has.
 fn explain(ui: &Ui<'_>, id: &str) -> Result<ExitCode> {
     let alias = doctor::alias_of(id);
-    let check = find_check(id)?;
-    let engine = Root::open(&ui.root).and_then(|root| installed_engine(&root));
-    let engine = engine.unwrap_or_else(|error| {
-        log::info!("{error}");
-        Engine::RpmOstree
-    });
+    let engine = engine_of(ui);
+    let check = find_check(id, engine)?;
     let text = match ui.output {
         Output::Json => report::doctor::json_of_check(check, engine)?,
         Output::Text => {

@@ -106,7 +106,7 @@ fn why_silent(pointer: Option<&str>) -> Option<String> {
         retry: false,
         ..net::FetchRequest::new(&url, 16 << 20)
     };
-    let answer = net::fetch_url(&settings, &request, &mut source::tell_progress);
+    let answer = net::fetch_url(&settings, &request, &mut source::show_progress());
     answer.err().map(|error| error.to_string())
 }
 

@@ -114,7 +114,9 @@ impl<'a> FetchSession<'a> {
             };
             let pause = pause_after(*attempts);
             let left = self.until.saturating_duration_since(Instant::now());
-            if !failure.cause.may_heal() || left.is_zero() || !request.retry || pause >= left {
+            let is_hopeless = failure.cause.lacks_name_server() && !request.awaits_name_server;
+            let may_heal = failure.cause.may_heal() && request.retry && !is_hopeless;
+            if !may_heal || left.is_zero() || pause >= left {
                 return Err(self.explain_failure(failure, left));
             }
             progress(FetchProgress::Failed {

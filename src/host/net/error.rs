@@ -242,6 +242,15 @@ impl FetchCause {
         }
     }
 
+    /// Returns true if the name cannot be resolved because no name server is configured.
+    pub fn lacks_name_server(&self) -> bool {
+        match self {
+            Self::NotResolved { answers, .. } => answers.is_empty(),
+            Self::Proxy { cause, .. } => cause.lacks_name_server(),
+            _ => false,
+        }
+    }
+
     /// Returns the next step for the user.
     pub fn next_step(&self) -> String {
         let fixed = match self {

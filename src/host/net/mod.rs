@@ -109,6 +109,8 @@ pub struct FetchRequest<'a> {
     pub max_bytes: u64,
     /// True to retry transient failures.
     pub retry: bool,
+    /// True to retry even if no name server is configured, as the network may still be coming up.
+    pub awaits_name_server: bool,
     /// True if the caller verifies the bytes by a hash, so that a redirect from https to http is harmless.
     pub verified: bool,
 }
@@ -134,6 +136,7 @@ impl<'a> FetchRequest<'a> {
             body: None,
             max_bytes,
             retry: true,
+            awaits_name_server: true,
             verified: false,
         }
     }
