@@ -483,11 +483,11 @@ fn the_pages_of_the_checks_are_those_of_the_program() {
          `mco-rescue doctor` reads what the other commands read, and certificates, clock, disk and network configuration. It \
          reports what is wrong, the worst first. It changes nothing, and each command that it starts has a deadline. It uses the \
          network once: it asks the server of the last `fetch` for the time, for at most two seconds, and only on the node itself.\n\n\
-         Each finding names its evidence, the message of the daemon that it explains, what it means, and the next commands. The first \
-         three lines are enough to act on. `mco-rescue doctor ID` explains one check. \
+         Each finding names its evidence, the message of the daemon that it explains, what it means, and the next commands. The \
+         report ends with the worst finding and its next command. `--list` lists the checks, `mco-rescue doctor ID` explains one. \
          `--fix ID` cures a finding that has a line `Fix`, where files alone are the cure ([recovery.md](../how-to/recovery.md)). `--bundle FILE` writes everything into an archive for \
          support, with digests in place of contents. `--until DATE` looks ahead ([Back after months off](../how-to/long-downtime.md)). `--deep` also runs the slow parts, which hash objects and whole databases; without \
-         it the last line of the report names what was skipped. The exit code is that of the worst finding: 6 critical, 3 warning, 0 notice or \
+         it the report says that they were skipped. The exit code is that of the worst finding: 6 critical, 3 warning, 0 notice or \
          nothing. What could not be read is listed under \"Not checked\", not as healthy; alone it does not change the exit code, except that a user who is not root gets 1. Of a disk in another machine, dates are judged by \
          the clock of that machine.\n\n\
          | check | finds | looks at |\n|---|---|---|\n"
