@@ -27,16 +27,16 @@ pub struct PublicKey {
 pub enum KeyError {
     /// No word is a key type.
     #[error(
-        "is no public key: it begins neither with ssh-ed25519, ssh-rsa nor ecdsa-sha2-nistp256. Give a file such as \
+        "is not a public key: it begins neither with ssh-ed25519, ssh-rsa nor ecdsa-sha2-nistp256. Give a file such as \
          ~/.ssh/id_ed25519.pub"
     )]
     NoType,
     /// The second word is not base64.
-    #[error("is no whole key: what follows {0} is not base64. Copy it again, on one line")]
+    #[error("is not a complete key: what follows {0} is not base64. Copy it again, on one line")]
     NotBase64(String),
     /// The encoded parts are incomplete.
     #[error(
-        "is no whole key: the {0} key ends too early or goes on too long. Copy it again, on one line"
+        "is not a complete key: the {0} key ends too early or goes on too long. Copy it again, on one line"
     )]
     NotWhole(String),
     /// The encoded key has another type.

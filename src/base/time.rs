@@ -70,7 +70,7 @@ pub fn days(year: i64, month: i64, day: i64) -> i64 {
 /// # Errors
 /// The reason why it is neither.
 pub fn parse_day_or_time(text: &str) -> Result<u64, String> {
-    let bad = || format!("{text:?} is no date; write 2026-01-31 or 2026-01-31T12:00:00Z");
+    let bad = || format!("{text:?} is not a date; write 2026-01-31 or 2026-01-31T12:00:00Z");
     let (date, time) = match text.split_once(['T', 't', ' ']) {
         Some((date, time)) => (date, Some(time)),
         None => (text, None),

@@ -121,7 +121,7 @@ impl Gathered {
             }
             let names: Vec<String> = names.iter().cloned().chain([name.clone()]).collect();
             let Ok(path) = RootPath::parse(&format!("/{}", names.join("/"))) else {
-                self.skip(&names, "has a name that is no path");
+                self.skip(&names, "has a name that is not a path");
                 continue;
             };
             if kind == EntryType::Directory {
@@ -157,7 +157,7 @@ impl Gathered {
                 if let Err(why) = self.bundle(&node, &bytes) {
                     self.skip(
                         names,
-                        format!("is no bundle, or only a part of one: {why:#}"),
+                        format!("is not a bundle, or only a part of one: {why:#}"),
                     );
                 }
             }

@@ -256,7 +256,7 @@ fn bake(configs: &[String]) -> Result<Vec<Baked>> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
         if !config.name.chars().all(plain) || config.name.starts_with('.') {
             bail!(
-                "{name}: its name {:?} is no file name. Rename the config",
+                "{name}: its name {:?} is not a file name. Rename the config",
                 config.name
             );
         }

@@ -149,7 +149,7 @@ fn recorded_pool(records: &Records) -> Result<String> {
     };
     if config.spec2.is_some() || config.bare {
         bail!(
-            "the recorded config {} is no rendered MachineConfig of spec 3, so nothing can be merged over it",
+            "the recorded config {} is not a rendered MachineConfig of spec 3, so nothing can be merged over it",
             config.name
         );
     }

@@ -199,7 +199,7 @@ fn read(file: &str) -> Result<(String, PublicKey)> {
         );
     }
     if bytes.len() > MAX_KEY || text.contains(['\0', '\u{fffd}']) {
-        bail!("{file} is no file with one public key. Give the .pub file that ssh-keygen wrote");
+        bail!("{file} is not a file with one public key. Give the .pub file that ssh-keygen wrote");
     }
     let lines = text.lines().map(str::trim).enumerate();
     let mut lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));

@@ -111,7 +111,7 @@ pub struct Cli {
     pub quiet: bool,
 
     /// Do not ask before changing the node [default: ask, and change nothing where there
-    /// is no terminal]
+    /// is not a terminal]
     #[arg(short = 'y', long, global = true, help_heading = EVERYWHERE)]
     pub yes: bool,
 
@@ -189,7 +189,7 @@ pub enum Command {
     /// as FP-03, explains that check instead. Ends with exit code 6 when something is
     /// critical, 3 when the worst is a warning, and 0 otherwise. --fix ends with 0 when the
     /// finding is gone, or the check found nothing, and 3 when it is still found, or files
-    /// alone are no cure. With --until: 6 when
+    /// alone are not a cure. With --until: 6 when
     /// nothing on the node brings it back, 3 when an admin has to act, 0 when it comes
     /// back by itself.
     #[command(after_long_help = examples::DOCTOR)]
@@ -655,7 +655,7 @@ pub struct FixArgs {
     #[arg(long, requires = "fix")]
     pub until_reboot: bool,
 
-    /// With --fix: go on although this machine is no node of a cluster [default: refuse]
+    /// With --fix: go on although this machine is not a node of a cluster [default: refuse]
     #[arg(long, requires = "fix")]
     pub not_a_node: bool,
 
@@ -806,7 +806,7 @@ impl Default for TryArgs {
 /// How a trial is confirmed.
 #[derive(Debug, Args)]
 pub struct ConfirmArgs {
-    /// Confirm although this is no new ssh login: from a console, a BMC or a debug pod. That
+    /// Confirm although this is not a new ssh login: from a console, a BMC or a debug pod. That
     /// proves nothing about network and sshd
     #[arg(long)]
     pub from_console: bool,
@@ -903,7 +903,7 @@ pub struct GuardArgs {
     #[arg(long)]
     pub until_reboot: bool,
 
-    /// Go on although this machine is no node of a cluster: no CoreOS, not booted by
+    /// Go on although this machine is not a node of a cluster: no CoreOS, not booted by
     /// OSTree, and without any record of the daemon [default: refuse]
     #[arg(long)]
     pub not_a_node: bool,
@@ -1268,7 +1268,7 @@ pub struct InstallArgs {
     #[arg(long)]
     pub remove: bool,
 
-    /// Install although this machine is no node of a cluster [default: refuse]
+    /// Install although this machine is not a node of a cluster [default: refuse]
     #[arg(long, conflicts_with_all = ["remove", "initramfs"])]
     pub not_a_node: bool,
 

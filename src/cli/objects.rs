@@ -40,7 +40,7 @@ pub(super) fn read_given(bytes: &[u8], file: &str) -> Result<Vec<ApiObject>> {
         .find(|one| !one.is_read() && !one.is_machine_config())
     {
         let message = format!(
-            "{:?} of {} is no kind that makes a MachineConfig; those are MachineConfig, {}",
+            "{:?} of {} is not a kind that makes a MachineConfig; those are MachineConfig, {}",
             other.kind,
             other.api_version,
             KINDS.join(", ")
@@ -81,8 +81,7 @@ pub(super) fn read_base(file: &str) -> Result<(String, Value)> {
         );
     };
     if !object.is_machine_config() || !object.name.starts_with("rendered-") {
-        let message =
-            "is no rendered MachineConfig; the node's is printed by `mco-rescue cache export NAME`";
+        let message = "is not a rendered MachineConfig; the node's is printed by `mco-rescue cache export NAME`";
         return Err(object.refuse("metadata.name", message).into());
     }
     Ok((file.to_owned(), object.value.clone()))
@@ -279,5 +278,5 @@ pub(super) fn read_config(object: &ApiObject) -> Result<Input, DocumentError> {
     let mut inputs = inputs.map_err(located)?;
     inputs
         .pop()
-        .ok_or_else(|| object.refuse("", "is no MachineConfig"))
+        .ok_or_else(|| object.refuse("", "is not a MachineConfig"))
 }

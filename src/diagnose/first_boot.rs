@@ -116,7 +116,7 @@ impl Parameters {
                 Some(".timeout") => all.timeout(value),
                 Some(".allow") => all.allow(value),
                 Some(other) if other.starts_with('.') => all.problem(format!(
-                    "{name} is no kernel argument of mco-rescue; it knows mco_rescue, and .config, .server, .timeout, .allow"
+                    "{name} is not a kernel argument of mco-rescue; it knows mco_rescue, and .config, .server, .timeout, .allow"
                 )),
                 _ => {}
             }
@@ -140,7 +140,7 @@ impl Parameters {
         match value.parse().map(Duration::from_secs) {
             Ok(timeout) if timeout <= MAX_TIMEOUT => self.timeout = timeout,
             _ => self.problem(format!(
-                "mco_rescue.timeout={value} is no number of seconds up to {}; {} are waited",
+                "mco_rescue.timeout={value} is not a number of seconds up to {}; {} are waited",
                 MAX_TIMEOUT.as_secs(),
                 self.timeout.as_secs()
             )),

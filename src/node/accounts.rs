@@ -186,7 +186,7 @@ pub fn find_no_hash(field: &str) -> Option<&'static str> {
     Some(match field.contains('$') {
         true if !field.starts_with('$') => "its first $ is missing",
         true => "it ends before its hash",
-        false => "it is a plain text, or a shell took the words that begin with $ out of it",
+        false => "it is plain text, or a shell expanded the parts that begin with $",
     })
 }
 

@@ -192,7 +192,7 @@ fn plain_file(root: &Root, path: &RootPath) -> Result<Option<Place>, GrubError> 
         None => Ok(None),
         Some(libc::S_IFREG) => Ok(Some(place)),
         Some(libc::S_IFLNK) => Err(unusable(format!("{path} is a symbolic link"))),
-        Some(_) => Err(unusable(format!("{path} is no file"))),
+        Some(_) => Err(unusable(format!("{path} is not a file"))),
     }
 }
 
@@ -307,7 +307,7 @@ fn check_mount(root: &Root) -> Result<(), GrubError> {
     let boot = mounts.iter().rev().find(|mount| mount.point == "/boot");
     let Some(boot) = boot else {
         return Err(unusable(
-            "/boot is no file system of its own: GRUB may not see what is only in the journal of the root file system",
+            "/boot is not a file system of its own: GRUB may not see what is only in the journal of the root file system",
         ));
     };
     check_device(root, boot)

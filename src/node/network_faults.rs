@@ -489,7 +489,7 @@ impl Search<'_> {
         let said = match yaml::parse_yaml(&text) {
             Ok(value) if value.is_object() => return Some(text),
             Ok(value) if value.is_null() => return None,
-            Ok(_) => "it is no map of interfaces, routes and so on".to_owned(),
+            Ok(_) => "it is not a map of interfaces, routes and so on".to_owned(),
             Err(error) => format!("no YAML: {error}"),
         };
         self.add(NetworkFaultKind::BadState, path, said);

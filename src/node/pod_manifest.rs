@@ -45,7 +45,7 @@ impl PodManifest {
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let pod = parse_document(bytes)?;
         if pod.get("kind").and_then(Value::as_str) != Some("Pod") {
-            return Err("it is no Pod".to_owned());
+            return Err("it is not a Pod".to_owned());
         }
         let mounts = find_mounts(&pod);
         let mut manifest = Self {
@@ -147,7 +147,7 @@ fn parse_document(bytes: &[u8]) -> Result<Value, String> {
     if bytes.contains(&0) {
         return Err("it has zero bytes, as after a power cut".to_owned());
     }
-    let text = std::str::from_utf8(bytes).map_err(|_| "it is no text".to_owned())?;
+    let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
     match text.trim_start().starts_with('{') {
         true => serde_json::from_str(text).map_err(|error| error.to_string()),
         false => yaml::parse_yaml(text).map_err(|error| error.to_string()),

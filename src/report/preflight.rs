@@ -113,7 +113,7 @@ fn conclude(findings: &[CrossingFinding]) -> &'static str {
         all.any(|check| check.id == one.check && check.is_of_image)
     };
     if findings.is_empty() {
-        "Nothing stands against this image."
+        "No problem was found with this image."
     } else if inhibitors.peek().is_none() {
         "Nothing stops this image."
     } else if inhibitors.any(is_of_image) {

@@ -136,7 +136,7 @@ fn document(
 fn not_compared(config: &str) -> String {
     format!(
         "A run to {config} is half-way: some files are from before it, and some from it. Nothing was compared, as its files \
-         are no changes by hand"
+         are not changes by hand"
     )
 }
 

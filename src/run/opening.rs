@@ -197,7 +197,7 @@ impl Needs {
         ..END
     };
 
-    /// For a machine that is meant although it is no node.
+    /// For a machine that is meant although it is not a node.
     #[must_use]
     pub fn meant(self, meant: bool) -> Self {
         Self {

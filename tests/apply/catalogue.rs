@@ -100,7 +100,7 @@ const CASES: &[Case] = &[
     ),
     (
         "files",
-        "a dangling link is no regular file",
+        "a dangling link is not a regular file",
         0,
         &["link etc/a /usr/nowhere"],
         r#"{"storage":{"files":[{"path":"/etc/a","overwrite":false,"mode":420}]}}"#,

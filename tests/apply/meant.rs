@@ -162,9 +162,9 @@ fn a_password_that_is_no_hash_is_named_and_not_shown() {
         ("$6", "it ends before its hash"),
         (
             "secret of mine",
-            "it is a plain text, or a shell took the words",
+            "it is plain text, or a shell expanded the parts",
         ),
-        (".Kx/9w", "it is a plain text, or a shell took the words"),
+        (".Kx/9w", "it is plain text, or a shell expanded the parts"),
     ] {
         let all = notices(&root, &with_password(hash));
         let found = all

@@ -1033,7 +1033,7 @@ fn a_tool_that_refuses_is_quoted_with_its_entry() {
         ),
         (
             users(json!([{"name": "a", "passwordHash": "x:y"}])),
-            "passwd.users[0].passwordHash: is no password hash",
+            "passwd.users[0].passwordHash: is not a password hash",
         ),
     ];
     for (config, words) in cases {
@@ -1054,7 +1054,7 @@ fn account_files_that_cannot_be_read_or_replaced_are_named() {
     let root = accounts();
     fs::rename(root.path("etc/group"), root.path("etc/group.real")).unwrap();
     root.link("etc/group", "group.real");
-    refused(&root, &one, "/etc/group: is no regular file");
+    refused(&root, &one, "/etc/group: is not a regular file");
     let root = accounts();
     root.remove("etc/passwd");
     refused(

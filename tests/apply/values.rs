@@ -655,7 +655,7 @@ fn no_real_config_is_refused_for_its_paths_or_values() {
         "does not fit",
         "names no",
         "is not a unit name",
-        "is no password hash",
+        "is not a password hash",
         "the name has",
     ];
     // Notices on values that mean something else than they seem to.

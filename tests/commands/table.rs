@@ -403,7 +403,7 @@ impl Cell<'_> {
         ]);
         check(
             (0..=6).contains(&self.code),
-            "its exit code is no documented one",
+            "its exit code is not a documented one",
         );
         check(!self.says(&["panicked", "RUST_BACKTRACE"]), "it panicked");
         check(!(denies && changed), "it denies what it changed");

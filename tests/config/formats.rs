@@ -319,7 +319,7 @@ fn every_accepted_form_is_applied_byte_for_byte_and_verifies_clean() {
             let place = root.path(path);
             let meta =
                 fs::symlink_metadata(&place).unwrap_or_else(|e| panic!("{name}: {path}: {e}"));
-            assert!(meta.is_file(), "{name}: {path} is no regular file");
+            assert!(meta.is_file(), "{name}: {path} is not a regular file");
             assert_eq!(root.mode(path), *mode, "{name}: mode of {path}");
             assert_eq!(fs::read(&place).unwrap(), *bytes, "{name}: bytes of {path}");
         }

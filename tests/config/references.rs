@@ -356,7 +356,7 @@ const CASES: &[Case] = &[
     ),
     (
         "remote",
-        "an empty answer is no gzip",
+        "an empty answer is not gzip",
         0,
         6,
         file!(r#"{"source":"<HTTP>/nothing","compression":"gzip"}"#),
@@ -579,7 +579,7 @@ const CASES: &[Case] = &[
     ),
     (
         "config",
-        "an empty answer is no config",
+        "an empty answer is not a config",
         0,
         6,
         refers!(merge r#"{"source":"<HTTP>/nothing"}"#),
@@ -587,7 +587,7 @@ const CASES: &[Case] = &[
     ),
     (
         "config",
-        "no content is no config",
+        "no content is not a config",
         0,
         6,
         refers!(replace r#"{"source":"<HTTP>/none"}"#),
@@ -595,7 +595,7 @@ const CASES: &[Case] = &[
     ),
     (
         "config",
-        "an empty source is no config",
+        "an empty source is not a config",
         0,
         6,
         refers!(replace r#"{"source":"","verification":{"hash":"<EMPTYSUM>"}}"#),

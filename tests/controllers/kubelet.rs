@@ -97,7 +97,7 @@ fn what_the_operator_drops_or_keeps_is_noted() {
         .iter()
         .map(|note| note.text.as_str())
         .collect();
-    let dropped = "spec.kubeletConfig.maxPod is no field of the kubelet's configuration: the operator drops it; did you mean maxPods?";
+    let dropped = "spec.kubeletConfig.maxPod is not a field of the kubelet's configuration: the operator drops it; did you mean maxPods?";
     assert!(notes.contains(&dropped), "{notes:?}");
     assert!(
         notes

@@ -649,10 +649,10 @@ fn names_that_are_no_repositories_are_refused_in_plain_words() {
         ("q.io/app/", "m.test", "ends with a slash"),
         ("app", "m.test", "write it in full"),
         ("", "m.test", "is empty"),
-        ("q.io/*", "m.test", "is no wildcard"),
+        ("q.io/*", "m.test", "is not a wildcard"),
         ("q.io", "*.m.test", "only a source can be a wildcard"),
         ("q.io", "m.test:x/y", "host of a registry"),
-        ("q.io", "m.test/a..b", "is no repository"),
+        ("q.io", "m.test/a..b", "is not a repository"),
         ("q.io", "m.test/a b", "has a blank"),
         ("q.io", "q.io", "is the source itself"),
     ];

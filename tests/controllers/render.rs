@@ -233,7 +233,7 @@ fn what_cannot_be_used_is_named_with_its_place() {
             "other.yaml",
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n",
             &["--parts", "all.json", "other.yaml"],
-            "other.yaml: kind (line 2): \"ConfigMap\" of v1 is no kind",
+            "other.yaml: kind (line 2): \"ConfigMap\" of v1 is not a kind",
         ),
         (
             "nothing.yaml",
@@ -263,7 +263,7 @@ fn what_cannot_be_used_is_named_with_its_place() {
             "base.yaml",
             MIRROR,
             &["--base", "base.yaml", "mirror.yaml"],
-            "is no rendered MachineConfig",
+            "is not a rendered MachineConfig",
         ),
         (
             "source.yaml",

@@ -28,7 +28,7 @@ fn a_pull_secret_that_cannot_be_used_is_told_once() {
         id: "FP-27",
         severity: "warning",
         what: "a pull secret cannot be used",
-        seen: &["/var/lib/kubelet/config.json", "it is no JSON"],
+        seen: &["/var/lib/kubelet/config.json", "it is not JSON"],
         next: &[
             "mco-rescue verify --root ROOT",
             "ls -l ROOT/var/lib/kubelet/config.json",

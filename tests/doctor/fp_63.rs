@@ -258,7 +258,7 @@ fn an_entry_of_a_pull_secret_that_cannot_be_used_is_named_without_its_value() {
     let text = found(&doctor(&root), "FP-27", "warning");
     says(
         &text,
-        &["placeholder", "auth is no base64", "take none of the file"],
+        &["placeholder", "auth is not base64", "take none of the file"],
     );
     assert!(!text.contains("nonsense!"), "{text}");
     root.write(SECRET, &secret(json!({"identitytoken": "hidden-words"})));

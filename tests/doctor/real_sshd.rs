@@ -504,7 +504,7 @@ const CASES: &[Case] = &[
         },
     ),
     (
-        "ForceCommand of a program that is no shell",
+        "ForceCommand of a program that is not a shell",
         Some(false),
         |node| {
             node.set("ForceCommand /bin/false\n");

@@ -201,8 +201,11 @@ fn a_key_that_is_not_right_is_refused_by_its_place_and_nothing_is_written() {
     };
     let good_line = &good.public;
     let cases = [
-        (damaged, "key 2 of --recipient is no whole age key"),
-        (half.to_owned(), "key 2 of --recipient is no whole key"),
+        (damaged, "key 2 of --recipient is not a complete age key"),
+        (
+            half.to_owned(),
+            "key 2 of --recipient is not a complete key",
+        ),
         (secret.clone(), "key 2 of --recipient is a secret key"),
         (
             other.public.clone(),

@@ -262,7 +262,7 @@ fn a_date_that_cannot_be_answered_is_an_error() {
         let run = root.run(&["doctor", "--until", date]).exits(2);
         says(
             &run.err(),
-            &["is no date; write 2026-01-31 or 2026-01-31T12:00:00Z"],
+            &["is not a date; write 2026-01-31 or 2026-01-31T12:00:00Z"],
         );
     }
     let run = root.run(&["doctor", "--until", "2020-01-01"]).exits(1);

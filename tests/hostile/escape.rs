@@ -131,7 +131,7 @@ impl Scene {
         let end = self.apply(config);
         assert_eq!(end.code, 0, "{}", end.said);
         let found = fs::symlink_metadata(self.root.path(path)).unwrap();
-        assert!(found.is_file(), "{path} is no file");
+        assert!(found.is_file(), "{path} is not a file");
         assert_eq!(self.root.read(path), text);
         let config = self.root.config(config);
         self.root.run(&["verify", config.path()]).ok();

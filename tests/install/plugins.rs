@@ -132,11 +132,14 @@ fn a_wrong_command_line_is_refused_before_the_cluster_is_asked() {
         (&["--no-such"][..], "there is no option --no-such"),
         (&["first"], "name a command for the node first"),
         (&["--user"], "--user wants a value"),
-        (&["Not_A_Node", "status"], "Not_A_Node is no name of a node"),
+        (
+            &["Not_A_Node", "status"],
+            "Not_A_Node is not a name of a node",
+        ),
         (&["gather"], "gather wants one directory"),
         (
             &["gather", "--pool", "a b", "x"],
-            "a b is no name of a pool",
+            "a b is not a name of a pool",
         ),
         (&["--ssh", "gather", "x"], "name the nodes"),
     ] {

@@ -220,7 +220,7 @@ fn each_obstacle_is_named() {
             "its first line is not that of an environment block",
             |root| root.write(ENVIRONMENT, &"#".repeat(SIZE)),
         ),
-        ("its line 2 is no variable", |root| {
+        ("its line 2 is not a variable", |root| {
             root.write(ENVIRONMENT, &block("abc\n"))
         }),
         ("/boot/grub2/grubenv has no room", |root| {
@@ -250,7 +250,7 @@ fn each_obstacle_is_named() {
             root.write("boot/ignition.firstboot", "")
         }),
         ("/boot is btrfs", |root| on_disk_again(root, "btrfs")),
-        ("/boot is no file system of its own", |root| {
+        ("/boot is not a file system of its own", |root| {
             root.write("proc/self/mountinfo", "1 0 8:4 / / rw - xfs /dev/sda4 rw\n");
         }),
         (

@@ -691,7 +691,7 @@ impl Node {
                     code => Err(format!("{command}: {code} {}{}", run.out(), run.err())),
                 }
             }
-            _ => Err(format!("{command:?} is no command")),
+            _ => Err(format!("{command:?} is not a command")),
         }
     }
 }

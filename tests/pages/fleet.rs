@@ -268,12 +268,12 @@ fn a_file_that_cannot_be_used_is_listed_and_stops_nothing() {
     let expected = [
         "a/b/c/d is too deep",
         "empty.json is empty",
-        "garbage.tar.gz is no bundle",
-        "half.json is no JSON document, or only a part of one",
+        "garbage.tar.gz is not a bundle",
+        "half.json is not a JSON document, or only a part of one",
         // No link leads out of the directory.
         "link.json is a link to nothing",
         "newer.json is of another version of the program: mco-rescue/status/v2",
-        "other.json is no document of mco-rescue",
+        "other.json is not a document of mco-rescue",
         "worker-9.tar.gz.age is encrypted",
     ];
     assert_eq!(said.len(), expected.len(), "{said:#?}");

@@ -382,7 +382,7 @@ fn every_option_that_the_manual_names_exists() {
             count += 1;
             assert!(
                 known.contains(option.as_str()),
-                "{}: {option} is no option of any command",
+                "{}: {option} is not an option of any command",
                 page.display()
             );
         }

@@ -644,10 +644,10 @@ fn what_is_no_public_key_is_refused_with_place_and_words_and_never_shown() {
     let other = pair.public.replacen("ssh-ed25519", "ssh-rsa", 1);
     let two = format!("{0}\n{0}\n", pair.public);
     let optioned = format!("no-pty {}", pair.public);
-    let rubbish = format!("# my key\n\n{}", "hunter2 is no key");
+    let rubbish = format!("# my key\n\n{}", "hunter2 is not a key");
     for (text, words) in [
-        (half, "line 1 is no whole key"),
-        (&wrapped, "line 1 is no whole key"),
+        (half, "line 1 is not a complete key"),
+        (&wrapped, "line 1 is not a complete key"),
         (&other, "line 1 says ssh-rsa"),
         (&two, "has 2 keys"),
         (&optioned, "line 1 has options"),
@@ -656,7 +656,7 @@ fn what_is_no_public_key_is_refused_with_place_and_words_and_never_shown() {
             "ssh-dss AAAAB3NzaC1kc3M= old",
             "line 1 is a ssh-dss key, which sshd does not take",
         ),
-        (&rubbish, "line 3 is no public key"),
+        (&rubbish, "line 3 is not a public key"),
         ("", "has no key"),
         (
             "PuTTY-User-Key-File-2: ssh-rsa\nPrivate-Lines: 4\nhunter2\n",

@@ -249,7 +249,7 @@ fn find_problem(command: &str, root: &str) -> Option<String> {
     let program = command.split_whitespace().find(|word| !is_setting(word));
     let program = program.unwrap_or_default();
     let is_known = PROGRAMS.contains(&program) || OF_THE_MACHINE.contains(&program);
-    (!is_known).then(|| "is no command that is known".to_owned())
+    (!is_known).then(|| "is not a command that is known".to_owned())
 }
 
 /// A path outside the root that is none of a device. What runs elsewhere has its own paths.

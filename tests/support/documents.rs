@@ -167,7 +167,7 @@ impl Table {
             }
         };
         let Some(object) = value.as_object() else {
-            wrong.push(format!("{at}: {value} is no object"));
+            wrong.push(format!("{at}: {value} is not an object"));
             return;
         };
         for key in keys {

@@ -94,7 +94,7 @@ pub(crate) fn skip(lacks: Lacks, why: &str) {
         let mut list = std::fs::OpenOptions::new()
             .append(true)
             .open(list)
-            .expect("MCO_RESCUE_SKIPS is no file");
+            .expect("MCO_RESCUE_SKIPS is not a file");
         let line = format!("{word}\t{}\t{test}\n", why.replace(['\n', '\t'], " "));
         list.write_all(line.as_bytes())
             .expect("the list of skipped tests cannot be written");

@@ -399,7 +399,7 @@ fn files_of_the_directory_are_probes_in_the_order_of_their_names() {
     root.chmod("etc/mco-rescue/probes.d", 0o755);
     // A link may lead to a file of anybody.
     root.link("etc/mco-rescue/probes.d/40-link", "/tmp/script");
-    asked.is_bad("probes.d/40-link", "is no regular file");
+    asked.is_bad("probes.d/40-link", "is not a regular file");
     // No interpreter, and no program.
     write_script(&root, "50-text", "just text\n", 0o755);
     asked.is_bad("probes.d/50-text", "a script begins with #!/bin/sh");

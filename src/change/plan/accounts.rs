@@ -60,7 +60,7 @@ impl Builder<'_> {
                 return self.block(path.to_string(), message);
             }
             _ => {
-                let message = "is no regular file. Make it one before accounts can be changed";
+                let message = "is not a regular file. Make it one before accounts can be changed";
                 return self.block(path.to_string(), message);
             }
         }
@@ -277,7 +277,7 @@ impl Builder<'_> {
         }
         if home.owned.unnamed {
             let message = format!(
-                "files with names that are no text keep their owner. Change it with: {by_hand}"
+                "files with names that are not text keep their owner. Change it with: {by_hand}"
             );
             self.notice(path.to_string(), message);
         }

@@ -29,12 +29,12 @@ pub fn wrong_machine(machine: &Machine, meant: bool) -> Option<Notice> {
         None => format!("{} holds {system}", machine.root),
     };
     let message = format!(
-        "{is}. It is no CoreOS, was not booted by OSTree, and has no record of the Machine Config Daemon. {} If this \
+        "{is}. It is not CoreOS, was not booted by OSTree, and has no record of the Machine Config Daemon. {} If this \
          machine is meant all the same: --not-a-node",
         next(machine)
     );
     Some(Notice {
-        subject: "this is no node of a cluster".to_owned(),
+        subject: "this is not a node of a cluster".to_owned(),
         message,
     })
 }

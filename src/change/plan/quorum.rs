@@ -76,7 +76,7 @@ fn judge_fenced(members: &[EtcdMember]) -> Quorum {
     };
     let Some(other) = members.iter().find(|member| !member.own) else {
         return Quorum::Told(
-            "the other node is no member of etcd now: the control plane is away while this one boots. Two nodes that both go on \
+            "the other node is not a member of etcd now: the control plane is away while this one boots. Two nodes that both go on \
              alone lose data: see pcs status first"
                 .to_owned(),
         );

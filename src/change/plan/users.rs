@@ -104,7 +104,7 @@ impl Builder<'_> {
         if !matches!(found.kind, ObjectKind::File { .. }) {
             self.block(
                 path.to_string(),
-                "is no regular file. Make it one before the password can be set",
+                "is not a regular file. Make it one before the password can be set",
             );
             return;
         }

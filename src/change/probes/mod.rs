@@ -76,7 +76,7 @@ pub enum ProbeError {
         word: String,
     },
     /// It is not a file name in the directory.
-    #[error("{0:?} is no name of a file in /{PROBES_D}")]
+    #[error("{0:?} is not a name of a file in /{PROBES_D}")]
     BadName(String),
     /// It contains a NUL byte or a line break, which no argument and no message can contain.
     #[error("a command is one line without NUL bytes")]

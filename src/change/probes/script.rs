@@ -87,8 +87,8 @@ fn check_owner(root: &Root, path: &RootPath, wanted: u32) -> Result<(), String> 
     let mode = stat.st_mode & 0o7777;
     if stat.st_mode & libc::S_IFMT != wanted {
         return Err(match wanted {
-            libc::S_IFDIR => format!("{path} is no directory"),
-            _ => format!("{path} is no regular file; put a copy of the program there"),
+            libc::S_IFDIR => format!("{path} is not a directory"),
+            _ => format!("{path} is not a regular file; put a copy of the program there"),
         });
     }
     if stat.st_uid != 0 {

@@ -1,4 +1,4 @@
-//! An ordinary user on the root of another user: what could not be read is no difference and no fault of the node, and
+//! An ordinary user on the root of another user: what could not be read is neither a difference nor a fault of the node, and
 //! what could not be written is said before anything is tried.
 
 use anyhow::{Result, anyhow, bail};

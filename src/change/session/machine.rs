@@ -1,4 +1,4 @@
-//! The right machine, before anything else: nothing is locked, made or written on a root that is no node.
+//! The right machine, before anything else: nothing is locked, made or written on a root that is not a node.
 
 use anyhow::{Context, Result, bail};
 
@@ -13,7 +13,7 @@ pub fn observe_machine(root: &Root) -> Result<Machine> {
     Machine::observe(root).context("looking at the machine")
 }
 
-/// Refuses a machine that is no node of a cluster, unless it is `meant`.
+/// Refuses a machine that is not a node of a cluster, unless it is `meant`.
 pub fn expect_node(root: &Root, meant: bool) -> Result<()> {
     refuse(wrong_machine(&observe_machine(root)?, meant))
 }

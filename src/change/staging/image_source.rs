@@ -471,7 +471,7 @@ fn repository_in(directory: &Path) -> Result<String, String> {
     let found = candidates.iter().find(is_repository);
     let Some(found) = found else {
         return Err(format!(
-            "has neither {0} nor {1}/{0}: it is no repository of packages. Unpack the image of extensions of the \
+            "has neither {0} nor {1}/{0}: it is not a repository of packages. Unpack the image of extensions of the \
              wanted release there",
             extensions::METADATA,
             extensions::REPOSITORY

@@ -49,7 +49,7 @@ fn acquire_password_lock(root: &Root, labels: &Labels) -> Result<PasswordLock, P
     if SFlag::from_bits_truncate(fstat(&file).map_err(failed)?.st_mode & libc::S_IFMT)
         != SFlag::S_IFREG
     {
-        return Err(PasswordLockError("is no regular file".to_owned().into()));
+        return Err(PasswordLockError("is not a regular file".to_owned().into()));
     }
     let whole = libc::flock {
         l_type: libc::F_WRLCK as i16,

@@ -84,7 +84,7 @@ pub(super) fn write(
     Ok(list)
 }
 
-/// Makes the page of the other pieces; what is no document there is missing on the page.
+/// Makes the page of the other pieces; what is not a document there is missing on the page.
 fn page(root: &Root, pieces: &[Piece]) -> String {
     let document = |name: &str| -> Option<Value> {
         let piece = pieces.iter().find(|piece| piece.name == name)?;

@@ -129,7 +129,7 @@ struct Attempt<'a> {
     ui: &'a Ui<'a>,
     phase: &'static str,
     why: String,
-    /// The machine is meant although it is no node.
+    /// The machine is meant although it is not a node.
     not_a_node: bool,
 }
 

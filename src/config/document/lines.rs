@@ -63,7 +63,7 @@ impl LineChecker<'_> {
 
     /// Checks a hash. It is a secret and is never repeated in a message.
     fn check_hash(&mut self, at: &str, hash: Option<&str>) {
-        let message = "is no password hash: a colon, a line break or another control character is in it. Make one with \
+        let message = "is not a password hash: a colon, a line break or another control character is in it. Make one with \
                        `mkpasswd`, and write it on the line of its key: in YAML, `|` and `>` add a line break";
         if hash.is_some_and(|hash| !is_field(hash)) {
             self.refuse_ignition(&format!("{at}.passwordHash"), message);

@@ -36,7 +36,7 @@ pub fn read_document(bytes: &[u8]) -> Result<NodeDocument, String> {
         return Err("is empty".to_owned());
     }
     let document: Value = serde_json::from_slice(bytes)
-        .map_err(|error| format!("is no JSON document, or only a part of one: {error}"))?;
+        .map_err(|error| format!("is not a JSON document, or only a part of one: {error}"))?;
     let schema = document.get("schema").and_then(Value::as_str);
     match schema {
         Some("mco-rescue/status/v1") => Ok(NodeDocument::Status(document)),
@@ -45,7 +45,7 @@ pub fn read_document(bytes: &[u8]) -> Result<NodeDocument, String> {
             Err(format!("is of another version of the program: {other}"))
         }
         Some(other) if other.starts_with("mco-rescue/") => Ok(NodeDocument::Other),
-        _ => Err("is no document of mco-rescue".to_owned()),
+        _ => Err("is not a document of mco-rescue".to_owned()),
     }
 }
 

@@ -176,7 +176,7 @@ fn keep_subject(
         return;
     }
     let Some(path) = path else {
-        builder.refuse(subject, "is no path", &next_verify());
+        builder.refuse(subject, "is not a path", &next_verify());
         return;
     };
     if request.desired.files.iter().any(|file| file.path == path) {
@@ -307,7 +307,7 @@ fn keep_keys(builder: &mut Builder<'_>, subject: &str) {
     if let Some(other) = found.iter().find(|line| line.starts_with('#')) {
         builder.refuse(
             subject,
-            &format!("the line {other:?} is no key"),
+            &format!("the line {other:?} is not a key"),
             "take the line out; comments go behind the key",
         );
     }

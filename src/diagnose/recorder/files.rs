@@ -51,7 +51,7 @@ impl Observer<'_> {
                     facts.insert(path.to_string(), format!("object{UNREADABLE}"));
                 }
                 let Ok(Some(stat)) = stat else {
-                    // A listed name holds replacement characters in place of bytes that are no text.
+                    // A listed name holds replacement characters in place of bytes that are not text.
                     if place.name.contains(char::REPLACEMENT_CHARACTER) {
                         let words = "a name that is not UTF-8; the contents are not compared";
                         facts.insert(path.to_string(), words.to_owned());

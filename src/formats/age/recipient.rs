@@ -44,7 +44,7 @@ enum EncryptionKey {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecipientError {
     /// The line does not begin like a key.
-    #[error("is no public key: it begins neither with age1, ssh-ed25519 nor ssh-rsa")]
+    #[error("is not a public key: it begins neither with age1, ssh-ed25519 nor ssh-rsa")]
     NoKey,
     /// The line is a secret key.
     #[error(
@@ -52,7 +52,7 @@ pub enum RecipientError {
     )]
     Secret,
     /// The key's characters are damaged.
-    #[error("is no whole age key: a letter is wrong, missing or added. Copy it again")]
+    #[error("is not a complete age key: a letter is wrong, missing or added. Copy it again")]
     Damaged,
     /// An age key that needs another program.
     #[error(
@@ -65,7 +65,7 @@ pub enum RecipientError {
     )]
     NotForAge(String),
     /// The key's numbers are unusable.
-    #[error("is no usable key: its numbers protect nothing. Give another one")]
+    #[error("is not a usable key: its numbers protect nothing. Give another one")]
     Weak,
     /// An incomplete SSH key.
     #[error("{0}")]

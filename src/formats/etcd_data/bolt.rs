@@ -638,7 +638,9 @@ fn check_value(bucket: &[u8], leaf: &Leaf<'_>) -> Result<(), BoltError> {
         what,
     };
     match bucket {
-        b"key" if !(17..=18).contains(&leaf.key.len()) => Err(wrong("a key is no revision").into()),
+        b"key" if !(17..=18).contains(&leaf.key.len()) => {
+            Err(wrong("a key is not a revision").into())
+        }
         b"key" => check_fields(leaf.value, &[BYTES, NUMBER, NUMBER, NUMBER, BYTES, NUMBER])
             .map_err(|_| wrong("failed to unmarshal mvccpb.KeyValue").into()),
         b"lease" => check_fields(leaf.value, &[NUMBER, NUMBER, NUMBER])

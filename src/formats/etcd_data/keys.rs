@@ -28,14 +28,14 @@ pub fn read_keys<B: Bytes>(
     let mut fault = None;
     database.each_leaf(b"key", &mut |revision, value| {
         let Some((key, value)) = parse_value(value) else {
-            fault = Some("a value is no key with a value");
+            fault = Some("a value is not a key with a value");
             return;
         };
         let Some(key) = std::str::from_utf8(key).ok().filter(|key| is_wanted(key)) else {
             return;
         };
         let Some((revision, is_deleted)) = parse_revision(revision) else {
-            fault = Some("a key is no revision");
+            fault = Some("a key is not a revision");
             return;
         };
         let entry = last.entry(key.to_owned()).or_default();

@@ -74,7 +74,7 @@ impl<'de: 't, 't> Deserialize<'de> for Name<'t> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match deserializer.deserialize_str(Nodes)? {
             YamlNode::Text(text) => Ok(Self(text)),
-            _ => Err(D::Error::custom("a key is no string")),
+            _ => Err(D::Error::custom("a key is not a string")),
         }
     }
 }

@@ -36,7 +36,7 @@ pub enum EnvironmentError {
     #[error("its last line has no end")]
     End,
     /// A line that is neither a variable nor a comment.
-    #[error("its line {0} is no variable")]
+    #[error("its line {0} is not a variable")]
     Line(usize),
     /// A byte that terminates a string for GRUB.
     #[error("it has a zero byte at offset {0}")]

@@ -44,7 +44,7 @@ pub enum ScriptError {
     )]
     Damaged,
     /// It is not text.
-    #[error("it has bytes that are no text")]
+    #[error("it has bytes that are not text")]
     NoText,
 }
 

@@ -136,7 +136,7 @@ impl Dialer<'_> {
         let started = Instant::now();
         wire.ends_at(self.step_deadline());
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
-            FetchCause::BadUrl("its host is no name that a certificate can have".into())
+            FetchCause::BadUrl("its host is not a name that a certificate can have".into())
         })?;
         let mut connection = ClientConnection::new(Arc::clone(&self.tls), name)
             .map_err(|e| TlsProblem::Other(tls::error_words(&e)))?;

@@ -103,7 +103,7 @@ pub fn read_greeting(
         match stream.read(&mut piece) {
             Ok(0) if bytes.is_empty() => {
                 return Err(Reason::from(
-                    "it closed the connection without a word".to_owned(),
+                    "it closed the connection without a greeting".to_owned(),
                 ));
             }
             Ok(0) => return Err(other()),

@@ -31,7 +31,7 @@ pub enum BundleError {
     #[error("the block that begins in line {0} has no end; give the whole file")]
     Open(usize),
     /// A block of another kind, or a damaged one.
-    #[error("the block that begins in line {0} is no certificate that can be used; remove it")]
+    #[error("the block that begins in line {0} is not a usable certificate; remove it")]
     NotACertificate(usize),
     /// No private key.
     #[error("there is no private key in it; give a PEM file with -----BEGIN PRIVATE KEY-----")]

@@ -131,7 +131,7 @@ fn port_of(uri: &Uri, tls: bool) -> Result<u16, FetchCause> {
             .and_then(|digits| digits.parse().ok())
             .filter(|port| *port != 0)
             .ok_or(FetchCause::BadUrl(
-                "its port is no number from 1 to 65535".into(),
+                "its port is not a number from 1 to 65535".into(),
             )),
     }
 }

@@ -456,7 +456,7 @@ fn by_written_path(
     let text = &written.text;
     if let Some((parent, cause)) = through {
         let detail = format!(
-            "is written as {text}, by which the daemon looks for it, and {parent} is no directory: make it one, or write the \
+            "is written as {text}, by which the daemon looks for it, and {parent} is not a directory: make it one, or write the \
              path without `..`"
         );
         let message = format!(

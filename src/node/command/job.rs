@@ -315,7 +315,7 @@ fn run_program(
         Ok(answer) => {
             let said = [answer.stderr.trim(), answer.stdout.trim()];
             let said = said.into_iter().find(|said| !said.is_empty());
-            let said = said.unwrap_or("it failed without a word").to_owned();
+            let said = said.unwrap_or("it failed without a message").to_owned();
             Err(CommandError::Failed(line.program.clone(), said))
         }
         Err(CommandError::Missing(_)) if optional => Ok(()),

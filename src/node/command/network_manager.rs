@@ -385,7 +385,7 @@ fn succeed(runner: &dyn CommandRunner, line: &CommandLine) -> Result<CommandOutp
     let said = said
         .into_iter()
         .find(|said| !said.is_empty())
-        .unwrap_or("it failed without a word");
+        .unwrap_or("it failed without a message");
     Err(CommandError::Failed(line.program.clone(), said.to_owned()))
 }
 

@@ -90,7 +90,7 @@ impl RawEntry {
             .filter(|letter| !matches!(letter, '\n' | '\r'))
             .collect();
         let Ok(decoded) = engine.decode(&plain) else {
-            return Some(("auth is no base64", true));
+            return Some(("auth is not base64", true));
         };
         if !decoded.contains(&b':') {
             return Some(("auth is not the base64 of USER:PASSWORD", true));
@@ -111,7 +111,7 @@ fn key_fault(key: &str) -> Option<&'static str> {
     let name = rest.unwrap_or(key);
     let host = name.split('/').next().unwrap_or_default();
     if host.is_empty() || key.contains(char::is_whitespace) {
-        Some("its key is no name of a registry")
+        Some("its key is not a name of a registry")
     } else if key.contains("://") && rest.is_none() {
         Some("its key begins with another scheme than https://")
     } else if host.contains('*') {
@@ -159,7 +159,7 @@ impl Secrets {
             Err(error) => Self {
                 file,
                 problem: Some(format!(
-                    "it is no JSON of that form (line {})",
+                    "it is not JSON of that form (line {})",
                     error.line()
                 )),
                 ..Self::default()
@@ -283,7 +283,10 @@ mod tests {
             assert_eq!(faults(good), "", "{good}");
         }
         for (entry, said) in [
-            (r#""a": {"auth": "nonsense!"}"#, "a: auth is no base64 true"),
+            (
+                r#""a": {"auth": "nonsense!"}"#,
+                "a: auth is not base64 true",
+            ),
             (
                 r#""a": {"auth": "YWJj"}"#,
                 "a: auth is not the base64 of USER:PASSWORD true",

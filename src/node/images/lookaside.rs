@@ -88,7 +88,7 @@ fn check_file(value: &Value) -> Result<Vec<String>, String> {
         return match value {
             Value::Null => Ok(Vec::new()),
             _ => Err(
-                "it is no map with docker: or default-docker:; TOML belongs into registries.conf.d"
+                "it is not a map with docker: or default-docker:; TOML belongs into registries.conf.d"
                     .to_owned(),
             ),
         };
@@ -109,7 +109,7 @@ fn check_file(value: &Value) -> Result<Vec<String>, String> {
                 names.push(format!("docker: {name}"));
             }
         }
-        Some(_) => return Err("docker: is no map of registries".to_owned()),
+        Some(_) => return Err("docker: is not a map of registries".to_owned()),
     }
     Ok(names)
 }
@@ -118,14 +118,14 @@ fn check_namespace(name: &str, namespace: &Value) -> Result<(), String> {
     let fields = match namespace {
         Value::Null => return Ok(()),
         Value::Object(fields) => fields,
-        _ => return Err(format!("{name}: is no map of settings")),
+        _ => return Err(format!("{name}: is not a map of settings")),
     };
     for key in TEXTS {
         if fields
             .get(key)
             .is_some_and(|value| value.is_object() || value.is_array())
         {
-            return Err(format!("{name}: {key} is no text"));
+            return Err(format!("{name}: {key} is not text"));
         }
     }
     match fields.get(SWITCH) {

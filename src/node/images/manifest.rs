@@ -46,7 +46,7 @@ pub enum ManifestError {
     #[error("it is of schema version 1, which no OS image has")]
     Old,
     /// A digest that is not a SHA-256.
-    #[error("the digest {0:?} is no sha256")]
+    #[error("the digest {0:?} is not a SHA-256 digest")]
     Digest(String),
     /// Too long a list.
     #[error("it names more than 4096 blobs")]

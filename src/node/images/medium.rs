@@ -652,7 +652,7 @@ impl Medium {
         if bytes.len() as u64 > MAX_MANIFEST {
             return Err(self.read_error(
                 file,
-                "more than 4 MiB, which is no manifest".to_owned().into(),
+                "more than 4 MiB, which is not a manifest".to_owned().into(),
             ));
         }
         Ok(bytes)

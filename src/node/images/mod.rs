@@ -72,7 +72,7 @@ pub enum NameError {
     #[error("image {0:?} has no digest of 64 hex digits after `@sha256:`; copy it again")]
     Digest(String),
     /// It contains something invalid.
-    #[error("image {0:?} is no image name; give it as HOST/PATH@sha256:DIGEST")]
+    #[error("image {0:?} is not an image name; give it as HOST/PATH@sha256:DIGEST")]
     Form(String),
 }
 

@@ -101,7 +101,7 @@ fn check_requirement(
         .and_then(Value::as_str)
         .unwrap_or_default();
     let Some((_, known)) = FIELDS.iter().find(|(known, _)| *known == kind) else {
-        return Err(refuse(format!("{kind:?} is no type of a requirement")));
+        return Err(refuse(format!("{kind:?} is not a type of a requirement")));
     };
     let is_known = |key: &&String| *key == "type" || known.contains(&key.as_str());
     if let Some(key) = fields.keys().find(|key| !is_known(key)) {

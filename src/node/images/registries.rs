@@ -346,7 +346,7 @@ impl RawFile {
         for name in names {
             if !is_host(&parse_location(file, name)?) {
                 return Err(form(format!(
-                    "unqualified-search-registries: {name:?} is no HOST[:PORT]"
+                    "unqualified-search-registries: {name:?} is not HOST[:PORT]"
                 )));
             }
         }

@@ -183,13 +183,13 @@ pub fn with_exception(
     let transports = all.entry("transports").or_insert_with(|| json!({}));
     let transports = transports
         .as_object_mut()
-        .ok_or_else(|| broken("transports is no object".into()))?;
+        .ok_or_else(|| broken("transports is not an object".into()))?;
     let storage = transports
         .entry("containers-storage")
         .or_insert_with(|| json!({}));
     let storage = storage
         .as_object_mut()
-        .ok_or_else(|| broken("containers-storage is no object".into()))?;
+        .ok_or_else(|| broken("containers-storage is not an object".into()))?;
     storage.insert(
         policy_scope(place, stored),
         json!([{"type": "insecureAcceptAnything"}]),

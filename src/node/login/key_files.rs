@@ -294,7 +294,7 @@ impl Reader<'_> {
     /// Judges the program. sshd runs it only if nobody but root can write to it and to its parent directories.
     fn judge_program(&self, program: &str) -> Result<Option<String>, RootError> {
         let Ok(path) = RootPath::parse(program) else {
-            return Ok(Some(format!("{program} is no path")));
+            return Ok(Some(format!("{program} is not a path")));
         };
         let Some(at) = self.view.resolve(&path)? else {
             return Ok(Some(format!("{path} leads nowhere")));

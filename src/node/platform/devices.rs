@@ -73,7 +73,7 @@ fn read_disk(root: &Root, line: &MountedFileSystem) -> Seen<DiskDevices> {
             .is_empty()
         {
             true => "/sys is missing below this root".to_owned(),
-            false => format!("{} on {} is no device in /sys", line.source, line.point),
+            false => format!("{} on {} is not a device in /sys", line.source, line.point),
         };
         return Err(reason);
     };

@@ -89,7 +89,7 @@ pub fn confirm_trial(change: &NodeChange<'_>, trial: &Trial, by: String) -> Resu
         ended: now(),
     };
     if let Err(error) = end_trial(root, Some(&result)) {
-        // Gone from the directory, and not surely from the disk: what a power cut could undo is no confirmation.
+        // Gone from the directory, and not surely from the disk: what a power cut could undo is not a confirmation.
         if !matches!(read_trial(root), Ok(Some(_))) {
             store_trial(root, trial)?;
         }

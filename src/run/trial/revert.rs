@@ -152,7 +152,7 @@ fn revert(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result<()> {
 }
 
 /// Makes the deployment from before the next one without rpm-ostree, which an emergency target does not start. An OSTree that
-/// is too old for that is no obstacle where GRUB has counted: its next start takes the old entry.
+/// is too old for that is not an obstacle where GRUB has counted: its next start takes the old entry.
 fn enter_old(runner: &dyn CommandRunner, root: &Root, trial: &Trial) -> Result<()> {
     let Err(error) = deployments::enter_without_daemon(runner, from(trial)?) else {
         return Ok(());

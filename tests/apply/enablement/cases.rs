@@ -204,7 +204,7 @@ pub const CASES: &[Case] = &[
         "enabled",
     ),
     case(
-        "a link in a directory out of the search path is no enablement",
+        "a link in a directory out of the search path is not enablement",
         "is-enabled a.service",
         &[
             VENDOR,
@@ -283,7 +283,7 @@ pub const CASES: &[Case] = &[
         "FAIL",
     ),
     case(
-        "a directory is no unit",
+        "a directory is not a unit",
         "enable a.service",
         &[("usr:a.service", "/")],
         "FAIL",
@@ -301,7 +301,7 @@ pub const CASES: &[Case] = &[
         "FAIL",
     ),
     case(
-        "a link through a file is no unit",
+        "a link through a file is not a unit",
         "enable a.service",
         &[
             ("etc:a.service", "-> /opt/file/a.service"),
@@ -466,7 +466,7 @@ pub const CASES: &[Case] = &[
         "+multi-user.target.wants/a.service -> /usr/lib/systemd/system/a.service",
     ),
     case(
-        "an also that is no unit name spoils the unit",
+        "an also that is not a unit name spoils the unit",
         "enable a.service",
         &[(
             "usr:a.service",
@@ -901,7 +901,7 @@ pub const CASES: &[Case] = &[
         "+multi-user.target.wants/a.service -> /opt/b.service",
     ),
     case(
-        "a link to nothing is no unit",
+        "a link to nothing is not a unit",
         "enable a.service",
         &[("etc:a.service", "-> /opt/a.service")],
         "FAIL",

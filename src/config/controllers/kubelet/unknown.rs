@@ -22,7 +22,7 @@ fn look_at(value: &Value, of: &'static Struct, path: &str, notes: &mut Vec<Strin
         let Some(field) = of.field(key) else {
             let hint = hint_nearest(key, of.fields.iter().map(|field| field.name));
             notes.push(format!(
-                "{path} is no field of the kubelet's configuration: the operator drops it{hint}"
+                "{path} is not a field of the kubelet's configuration: the operator drops it{hint}"
             ));
             continue;
         };

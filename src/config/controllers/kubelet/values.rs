@@ -237,7 +237,7 @@ fn judge_grace(key: &str, value: &Value) -> Option<ValueFault> {
     };
     match duration::parse_duration(text) {
         Err(error) => Some(fault(
-            format!("{at} is {text:?}, which is no duration"),
+            format!("{at} is {text:?}, which is not a duration"),
             error,
         )),
         Ok(nanoseconds) if nanoseconds < 0 => Some(fault(

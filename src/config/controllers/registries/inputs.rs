@@ -296,7 +296,7 @@ fn sort_lists(
     let Some(repository) = payload::repository_of(release_image) else {
         let message = "error parsing reference of release image";
         let advice = format!(
-            "give it whole, with its registry and digest: {} is no name of an image",
+            "give it whole, with its registry and digest: {} is not a name of an image",
             quote_go(release_image)
         );
         let version = version.filter(|_| of_version() == Some(release_image));

@@ -152,7 +152,7 @@ fn missing_mirror(inverted: &Inverted, source: &str, mirror: &str, tags: bool) -
     } else {
         "look at /etc/containers/registries.conf for the right names".to_owned()
     };
-    format!("{mirror} is no mirror of {source} for {this}; {advice}")
+    format!("{mirror} is not a mirror of {source} for {this}; {advice}")
 }
 
 /// Returns the rules for a source in objects of a kind.
@@ -319,9 +319,9 @@ fn defect_of(name: &str, is_source: bool) -> Option<String> {
     if name.contains('*') {
         return match (is_source, scopes::is_source(name)) {
             (true, true) => None,
-            (true, false) => {
-                reason("is no wildcard; a star stands only at the begin, before a domain: `*.HOST`")
-            }
+            (true, false) => reason(
+                "is not a wildcard; a star stands only at the begin, before a domain: `*.HOST`",
+            ),
             (false, _) => {
                 reason("has a star; only a source can be a wildcard, a mirror is one place")
             }
@@ -343,7 +343,7 @@ fn defect_of(name: &str, is_source: bool) -> Option<String> {
     }
     if !scopes::is_mirror(name) {
         return reason(
-            "is no repository: its path has letters, digits, and single dots, underscores or dashes between them",
+            "is not a repository: its path has letters, digits, and single dots, underscores or dashes between them",
         );
     }
     None

@@ -13,14 +13,14 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     looks_at: "ip=, bond=, vlan= and nameserver= of the kernel, keyfiles, and files of nmstate",
     explain: "The initramfs gets its network from kernel arguments; the booted system from keyfiles of NetworkManager and \
 from /etc/nmstate/openshift. At the first boot the initramfs passes its keyfiles on if the system has none of its own. \
-A config that brings keyfiles of its own, or an installer that was called without --copy-network, leaves an address, a \
-bond, a VLAN or a name server in one of both only: the node is reachable in the initramfs and silent afterwards, or \
-the other way round.\n\n\
-Put the missing half where the other one is: a keyfile (mode 0600) below /etc/NetworkManager/system-connections, or \
-rpm-ostree kargs --append=ip=ADDRESS::GATEWAY:MASK:HOST:INTERFACE:none. ip=dhcp in the arguments is no contradiction to \
-fixed addresses: installers add it, and it is only for the initramfs.\n\n\
-The names of interfaces after an OS upgrade are a row of mco-rescue preflight, and a keyfile for an interface that is \
-missing is FP-12.",
+A config with keyfiles of its own, or an installer that was called without --copy-network, can leave an address, a \
+bond, a VLAN or a name server in only one of the two: the node is then reachable in the initramfs and unreachable \
+afterwards, or the other way round.\n\n\
+Add the part that is missing: a keyfile (mode 0600) below /etc/NetworkManager/system-connections, or \
+rpm-ostree kargs --append=ip=ADDRESS::GATEWAY:MASK:HOST:INTERFACE:none. ip=dhcp in the arguments does not contradict \
+fixed addresses: installers add it, and it applies only to the initramfs.\n\n\
+mco-rescue preflight checks the names of interfaces after an OS upgrade, and FP-12 reports a keyfile for an interface \
+that is missing.",
     judge: judge_first_boot_network,
 };
 

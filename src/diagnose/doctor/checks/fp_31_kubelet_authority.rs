@@ -15,7 +15,7 @@ signers are in /etc/kubernetes/kubelet-ca.crt. The signer is replaced after abou
 365 days; the new one reaches the node through the daemon. A long-paused pool or an offline node \
 does not get it.\n\n\
 Unpause the pool (oc patch mcp NAME --type merge -p '{\"spec\":{\"paused\":false}}'), or copy the file from a node that \
-has it. It is not compared with the config, so a copy is no drift. The API's own certificate cannot be seen offline.",
+has it. It is not compared with the config, so a copy is not drift. The API's own certificate cannot be seen offline.",
     judge: judge_kubelet_authority,
 };
 

@@ -386,7 +386,7 @@ fn find_alarms(files: &EtcdFiles, alarms: &[u64], length: u64) -> Option<DoctorF
     if !alarms.contains(&NO_SPACE) && quota.is_none() {
         return None;
     }
-    let means = "The database has reached its quota: etcd refuses writes, and the API with it. This is no damage. Old revisions \
+    let means = "The database has reached its quota: etcd refuses writes, and the API with it. This is not damage. Old revisions \
                  are removed, the file is made smaller, and then the alarm is removed.";
     let alarm = alarms
         .contains(&NO_SPACE)

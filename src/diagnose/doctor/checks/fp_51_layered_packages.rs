@@ -11,7 +11,7 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-51",
     title: "layered packages stop the next OS",
     looks_at: "requested packages of the deployment that neither an extension nor the kernel type brings",
-    explain: "Packages that were layered by hand (rpm-ostree install NAME) are no part of any config. Each change of the OS resolves them \
+    explain: "Packages that were layered by hand (rpm-ostree install NAME) are not part of any config. Each change of the OS resolves them \
 again: it needs their repositories, and fails without a network. It also fails if a package of the new image has a file of the same \
 name: \"Hardlinking ... File exists\".\n\n\
 Remove them before the next change of the OS: rpm-ostree uninstall NAME. With the change itself: rpm-ostree rebase IMAGE --uninstall \

@@ -23,9 +23,9 @@ a key or a bundle can be empty.\n\n\
 Copy the manifest of the newest complete revision, with mode 0600. The kubelet reads every file in its directory, so keep no \
 second copy there. Do not edit numbers. With an older revision the pod runs with older secrets, until its operator installs \
 a new one.\n\n\
-A directory named staging is what an interrupted installer left. It does no harm, and can have the content from before. \
+A directory named staging is what an interrupted installer left. It is harmless, and can have the content from before. \
 Manifests in /home/core/assets/manifests-stopped were put there on purpose, by disable-etcd.sh or a restore. With two nodes \
-and fencing, etcd is no static pod.",
+and fencing, etcd is not a static pod.",
     judge: judge_static_pods,
 };
 

@@ -14,7 +14,7 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
 older GRUB is refused: on the other disk of a mirror, of another system, or on a recovery medium. So shim and GRUB have \
 to be replaced together, on every EFI system partition.\n\n\
 Each partition is judged at the level of the machine, of the shims there, and of the OS that the next boot enters, as \
-mco-rescue preflight does (check secure-boot). A shim that is only in the running OS is no danger before it is installed.\n\n\
+mco-rescue preflight does (check secure-boot). A shim that is only in the running OS is not dangerous before it is installed.\n\n\
 mokutil --sb-state shows if Secure Boot is on. The commands of FP-37 update a partition.",
     judge: judge_secure_boot,
 };

@@ -17,7 +17,7 @@ its files and goes Degraded.\n\n\
 No rendered config contains it. It comes from the Machine Config Server at the first boot. It is the same on every \
 node of the cluster, so a copy from another node works: owner root, mode 0600. It contains a token: protect it like a \
 password.\n\n\
-The daemon does not compare it with anything, so a copy is no drift.",
+The daemon does not compare it with anything, so a copy is not drift.",
     judge: judge_kubeconfig,
 };
 

@@ -43,7 +43,7 @@ fn judge_label(target: &Target) -> Option<CrossingFinding> {
     if LABELS.iter().any(|label| labels.contains_key(*label)) {
         return None;
     }
-    let what = "the image is no OS image: it has none of the labels that a node asks for";
+    let what = "the image is not an OS image: it has none of the labels that a node asks for";
     let seen = format!("no label {}", LABELS.join(" or "));
     let finding = inhibitor(target, "label", what, seen);
     Some(finding.prevents("Target image does not have ostree.bootable label"))

@@ -317,7 +317,9 @@ impl RpmOstreeError {
                 format!("{reference} names no transport that rpm-ostree knows")
             }
             Self::AmbiguousRef(name) => format!("the ref {name} has several meanings"),
-            Self::NotBootable => "the image is no OS image: it has no ostree.bootable label".into(),
+            Self::NotBootable => {
+                "the image is not an OS image: it has no ostree.bootable label".into()
+            }
             Self::PolicyTooWeak => {
                 "the signature policy accepts anything, so a signed reference proves nothing".into()
             }
