@@ -220,7 +220,7 @@ fn tell_and_end(ui: &Ui<'_>, args: &RollbackArgs, went: WentBack<'_>) -> Result<
     } = went;
     match how {
         HowBack::Tried(tried) => change.finish(Ending {
-            tried: Some(tried),
+            tried: Some(*tried),
             ..Ending::of(ExitCode::Done)
         }),
         HowBack::NextBoot(run) => {

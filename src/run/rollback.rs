@@ -92,7 +92,7 @@ pub enum HowBack<'a> {
     /// The files go back where their deployment runs again; here they belong to what is left.
     NextBoot(Ran),
     /// They are back, and on trial.
-    Tried(RunningTrial<'a>),
+    Tried(Box<RunningTrial<'a>>),
     /// They are back.
     Done(TookBack),
 }
@@ -255,7 +255,7 @@ impl GoingBack {
         if let Some(tried) = tried {
             return Ok(WentBack {
                 change,
-                how: HowBack::Tried(tried),
+                how: HowBack::Tried(Box::new(tried)),
                 signals,
             });
         }
