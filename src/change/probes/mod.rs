@@ -239,8 +239,8 @@ mod tests {
                 "kublet",
                 "no built-in probe \"kublet\"; they are default-route, name-servers, api, kubelet, sshd",
             ),
-            ("probes.d/", "no name of a file"),
-            ("probes.d/../x", "no name of a file"),
+            ("probes.d/", "not a name of a file"),
+            ("probes.d/../x", "not a name of a file"),
             ("a\nb", "one line"),
         ] {
             let error = parse_probe(text).unwrap_err().to_string();

@@ -170,8 +170,8 @@ mod tests {
                 &["unqualified-search-registries = ['a']\n"][..],
                 "TOML belongs into",
             ),
-            (&["docker: [a]\n"], "no map of registries"),
-            (&["docker:\n  a: b\n"], "no map of settings"),
+            (&["docker: [a]\n"], "not a map of registries"),
+            (&["docker:\n  a: b\n"], "not a map of settings"),
             (
                 &["docker:\n  a:\n    use-sigstore-attachments: maybe\n"],
                 "neither true nor false",

@@ -625,7 +625,7 @@ mod tests {
             ),
             (
                 "unqualified-search-registries = [\"a/b\"]",
-                "no HOST[:PORT]",
+                "not HOST[:PORT]",
             ),
             ("short-name-mode = \"on\"", "short-name-mode"),
             ("[aliases]\na = \"b\"", "alias"),

@@ -424,7 +424,7 @@ mod tests {
             ),
             (
                 json!({"evictionSoftGracePeriod": {"nodefs.available": "soon"}}),
-                "no duration",
+                "not a duration",
             ),
             (
                 json!({"evictionMinimumReclaim": {"nodefs.available": "-1Gi"}}),
