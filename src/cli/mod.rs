@@ -582,7 +582,7 @@ pub struct DoctorArgs {
     pub id: Option<String>,
 
     /// List all checks with their titles, instead of looking at the node
-    #[arg(long, exclusive = true)]
+    #[arg(long, conflicts_with_all = ["id", "bundle", "deep", "until", "fix"])]
     pub list: bool,
 
     /// Write the checked evidence into an archive (.tar.gz) for support, and list its

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::history::{moment_text, of_difference};
-use super::wrap;
+use super::{WIDTH, wrap};
 use crate::base::invocation::{PrintedCommand, mco_rescue};
 use crate::base::text::{count_noun, inline};
 use crate::base::time::{now, utc};
@@ -323,13 +323,28 @@ fn not_looked_at(checks: &[Looked], whole: bool, most: usize) -> String {
             ids if whole => ids.join(" "),
             ids => count_noun(ids.len(), "check"),
         };
-        out.push_str(&hang_text(&label, why));
+        let reason = hang_text(&label, why);
+        out.push_str(&match most {
+            usize::MAX => reason,
+            _ => first_line(&reason),
+        });
     }
     let more = seen.len().saturating_sub(most);
     if more > 0 {
         out.push_str(&format!("  and for {}\n", count_noun(more, "other reason")));
     }
     out
+}
+
+/// Returns the first line of a text, with an ellipsis if there are more.
+fn first_line(text: &str) -> String {
+    match text.trim_end().split_once('\n') {
+        None => text.to_owned(),
+        Some((first, _)) => {
+            let kept: String = first.chars().take(WIDTH - 4).collect();
+            format!("{kept} ...\n")
+        }
+    }
 }
 
 /// Returns a line about the slow parts that were left to `--deep`, or nothing.
@@ -405,7 +420,6 @@ mod tests {
     use crate::diagnose::doctor::DoctorEvidence;
     use crate::diagnose::doctor::examine;
     use crate::diagnose::doctor::{CheckVerdict, WHAT};
-    use crate::report::WIDTH;
 
     fn sick(_: &DoctorEvidence) -> CheckVerdict {
         let finding = DoctorFinding::new(

@@ -54,7 +54,7 @@ fn fits_a_terminal(text: &str) {
 fn names_the_machine(said: &str) {
     let said = flat(said);
     for word in [
-        "no node of a cluster",
+        "not a node of a cluster",
         "laptop",
         "Debian GNU/Linux 12 (bookworm)",
         "--not-a-node",
@@ -178,7 +178,7 @@ fn one_trace_of_a_node_is_enough() {
         let root = debian();
         root.write(path, &recorded);
         let said = flat(&plan(&root).out());
-        assert_eq!(!said.contains("no node of a cluster"), is_node, "{path}");
+        assert_eq!(!said.contains("not a node of a cluster"), is_node, "{path}");
     }
 }
 

@@ -92,7 +92,7 @@ fn verify_doctor_and_show_call_no_file_of_it_a_change_by_hand() {
     let verify = node.run(&["verify"]).exits(3);
     let words = [
         "A run to rendered-worker-2 is half-way",
-        "no changes by hand",
+        "not changes by hand",
         "mco-rescue recover",
     ];
     says(&flat_run(&verify), &words, &["Differences", "Degraded"]);

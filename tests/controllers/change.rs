@@ -263,7 +263,7 @@ fn what_cannot_be_changed_is_said_and_nothing_is_kept() {
         (&["mirror", "https://quay.example/team", AT], "has a scheme"),
         (&["mirror", SOURCE, "mirror.example/team:v1"], "has a tag"),
         (&["mirror", SOURCE, SOURCE], "is the source itself"),
-        (&["mirror", "--remove", SOURCE, AT], "no mirror of"),
+        (&["mirror", "--remove", SOURCE, AT], "not a mirror of"),
         (&["kubelet", "maxpods"], "maxpods"),
         (&["kubelet", "maxPodz=3"], "maxPods"),
         (&["runtime", "pidsLimit=3"], "invalid PidsLimit 3"),

@@ -400,9 +400,9 @@ fn names_are_judged() {
         ("99-worker-generated-registries", "operator's own"),
         ("rendered-worker-1", "operator's own"),
         ("01-worker-kubelet", "operator's own"),
-        ("Kept", "no name of an object"),
-        ("", "no name of an object"),
-        ("a\nb", "no name of an object"),
+        ("Kept", "not a name of an object"),
+        ("", "not a name of an object"),
+        ("a\nb", "not a name of an object"),
     ] {
         let run = with(name).exits(1);
         assert!(run.err().contains(words), "{name}: {}", run.err());

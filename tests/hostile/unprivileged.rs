@@ -424,7 +424,7 @@ fn doctor_says_that_it_could_not_read_instead_of_what_is_wrong_with_it() {
         if !state {
             fs::remove_dir_all(user.root.path("var/lib/mco-rescue")).unwrap();
         }
-        let doctor = user.run(&["doctor"]);
+        let doctor = user.run(&["doctor", "-v"]);
         let text = doctor.out();
         let (found, unseen) = text.split_once("Not checked:").unwrap();
         assert!(!found.contains("permission denied"), "{text}");

@@ -177,7 +177,10 @@ mod tests {
             assert!(why.contains(words), "{why}");
             assert!(why.ends_with("--ignore-quorum"), "{why}");
         }
-        for (members, words) in [("ow", "mw goes on alone"), ("o", "not a member of etcd now")] {
+        for (members, words) in [
+            ("ow", "mw goes on alone"),
+            ("o", "not a member of etcd now"),
+        ] {
             let Quorum::Told(why) = fenced(members) else {
                 panic!("{members} can go on")
             };

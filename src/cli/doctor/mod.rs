@@ -14,6 +14,7 @@ use anyhow::{Result, bail};
 
 use super::{DoctorArgs, Output};
 use crate::base::error::ExitCode;
+use crate::base::invocation::mco_rescue;
 use crate::base::text::inline;
 use crate::change::session::access;
 use crate::change::session::{open_root, with_disk};
@@ -162,8 +163,9 @@ fn find_check(id: &str, engine: Engine) -> Result<&'static DoctorCheck> {
     let Some(check) = doctor::named(CHECKS, alias.map_or(id, |alias| alias.of)) else {
         let known = report::doctor::list_to_text(CHECKS, engine, style());
         bail!(
-            "there is no check {id:?}. All checks:\n{}",
-            known.trim_end()
+            "there is no check {id:?}. All checks:\n{}\nNext: {}",
+            known.trim_end(),
+            mco_rescue("doctor")
         );
     };
     Ok(check)

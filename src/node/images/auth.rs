@@ -301,7 +301,10 @@ mod tests {
             (r#""*.quay.io": {"auth": "YTpi"}"#, "has a *"),
             (r#""quay.io/a:1": {"auth": "YTpi"}"#, "tag or digest"),
             (r#""docker://quay.io": {"auth": "YTpi"}"#, "another scheme"),
-            (r#"" quay.io": {"auth": "YTpi"}"#, "not a name of a registry"),
+            (
+                r#"" quay.io": {"auth": "YTpi"}"#,
+                "not a name of a registry",
+            ),
             (r#""": {"auth": "YTpi"}"#, "not a name of a registry"),
         ] {
             assert!(faults(entry).contains(said), "{entry}: {}", faults(entry));
