@@ -1,7 +1,7 @@
-//! Values that every module group uses, without any effect.
+//! Values that every room (top-level module) uses, without any effect.
 //!
-//! Nothing here reads a file, starts a program, or knows what a config is. A module belongs to `base` only if at least two
-//! module groups use it and it uses none of them itself.
+//! Nothing here reads a file, starts a program, or knows what a config is. A module belongs to `base` only if at least two rooms
+//! use it and it uses none of them itself.
 //!
 //! - How a command ends: [`error`] has the exit codes, [`reason`] the text of a system error, [`notice`] the messages that
 //!   accompany a result.

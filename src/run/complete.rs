@@ -1,5 +1,5 @@
-//! `complete`: after the boot that a run waits for, proves that what was staged runs; else brings the files back
-//! to the deployment that came up instead, before anything reads them.
+//! `complete`: after the boot that a run waits for, checks that the staged deployment is running. If another deployment came up,
+//! restores the files that belong to it before anything reads them.
 
 use crate::change::trial::on_disk;
 use crate::run::work::LATER_IN_TRIAL;
@@ -36,9 +36,9 @@ use crate::run::recover::{at_boot, recover_first};
 use crate::run::taking_back::{TakeBack, TakingBack};
 use crate::run::work::RunWork;
 
-/// Time for the guard of a trial. The unit has a minute more.
+/// Maximum wait for the guard of a trial. The timeout of the unit is one minute longer.
 const LET_GUARD_END: Duration = Duration::from_secs(2 * 60);
-/// Pause between two looks.
+/// Pause between two attempts.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// The end of a boot that a run waited for.
@@ -46,7 +46,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 pub struct BootEnd {
     /// The result.
     pub completed: Completed,
-    /// The deployment from before runs again for a trial, which says by itself why it went back.
+    /// The previous deployment is running again because of a trial, which reports the reason itself.
     pub is_arriving: bool,
 }
 
@@ -107,7 +107,7 @@ impl Completed {
         Self::of("nothing", None)
     }
 
-    /// Returns the result for a boot that is still to come.
+    /// Returns the result for a boot that has not happened yet.
     pub fn not_yet(awaited: &Awaited) -> Self {
         Self::of("not-yet", Some(awaited))
     }
@@ -164,10 +164,10 @@ impl Completed {
     }
 }
 
-/// Judges the boot that a run waits for, and does what is due now.
+/// Judges the boot that a run waits for, and takes the necessary action.
 ///
 /// # Errors
-/// The node cannot be read, or what is due cannot be done.
+/// The node cannot be read, or the action fails.
 pub fn complete(front: &dyn Front, root: &Root) -> Result<BootEnd> {
     Needs::COMPLETE.expect_root(root)?;
     let Some(awaited) = state::read_awaited(root)? else {
@@ -179,7 +179,7 @@ pub fn complete(front: &dyn Front, root: &Root) -> Result<BootEnd> {
     };
     let way_back = on_disk::find_way_back(root)?;
     let change = opening.begin()?;
-    // The guard may have done it meanwhile.
+    // The guard may have completed it in the meantime.
     let Some(awaited) = state::read_awaited(root)? else {
         return Ok(BootEnd::of(Completed::nothing()));
     };
@@ -206,8 +206,9 @@ pub fn complete(front: &dyn Front, root: &Root) -> Result<BootEnd> {
     })
 }
 
-/// Takes the lock. The guard of a trial that goes back may have it: for moments in the deployment from before, which is no
-/// reason to leave files of the other one there. `None`: it has the lock until it has left the deployment that runs.
+/// Takes the lock, and waits while the guard of a reverting trial holds it. In the previous deployment the guard holds it only
+/// briefly, so the files of the other deployment must not be left in place because of that. Returns `None` if the guard holds the
+/// lock until it has left the running deployment.
 fn wait_for_guard<'a>(front: &'a dyn Front, root: &Root) -> Result<Option<Opening<'a>>> {
     let until = Instant::now() + LET_GUARD_END;
     let mut was_held_by_guard = false;
@@ -227,7 +228,7 @@ fn wait_for_guard<'a>(front: &'a dyn Front, root: &Root) -> Result<Option<Openin
     }
 }
 
-/// The journal gets the result of an awaited boot.
+/// Sends the result of an awaited boot to the journal.
 fn tell_journal(root: &Root, completed: &Completed) {
     let event = match (completed.outcome, &completed.failed) {
         ("arrived" | "back", None) => NodeEvent::BootCompleted(completed.way),
@@ -238,7 +239,7 @@ fn tell_journal(root: &Root, completed: &Completed) {
     events::send(root, &event, config);
 }
 
-/// Nothing is done before the boot; what stands in its way is said.
+/// Returns the result before the boot: nothing is changed, only obstacles are reported.
 fn not_yet(
     root: &Root,
     runner: &dyn CommandRunner,
@@ -272,8 +273,8 @@ fn not_yet(
     })
 }
 
-/// The run was cut off between the operating system and its files: they come now, out of the cache, before anything
-/// reads those from before (docs/explanation/operating-system.md).
+/// Completes a run that was interrupted between the operating system and its files: the files are now written from the cache,
+/// before anything reads the old ones (docs/explanation/operating-system.md).
 fn bring_files(change: &NodeChange<'_>, awaited: &mut Awaited) -> Result<()> {
     let (root, runner) = (&change.root, change.runner());
     if !awaited.lacks_files(&state::summarise_runs(&transaction::read_history(root)?)) {
@@ -302,7 +303,7 @@ fn bring_files(change: &NodeChange<'_>, awaited: &mut Awaited) -> Result<()> {
         config: session.config_ref(),
         undoes: None,
         more: &LATER_IN_TRIAL,
-        // The services start after this.
+        // The services start later.
         jobs: &[],
     };
     let id = transaction::next_run_id(root, change.lock())?;
@@ -315,7 +316,7 @@ fn bring_files(change: &NodeChange<'_>, awaited: &mut Awaited) -> Result<()> {
     Ok(())
 }
 
-/// systemd has read the units from before.
+/// Makes systemd reload unit files that it read before the change.
 fn tell_the_boot<'a>(
     root: &Root,
     runner: &dyn CommandRunner,
@@ -329,7 +330,7 @@ fn tell_the_boot<'a>(
     }
 }
 
-/// A boot that is judged.
+/// A boot to be judged.
 struct JudgedBoot<'a> {
     change: &'a NodeChange<'a>,
     boot: &'a BootIdentity,
@@ -344,7 +345,7 @@ impl<'a> JudgedBoot<'a> {
         self.change.runner()
     }
 
-    /// The deployment runs; the files have come along with it or not.
+    /// Completes a boot into the staged deployment, whose files may be missing.
     fn arrived(&self, mut awaited: Awaited) -> Result<Completed> {
         let brought = bring_files(self.change, &mut awaited);
         let session =
@@ -357,7 +358,7 @@ impl<'a> JudgedBoot<'a> {
             );
         }
         let (_, mut drifts) = session.compare();
-        // The operating system is judged by what runs, and not by what the daemon finds of it.
+        // The operating system is judged by the running deployment, not by the daemon's opinion of it.
         drifts.retain(|drift| !drift.is_of_the_os());
         let recorded = &session.chosen.config.name;
         let half = match brought {
@@ -388,7 +389,7 @@ impl<'a> JudgedBoot<'a> {
         Ok(completed)
     }
 
-    /// The deployment from before came up again, as asked: its files come back too.
+    /// Completes a requested return to the previous deployment: its files are restored too.
     fn back(&self, awaited: Awaited) -> Result<Completed> {
         let history = state::summarise_runs(&transaction::read_history(self.root())?);
         let restored = match awaited.goes_back(&history) {
@@ -397,7 +398,7 @@ impl<'a> JudgedBoot<'a> {
         };
         let half = deployments::describe_half(self.root(), self.runner());
         let half = half.inspect_err(|_| {
-            // The files are back: the next attempt must not look for their run.
+            // The files are restored: the next attempt must not look for their run.
             if let Err(error) = state::store_awaited(self.root(), &without_files(awaited.clone())) {
                 log::warn!("{error:#}");
             }
@@ -415,7 +416,7 @@ impl<'a> JudgedBoot<'a> {
         Ok(completed.with_restored(restored))
     }
 
-    /// The deployment from before came up, not as asked: files that came with the other one go back.
+    /// Handles an unrequested return to the previous deployment: the files of the other one are reverted.
     fn stayed(&self, awaited: Awaited) -> Result<Completed> {
         let history = state::summarise_runs(&transaction::read_history(self.root())?);
         match awaited.goes_back(&history) {
@@ -436,7 +437,8 @@ impl<'a> JudgedBoot<'a> {
         }
     }
 
-    /// Reports once that the awaited deployment does not run, and then only while the node is a half.
+    /// Reports once that the awaited deployment is not running; again only as long as operating system and files belong to
+    /// different configs.
     fn not_taken(&self, awaited: Awaited, why: String) -> Result<Completed> {
         let half = deployments::describe_half(self.root(), self.runner())?;
         let said = awaited.failed.is_some();
@@ -451,12 +453,13 @@ impl<'a> JudgedBoot<'a> {
         Ok(Completed::failed(&failed))
     }
 
-    /// Returns the reason why the deployment from before runs.
+    /// Returns the reason why the previous deployment is running.
     fn why_stayed(&self, awaited: &Awaited) -> String {
         why_stayed(self.runner(), self.boot.is_soft_after(&awaited.boot))
     }
 
-    /// Takes runs back; returns true if there was one. Asking is not possible at boot: what was changed since stays, and is said.
+    /// Reverts runs; returns true if there was one. Nobody can be asked during a boot, so paths that were changed since are left as
+    /// they are, and reported.
     fn take_back(&self, awaited: &Awaited, runs: &[String]) -> Result<bool> {
         if let Some(id) = awaited
             .run
@@ -495,7 +498,7 @@ impl<'a> JudgedBoot<'a> {
                 mco_rescue("rollback")
             );
         }
-        // Nothing that reads them runs yet.
+        // Nothing that reads the files is running yet.
         back.carry_out(self.change, &[])?;
         tell_the_boot(
             self.root(),
@@ -509,7 +512,7 @@ impl<'a> JudgedBoot<'a> {
         let newest = transaction::read_history(self.root())?.into_iter().next();
         let failed = Awaited {
             boot: self.boot.clone(),
-            // Files that never came can still come.
+            // Missing files can still be written later.
             head: awaited
                 .head
                 .clone()
@@ -523,7 +526,7 @@ impl<'a> JudgedBoot<'a> {
     }
 }
 
-/// What is awaited without its files: they are gone, and cannot be taken back again.
+/// Returns the awaited boot without its files: they are already reverted, and cannot be reverted again.
 fn without_files(awaited: Awaited) -> Awaited {
     Awaited {
         run: None,
@@ -537,11 +540,11 @@ fn differs(drift: &Drift) -> String {
     format!("{}: {}", drift.subject, drift.detail)
 }
 
-/// Said where a soft reboot did not leave the deployment.
+/// Message if the deployment is still running because the reboot was a soft one.
 const SOFT: &str = "the reboot was soft, so the kernel and the deployment from before stayed; only a full reboot \
                     (SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1 systemctl reboot) enters another boot entry";
 
-/// Why the deployment from before runs: what ostree said when the system went down, where the journal has it.
+/// Returns the reason why the previous deployment is running: ostree's message at shutdown, if the journal has it.
 fn why_stayed(runner: &dyn CommandRunner, soft: bool) -> String {
     let answer = runner.run(&finalize_journal(soft));
     match answer.map(|answer| finalize_failure(&answer.stdout)) {

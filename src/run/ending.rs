@@ -1,4 +1,4 @@
-//! The one end of a command that changes a node: the snapshot, then its trial or the reboot.
+//! The single end of every command that changes a node: the snapshot, then the trial or the reboot.
 
 use anyhow::Result;
 
@@ -8,21 +8,21 @@ use super::trial::running::RunningTrial;
 use crate::base::error::ExitCode;
 use crate::change::staging::deployments;
 
-/// The end of a change that is in place.
+/// How to end a change that is in place.
 #[allow(missing_debug_implementations, reason = "it borrows a front end")]
 pub struct Ending<'a> {
-    /// The trial that it belongs to.
+    /// The trial that the change belongs to.
     pub tried: Option<RunningTrial<'a>>,
     /// Preflight found an inhibitor in what was staged.
     pub is_inhibited: bool,
-    /// The node reboots now; the value of `--ignore-quorum`.
+    /// The node reboots now; contains the value of `--ignore-quorum`.
     pub reboot: Option<bool>,
-    /// The exit code without all that.
+    /// The exit code if trial, preflight and reboot do not change it.
     pub code: ExitCode,
 }
 
 impl<'a> Ending<'a> {
-    /// The end of a command whose exit code is decided.
+    /// Returns the end of a command without trial or reboot.
     pub fn of(code: ExitCode) -> Self {
         Self {
             tried: None,
@@ -37,7 +37,7 @@ impl<'a> NodeChange<'a> {
     /// Ends a change that is in place: the snapshot, then its trial or the reboot.
     ///
     /// # Errors
-    /// The trial has taken the change back, or the node does not reboot.
+    /// The trial reverted the change, or the reboot failed.
     pub fn finish(self, ending: Ending<'a>) -> Result<ExitCode> {
         self.record();
         let Ending {
@@ -61,7 +61,7 @@ impl<'a> NodeChange<'a> {
         }
     }
 
-    /// Takes the snapshot at the end of a run, where the recorder is set up.
+    /// Takes the snapshot at the end of a run, if the recorder is set up.
     pub fn record(&self) {
         if let Some((event, config)) = self.ran.take() {
             record_run(self, event, &config);

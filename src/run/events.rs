@@ -1,5 +1,4 @@
-//! The events for the system journal: id, priority, text and fields. `systemd/mco-rescue.catalog` explains each id in
-//! `journalctl -x`.
+//! Events for the system journal: id, priority, text and fields. `systemd/mco-rescue.catalog` explains each id in `journalctl -x`.
 //!
 //! The texts are fixed and contain only names: no error's reason and no program's output, which could contain a secret.
 
@@ -18,11 +17,11 @@ pub enum RunEnd {
     Finished,
     /// An interrupted run was finished.
     Recovered,
-    /// It failed and was undone.
+    /// The run failed and was undone.
     PutBack,
     /// An interrupted run was undone.
     Undone,
-    /// It was left halfway.
+    /// The run is incomplete.
     HalfWay,
 }
 
@@ -167,7 +166,7 @@ impl NodeEvent<'_> {
         }
     }
 
-    /// Returns the entry for the journal. `config` may be empty if the event belongs to none.
+    /// Returns the entry for the journal. `config` is empty if the event belongs to no config.
     pub fn to_entry(&self, command: &str, config: &str) -> JournalEntry<'static> {
         let config = one_line(config);
         JournalEntry {
@@ -183,7 +182,8 @@ impl NodeEvent<'_> {
     }
 }
 
-/// Sends an event to the journal, if the root is that of the running system. It is only a help, so a failure is logged.
+/// Sends an event to the journal, if the root is that of the running system. The event is not essential, so a failure is only
+/// logged.
 pub fn send(root: &Root, event: &NodeEvent<'_>, config: &str) {
     if !root.is_live() {
         return;

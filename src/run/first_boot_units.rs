@@ -1,4 +1,4 @@
-//! The units of the first boot, in whose place a run stages.
+//! The first-boot units, which a run replaces when it stages.
 
 use anyhow::{Context, Result};
 
@@ -8,11 +8,12 @@ use crate::node::command::systemctl::UnitActivity;
 use crate::node::command::{CommandError, CommandRunner, systemctl};
 use crate::node::host::systemd_runs;
 
-/// Two that stage at the same time would drop each other's deployments. Nothing was changed before this. The service of
-/// another root does not run: its name belongs to the machine that looks at that root.
+/// Stops the first-boot service, as two programs that stage at the same time would discard each other's deployments. Must be called
+/// before anything is changed. If the root is not that of the running systemd, nothing is stopped: the service name would refer to
+/// the host.
 ///
 /// # Errors
-/// What systemd said.
+/// The error of systemd.
 pub fn stop_service(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
     let units = [FIRST_BOOT_SERVICE];
     if systemd_runs(root) && is_any_at_work(runner, &units)? {
@@ -23,23 +24,23 @@ pub fn stop_service(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
     Ok(())
 }
 
-/// Stops units. A unit that is stopped while it starts counts as failed: that mark is taken off.
+/// Stops units. A unit that is stopped while it starts counts as failed; that state is reset.
 ///
 /// # Errors
-/// What systemd said.
+/// The error of systemd.
 pub fn end_units(runner: &dyn CommandRunner, units: &[&str]) -> Result<(), CommandError> {
     systemctl::stop_units(runner, units)?;
-    // One that systemd has let go of meanwhile is none of its units any more.
+    // A unit that systemd has unloaded in the meantime has no failed state to reset.
     if let Err(error) = systemctl::reset_failed(runner, units) {
         log::info!("{error}");
     }
     Ok(())
 }
 
-/// Returns true if one of these units is at work.
+/// Returns true if any of these units is active.
 ///
 /// # Errors
-/// systemd gives no answer.
+/// systemd cannot be queried.
 pub fn is_any_at_work(runner: &dyn CommandRunner, units: &[&str]) -> Result<bool> {
     let found = systemctl::query_activity(runner, units);
     let found = found.context("asking systemd for the units of the first boot")?;

@@ -1,28 +1,28 @@
-//! What a run asks of the front end that began it, and tells it while it works.
+//! The interface between a run and the front end that started it.
 //!
-//! The engine prints nothing and reads no terminal. What it returns is for the front end to show; what has to be said or asked
-//! before its end goes through [`Front`]. Warnings go to the log.
+//! The engine neither prints nor reads a terminal. The front end displays its results; messages and questions during a run go
+//! through [`Front`], and warnings go to the log.
 
 use anyhow::Result;
 
 use crate::change::trial::{Trial, TrialResult};
 use crate::node::command::CommandRunner;
 
-/// The answer for a run that stopped half-way.
+/// What to do with an interrupted run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HalfWayAnswer {
-    /// It is finished.
+    /// Finish it.
     Finish,
-    /// It is taken back.
+    /// Undo it.
     TakeBack,
-    /// It stays as it is.
+    /// Leave it as it is, and stop.
     Stop,
 }
 
-/// Something to be said while a run works.
+/// A message during a run.
 #[derive(Debug, Clone, Copy)]
 pub enum RunNews<'a> {
-    /// A line on the progress of what is staged.
+    /// A line about the progress of staging.
     Staging(&'a str),
     /// The change is in place, and its trial waits for a confirmation.
     TrialWaits(&'a Trial),
@@ -34,21 +34,21 @@ pub enum RunNews<'a> {
 
 /// A front end of runs.
 pub trait Front {
-    /// Starts programs.
+    /// Returns the runner that starts programs.
     fn runner(&self) -> &dyn CommandRunner;
 
-    /// Asks if the change may begin.
+    /// Asks whether the change may begin.
     ///
     /// # Errors
-    /// Not confirmed, or there is nobody to ask: nothing is changed then.
+    /// The change was not confirmed, or nobody can be asked. Nothing is changed in that case.
     fn confirm(&self, question: &str) -> Result<()>;
 
-    /// Asks what becomes of a run that stopped half-way. `stopped`: which one, and how far it came.
+    /// Asks what to do with an interrupted run. `stopped` describes the run and its progress.
     ///
     /// # Errors
     /// The answer cannot be read.
     fn ask_half_way(&self, stopped: &str) -> Result<HalfWayAnswer>;
 
-    /// Says something while the run works.
+    /// Shows a message during the run.
     fn tell(&self, news: RunNews<'_>);
 }

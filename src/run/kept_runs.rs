@@ -1,4 +1,4 @@
-//! The runs that the history keeps, and the choice among them.
+//! The runs in the history, and the selection among them.
 
 use anyhow::{Result, bail};
 
@@ -21,14 +21,14 @@ pub enum Before {
     Unreadable,
 }
 
-/// The bytes of a kept record; one that cannot be read is logged.
+/// Returns the bytes of a kept record. A read error is logged.
 fn read_kept(root: &Root, path: &RootPath) -> Option<Vec<u8>> {
     let read = root.read_file(path);
     let read = read.inspect_err(|error| log::warn!("{error}"));
     read.ok().flatten()
 }
 
-/// The config that the node was recorded to be in before a run.
+/// Returns the config that was recorded before a run.
 pub fn before(root: &Root, run: &FinishedRun) -> Before {
     let name = |text: Vec<u8>| {
         let record: serde_json::Value = serde_json::from_slice(&text).ok()?;
@@ -44,10 +44,10 @@ pub fn before(root: &Root, run: &FinishedRun) -> Before {
     }
 }
 
-/// The number of runs before the newest one that go back with it.
+/// Returns the number of older runs that are reverted together with the newest one.
 ///
 /// # Errors
-/// No such run is kept.
+/// The history contains no such run.
 pub fn up_to(root: &Root, runs: &[FinishedRun], to: Option<&str>) -> Result<usize> {
     let Some(to) = to else { return Ok(0) };
     let by_id = runs.iter().position(|run| run.id == to);
@@ -74,11 +74,11 @@ pub fn up_to(root: &Root, runs: &[FinishedRun], to: Option<&str>) -> Result<usiz
     }
 }
 
-/// Refuses to go over a boundary where the operating system changed: its files go back at a boot of their own.
-/// `together`: the number of older runs that go back with the operating system of the newest one.
+/// Refuses to revert past a run that changed the operating system: its files are reverted at a boot of their own. `together` is the
+/// number of older runs that are reverted with the operating system of the newest one.
 ///
 /// # Errors
-/// The refusal.
+/// The runs cannot be reverted together.
 pub fn separate_systems(
     root: &Root,
     newest: &FinishedRun,

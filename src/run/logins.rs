@@ -1,4 +1,4 @@
-//! The text at logins while a node needs a person: a run is half-way, or a boot has failed.
+//! The login message while a node needs attention: a run is incomplete, or a boot has failed.
 
 use super::trial::notice;
 use crate::change::staging::state;
@@ -6,9 +6,9 @@ use crate::change::transaction::{self, Pending};
 use crate::host::root::Root;
 use crate::host::sys::runtime;
 
-/// Makes logins show that the node needs a person, or no longer does.
+/// Shows at logins that the node needs attention, or withdraws the message.
 pub fn show_trouble(root: &Root) {
-    // Only root writes there.
+    // Only root can write there.
     if !root.is_live() || !nix::unistd::geteuid().is_root() {
         return;
     }
@@ -18,7 +18,7 @@ pub fn show_trouble(root: &Root) {
     }
 }
 
-/// The text while a run is half-way or a boot has failed.
+/// Returns the login message if a run is incomplete or a boot has failed.
 fn trouble(root: &Root) -> Option<String> {
     if let Ok(Pending::Unfinished(config, ..)) = transaction::find_pending(root)
         && !transaction::is_held(root)

@@ -1,8 +1,8 @@
-//! The one beginning of a command that changes a node.
+//! The single beginning of every command that changes a node.
 //!
-//! [`Opening::of`] refuses what must not begin, and takes the lock. [`Opening::begin`] deals with a run that stopped half-way,
-//! and returns the [`NodeChange`] that everything that changes a node takes: no command gets there without it. What a command
-//! needs is data ([`Needs`]), so that the commands can be compared.
+//! [`Opening::of`] refuses what must not begin, and takes the lock. [`Opening::begin`] handles an interrupted run and returns the
+//! [`NodeChange`] that every change of a node requires. The needs of a command are data ([`Needs`]), so that the commands can be
+//! compared.
 
 use std::cell::RefCell;
 use std::thread;
@@ -28,69 +28,69 @@ use crate::run::recover::{has_run_files, recover_first};
 
 /// Pause between two attempts to take the lock.
 const ASK_LOCK_AGAIN: Duration = Duration::from_millis(100);
-/// Time for a command that begins a trial; NetworkManager alone may take a minute for a connection.
+/// Maximum wait for a command that begins a trial. NetworkManager alone may take a minute for a connection.
 const LET_TRIAL_BEGIN: Duration = Duration::from_secs(90);
-/// Time for another holder of the lock, for a command that must not fail for it.
+/// Maximum wait for another holder of the lock, for commands that should not fail because of it.
 const LET_OTHERS_END: Duration = Duration::from_secs(10);
 
 /// What a command needs before it changes a node.
 #[derive(Debug, Clone, Copy)]
 pub struct Needs {
     machine: MachineNeed,
-    /// The user has to be able to write what every run writes.
+    /// The user must be able to write the files that every run writes.
     is_written: bool,
-    /// No file of the state directory may be of another version.
+    /// Files in the state directory that are of another version are refused.
     knows_state: bool,
-    /// The time for another process that holds the lock.
+    /// Maximum wait for another process that holds the lock.
     patience: Duration,
     during_trial: DuringTrial,
     before_boot: BeforeBoot,
     half_way: HalfWay,
 }
 
-/// The machine on which a command works.
+/// The kind of machine that a command requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MachineNeed {
-    /// A node of a cluster, or a machine that is `meant` although it is none.
+    /// A node of a cluster, or any machine if the user insists (`meant`, from `--not-a-node`).
     Node { meant: bool },
-    /// Any system.
+    /// Any installed system.
     System,
     /// Not checked.
     Any,
 }
 
-/// The answer to an unconfirmed trial.
+/// What happens if a trial is unconfirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DuringTrial {
-    /// The command is refused: the trial would take its change back, or could not go back.
+    /// The command is refused: the trial would revert its change, or could no longer revert its own.
     Refused,
-    /// The command ends the trial, or does not concern it.
+    /// The command ends the trial, or does not affect it.
     Allowed,
 }
 
-/// The answer to a run that waits for the next boot.
+/// What happens if a run waits for the next boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BeforeBoot {
-    /// One more run would stand in its way back.
+    /// The command is refused: another run would prevent reverting the waiting one.
     Refused,
-    /// The command goes on from there, or does not concern it.
+    /// The command continues from that state, or does not affect it.
     Allowed,
 }
 
-/// The answer to a run that stopped half-way.
+/// What happens to an interrupted run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HalfWay {
-    /// The user is asked; with `--yes` it is finished first.
+    /// The user is asked; with `--yes` the run is finished first.
     Asked,
-    /// It is finished first: no person is there.
+    /// The run is finished first, as nobody can be asked.
     Finished,
     /// The command is refused, for this reason.
     Refused(&'static str),
-    /// It stays: the command ends it, or does not concern it.
+    /// The run is left alone: the command ends it, or does not affect it.
     Left,
 }
 
-/// A command that plans and carries out a run.
+/// Needs of a command that plans and carries out a run.
 const RUN: Needs = Needs {
     machine: MachineNeed::Node { meant: false },
     is_written: true,
@@ -100,7 +100,7 @@ const RUN: Needs = Needs {
     before_boot: BeforeBoot::Allowed,
     half_way: HalfWay::Asked,
 };
-/// A command that ends what another has begun.
+/// Needs of a command that ends what another one has begun.
 const END: Needs = Needs {
     machine: MachineNeed::Any,
     during_trial: DuringTrial::Allowed,
@@ -109,95 +109,95 @@ const END: Needs = Needs {
 };
 
 impl Needs {
-    /// `apply`.
+    /// Needs of `apply`.
     pub const APPLY: Self = RUN;
-    /// `pivot`.
+    /// Needs of `pivot`.
     pub const PIVOT: Self = RUN;
-    /// `apply --key`.
+    /// Needs of `apply --key`.
     pub const KEY: Self = Self {
         before_boot: BeforeBoot::Refused,
         ..RUN
     };
-    /// `doctor --fix`.
+    /// Needs of `doctor --fix`.
     pub const FIX: Self = Self::KEY;
-    /// `rollback`.
+    /// Needs of `rollback`.
     pub const ROLLBACK: Self = RUN;
-    /// A trial goes back at once, also while its command still makes services read the new files. Its guard undoes what is
-    /// half-way.
+    /// Needs of `rollback` during a trial. The trial is reverted at once, even while its command is still making services read the
+    /// new files. Its guard undoes an incomplete run.
     pub const ROLLBACK_OF_TRIAL: Self = Self {
         patience: LET_TRIAL_BEGIN,
         ..END
     };
-    /// `install`.
+    /// Needs of `install`.
     pub const INSTALL: Self = Self {
-        // The version that is installed may be the one that knows it.
+        // The version being installed may be the one that knows the state files.
         knows_state: false,
         half_way: HalfWay::Left,
         ..RUN
     };
-    /// `install --remove`.
+    /// Needs of `install --remove`.
     pub const REMOVE: Self = Self {
         machine: MachineNeed::System,
         half_way: HalfWay::Refused("removing would take away what it needs"),
         ..RUN
     };
-    /// `firstboot` with a config, in an initramfs.
+    /// Needs of `firstboot` with a config, in an initramfs.
     pub const FIRST_BOOT: Self = Self {
         is_written: false,
         half_way: HalfWay::Finished,
         ..RUN
     };
-    /// `firstboot` for an interrupted run: a trial goes back from a whole run.
+    /// Needs of `firstboot` for an interrupted run, which is finished even during a trial: a trial can only revert complete runs.
     pub const FIRST_BOOT_RECOVERY: Self = Self {
         machine: MachineNeed::Any,
         during_trial: DuringTrial::Allowed,
         ..Self::FIRST_BOOT
     };
-    /// `complete`, at a boot.
+    /// Needs of `complete`, during a boot.
     pub const COMPLETE: Self = Self {
         half_way: HalfWay::Finished,
         ..END
     };
-    /// `recover`.
+    /// Needs of `recover`.
     pub const RECOVER: Self = Self {
         machine: MachineNeed::System,
         ..END
     };
-    /// `recover --give-up`.
+    /// Needs of `recover --give-up`.
     pub const GIVE_UP: Self = Self {
         knows_state: false,
         ..Self::RECOVER
     };
-    /// `record`.
+    /// Needs of `record`.
     pub const RECORD: Self = Self {
         machine: MachineNeed::System,
         knows_state: false,
         ..END
     };
-    /// The guard of a trial that went back has the lock for some seconds.
+    /// Needs of `record` at boot. The guard of a reverting trial holds the lock for some seconds.
     pub const RECORD_BOOT: Self = Self {
         patience: LET_OTHERS_END,
         ..Self::RECORD
     };
-    /// `confirm`. The guard of a trial that goes back has the lock for some seconds.
+    /// Needs of `confirm`. The guard of a reverting trial holds the lock for some seconds.
     pub const CONFIRM: Self = Self {
         patience: LET_OTHERS_END,
         ..END
     };
-    /// The guard of a trial, and the unit that judges its boot.
+    /// Needs of the guard of a trial, and of the unit that judges its boot.
     pub const GUARD: Self = Self {
         is_written: false,
         knows_state: false,
         ..END
     };
-    /// `trial boot-counter`.
+    /// Needs of `trial boot-counter`.
     pub const BOOT_COUNTER: Self = Self {
         machine: MachineNeed::System,
         knows_state: false,
         ..END
     };
 
-    /// For a machine that is meant although it is not a node.
+    /// Returns these needs for a node, or for any machine if the user insists (`--not-a-node`).
     #[must_use]
     pub fn meant(self, meant: bool) -> Self {
         Self {
@@ -206,7 +206,7 @@ impl Needs {
         }
     }
 
-    /// Refuses a root on which the command must not work. Nothing is made or written there.
+    /// Refuses a root on which the command must not work. Creates and writes nothing there.
     pub fn expect_root(&self, root: &Root) -> Result<()> {
         match self.machine {
             MachineNeed::Node { meant } => machine::expect_node(root, meant)?,
@@ -236,7 +236,7 @@ impl Needs {
         }
     }
 
-    /// Refuses beside what other commands have begun. The lock is held.
+    /// Refuses to begin because of what other commands have begun. The lock must be held.
     fn expect_quiet(&self, root: &Root, pending: &Pending) -> Result<()> {
         if self.during_trial == DuringTrial::Refused {
             refuse_during_trial(root)?;
@@ -260,12 +260,12 @@ impl Needs {
     }
 }
 
-/// Returns true for the error of a lock that another process holds.
+/// Returns true if the error means that another process holds the lock.
 pub fn is_held(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(LockError::Held(_)))
 }
 
-/// Looks for a run that stopped half-way. Where its files are there and cannot be used, it has.
+/// Looks for an interrupted run. Unusable run files also count as one.
 fn find_pending(root: &Root) -> Result<Pending> {
     let found = transaction::find_pending(root);
     found.map_err(|error| match has_run_files(root) {
@@ -274,7 +274,7 @@ fn find_pending(root: &Root) -> Result<Pending> {
     })
 }
 
-/// A command that may begin: it has the lock, and nothing was changed.
+/// A command that may begin: it holds the lock, and has changed nothing.
 #[must_use]
 #[allow(missing_debug_implementations, reason = "it borrows a front end")]
 pub struct Opening<'a> {
@@ -284,10 +284,10 @@ pub struct Opening<'a> {
 }
 
 impl<'a> Opening<'a> {
-    /// Checks what the command needs, and takes the lock.
+    /// Checks the needs of the command, and takes the lock.
     ///
     /// # Errors
-    /// A refusal; nothing was changed.
+    /// The command is refused; nothing was changed.
     pub fn of(front: &'a dyn Front, root: Root, needs: &Needs) -> Result<Self> {
         needs.expect_root(&root)?;
         let lock = needs.take_lock(&root)?;
@@ -310,10 +310,11 @@ impl<'a> Opening<'a> {
         })
     }
 
-    /// Reads what the command line names, where a run is pending: a command that cannot go on for it leaves that run alone.
+    /// Reads the inputs of the command first if an interrupted run is pending, so that a command that would fail on them leaves
+    /// that run alone.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// The errors of `read`.
     pub fn read_first<T>(
         &self,
         read: impl FnOnce(&Root, &Pending) -> Result<T>,
@@ -324,10 +325,10 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Begins: a run that stopped half-way comes first.
+    /// Begins the change, after finishing or undoing an interrupted run.
     ///
     /// # Errors
-    /// That run is to stay as it is, or can neither be finished nor undone.
+    /// The user wants to leave that run as it is, or it can be neither finished nor undone.
     pub fn begin(self) -> Result<NodeChange<'a>> {
         let direction = match (self.half_way, &self.pending) {
             (HalfWay::Left, _) => return Ok(self.change),
@@ -341,7 +342,7 @@ impl<'a> Opening<'a> {
         })
     }
 
-    /// Asks if a run that stopped half-way is finished or taken back.
+    /// Asks whether an interrupted run is finished or undone.
     fn ask(&self, config: &str) -> Result<Direction> {
         let steps = match transaction::count_taken(&self.change.root)? {
             Some((taken, all)) => format!(", {taken} of {}", count_noun(all, "step")),

@@ -28,7 +28,7 @@ use crate::run::events;
 use crate::run::events::{NodeEvent, RunEnd};
 use crate::run::node_change::NodeChange;
 
-/// The units of a boot that continues after the recovery.
+/// Units affected by a recovery while the boot continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartedUnits {
     /// No unit file has changed.
@@ -42,12 +42,12 @@ pub enum StartedUnits {
         /// Units enabled by the recovery, too late for this boot.
         too_late: Vec<String>,
     },
-    /// The manager could not be queried; the reason.
+    /// The manager could not be queried, for this reason.
     Unknown(String),
 }
 
 impl StartedUnits {
-    /// Returns the state of the units of a boot that continues.
+    /// Returns a description of the affected units.
     pub fn words(&self) -> String {
         match self {
             Self::Unconcerned => "no unit file has changed".to_owned(),
@@ -89,8 +89,7 @@ impl StartedUnits {
     }
 }
 
-/// The manager has read the unit files before they changed: it reads them again, and the units that run
-/// already are found.
+/// Makes the manager reload unit files that have changed, and finds the units that are already running.
 pub fn at_boot(
     changed: &[RootPath],
     is_there: &dyn Fn(&RootPath) -> bool,
@@ -129,7 +128,7 @@ fn has_file(unit: &str, is_there: &dyn Fn(&RootPath) -> bool) -> bool {
     unit.contains('@') || UNIT_SEARCH_PATH.iter().any(exists)
 }
 
-/// The units that were started before, and those that nothing starts any more.
+/// Returns the units that are already running, and the wanted units that are idle.
 fn ask(
     units: &[String],
     wanted: &[String],
@@ -151,7 +150,7 @@ fn names(units: &[String]) -> Vec<&str> {
     units.iter().map(String::as_str).collect()
 }
 
-/// At boot the console may go unread; `status` shows it later.
+/// Keeps the result for `status`, as nobody may be watching the console during a boot.
 pub fn keep(change: &NodeChange<'_>, recovered: &Recovered, units: &StartedUnits) {
     let (outcome, config) = match recovered {
         Recovered::Finished(config, _) => (RunOutcome::Recovered, config),
@@ -183,7 +182,7 @@ pub fn keep(change: &NodeChange<'_>, recovered: &Recovered, units: &StartedUnits
     transaction::write_last_run(&change.root, change.lock(), &run);
 }
 
-/// Returns true if a file of a run is in the state directory.
+/// Returns true if the state directory contains a file of a run.
 pub fn has_run_files(root: &Root) -> Result<bool> {
     let mut found = false;
     for file in [
@@ -197,7 +196,7 @@ pub fn has_run_files(root: &Root) -> Result<bool> {
     Ok(found)
 }
 
-/// Recovers; what cannot be recovered leaves the node half-way.
+/// Finishes or undoes an interrupted run. If that fails, the error says that the node is left incomplete.
 pub fn recover(change: &NodeChange<'_>, direction: Direction, leave: &Leave) -> Result<Recovered> {
     let (root, runner, lock) = (&change.root, change.runner(), change.lock());
     let half_way = has_run_files(root)?;
@@ -237,7 +236,7 @@ pub fn recover(change: &NodeChange<'_>, direction: Direction, leave: &Leave) -> 
     })
 }
 
-/// The journal gets the end of a run that was interrupted.
+/// Sends the end of an interrupted run to the journal.
 fn tell_journal(root: &Root, pending: &Pending, result: &Result<Recovered, RecoverError>) {
     let (config, end) = match (result, pending) {
         (Ok(Recovered::Finished(config, _)), _) => (config, RunEnd::Recovered),
@@ -251,8 +250,8 @@ fn tell_journal(root: &Root, pending: &Pending, result: &Result<Recovered, Recov
     events::send(root, &NodeEvent::RunEnded(end), &config.name);
 }
 
-/// Undoes an interrupted run, whatever was changed since; a run that is committed is finished. Returns the paths that stay as
-/// they are, with the reason.
+/// Undoes an interrupted run, whatever was changed since; a committed run is finished instead. Returns the paths that are left as
+/// they are, with reasons.
 pub fn undo_interrupted(change: &NodeChange<'_>) -> Result<Vec<String>> {
     let leave = Leave {
         all: true,
@@ -266,7 +265,7 @@ pub fn undo_interrupted(change: &NodeChange<'_>) -> Result<Vec<String>> {
         .collect())
 }
 
-/// A run that was undone leaves nothing half-way.
+/// Returns the error of a failed recovery. A run that was undone is not incomplete.
 pub fn failed(error: &RecoverError) -> RunError {
     match error {
         RecoverError::Undone(..) => RunError::RolledBack(format!("recovering: {error}")),
@@ -274,13 +273,14 @@ pub fn failed(error: &RecoverError) -> RunError {
     }
 }
 
-/// An unfinished transaction comes first, always; what became of it is said.
+/// Finishes or undoes an interrupted run before anything else, and logs the result.
 pub fn recover_first(change: &NodeChange<'_>, direction: Direction) -> Result<()> {
     let recovered = recover(change, direction, &Leave::default())?;
     end_interrupted(change, &recovered)
 }
 
-/// Says what became of an interrupted run, and takes back what it had lent and stopped.
+/// Logs the result for an interrupted run, starts the workloads that it stopped, and removes what it temporarily provided to
+/// rpm-ostreed ([`Lease`]).
 fn end_interrupted(change: &NodeChange<'_>, recovered: &Recovered) -> Result<()> {
     let (root, runner, lock) = (&change.root, change.runner(), change.lock());
     if *recovered != Recovered::Nothing {
@@ -328,7 +328,7 @@ mod tests {
     use crate::node::command::{CommandLine, CommandOutput};
     use std::cell::RefCell;
 
-    /// Notes what it is told; every unit that it is asked for runs, but `idle.service`.
+    /// A manager that records its commands; every queried unit is running, except `idle.service`.
     #[derive(Default)]
     struct Manager(RefCell<Vec<String>>);
 
@@ -379,7 +379,7 @@ mod tests {
             too_late: Vec::new(),
         };
         assert_eq!(found, wanted);
-        // It runs on, and no restart finds it.
+        // The unit is still running, and no restart finds it.
         let found = at_boot(recovered.changed(), &|_| false, &Manager::default());
         let wanted = StartedUnits::Read {
             before: Vec::new(),
@@ -419,7 +419,7 @@ mod tests {
         };
         assert_eq!(found, wanted);
         assert_eq!(*manager.0.borrow(), ["daemon-reload", "show"]);
-        // Links that are gone enable nothing.
+        // Removed links enable nothing.
         let found = at_boot(recovered.changed(), &|_| false, &manager);
         let wanted = StartedUnits::Read {
             before: Vec::new(),

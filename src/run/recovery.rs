@@ -1,4 +1,4 @@
-//! `recover`: what is half-way comes first, then a trial at a boot, and the units that read the old files.
+//! `recover`: during a boot judges a trial first; then recovers an interrupted run, and finds units that read the old files.
 
 use anyhow::Result;
 
@@ -12,45 +12,46 @@ use crate::change::workloads;
 use crate::host::root::{Root, RootPath};
 use crate::node::host::systemd_runs;
 
-/// What is asked for.
+/// The options of `recover`.
 #[derive(Debug, Clone, Default)]
 pub struct RecoverOptions {
-    /// An interrupted run is undone, even if it could be finished.
+    /// Undo an interrupted run even if it could be finished.
     pub back: bool,
-    /// What may stay as it is.
+    /// Paths that may be left as they are.
     pub leave: Leave,
-    /// A run whose journal is damaged is forgotten.
+    /// Forget a run whose journal is damaged.
     pub give_up: bool,
-    /// A unit asks, early in a boot.
+    /// The caller is a unit early in a boot.
     pub at_boot: bool,
 }
 
 /// The result of a recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovery {
-    /// What became of the run.
+    /// The result for the run.
     pub recovered: Recovered,
-    /// At a boot: the units that started from the old files.
+    /// During a boot: the affected units.
     pub units: Option<StartedUnits>,
 }
 
-/// Recovers a root. `None`: at a boot there was nothing to recover.
+/// Recovers a root. Returns `None` if there was nothing to recover during a boot.
 ///
 /// # Errors
-/// The run can neither be finished nor undone, or a trial cannot go back at this boot.
+/// The run can be neither finished nor undone, or a trial cannot be reverted during this boot.
 pub fn recover_root(
     front: &dyn Front,
     root: Root,
     options: &RecoverOptions,
 ) -> Result<Option<Recovery>> {
-    // StartedUnits without need, as `install` does to see whether it can be: then another process may have the lock.
+    // The unit may be started without need, as `install` does to test it. Another process may hold the lock then.
     let is_idle = || -> Result<bool> {
         let nothing = transaction::find_pending(&root)? == Pending::Nothing;
         Ok(nothing && transaction::find_strays(&root).is_empty())
     };
     if options.at_boot {
         expect_known_state(&root)?;
-        // What is half-way comes first: a trial goes back from a whole run.
+        // Reverting a trial first undoes an interrupted run, as only complete runs can be reverted. If this fails, that run is
+        // still recovered below.
         let tried = trial::boot::judge(front, &root, true);
         if let Err(error) = &tried {
             log::error!("{error:#}. The guard tries again");
@@ -75,7 +76,7 @@ pub fn recover_root(
     } else {
         recover(&change, direction, &options.leave)?
     };
-    // The recovery is done, whatever becomes of the kubelet: an error would say that nothing was changed.
+    // The recovery is complete, even if the kubelet does not start: an error would claim that nothing was changed.
     if let Err(error) = workloads::start_again(root, runner) {
         log::warn!("{error:#}");
     }

@@ -1,4 +1,4 @@
-//! `rollback`: finished runs taken back, through the same transaction.
+//! `rollback`: reverts finished runs, through the same transaction.
 
 use super::kept_runs;
 use crate::base::error::{self, Changed, RunError};
@@ -31,45 +31,46 @@ use crate::run::trial::running;
 use crate::run::trial::running::{RunningTrial, TrialOptions, TrialRequest};
 use anyhow::{Context, Result, anyhow, bail};
 
-/// Refusal of a trial that is more than that.
+/// The refusal of a trial that is not limited to one run of files.
 pub const ONE_RUN: &str = "--try takes back one run of files alone: add --files-only, or leave --to out. Nothing was changed";
 
-/// What is asked for.
+/// The options of `rollback`.
 #[derive(Debug, Clone)]
 pub struct RollbackOptions<'a> {
-    /// The run, or the config before it, that all later runs go back to; `None`: the last run goes back alone.
+    /// The oldest run to revert, or the name of the config to return to; all newer runs are reverted too. `None` reverts only the
+    /// last run.
     pub to: Option<&'a str>,
-    /// Paths that were changed since stay as they are.
+    /// Paths that were changed since are left as they are.
     pub leave_changed: bool,
-    /// The operating system stays as it is.
+    /// The operating system is left as it is.
     pub files_only: bool,
-    /// Nothing is reloaded or restarted.
+    /// No service is reloaded or restarted.
     pub no_actions: bool,
-    /// The way back is completed by hand after the reboot.
+    /// The user completes the rollback by hand after the reboot.
     pub complete_by_hand: bool,
-    /// Guards of the node that are passed over.
+    /// Guards of the node to override.
     pub allowed: Allowed,
     /// The options of a trial.
     pub trial: TrialOptions,
 }
 
-/// What was taken back.
+/// The result of a rollback.
 #[derive(Debug)]
 pub struct TookBack {
-    /// The run, of several the oldest.
+    /// The reverted run, or the oldest of several.
     pub run: Ran,
     /// Name of the config that the node is recorded to be in now.
     pub recorded: Option<String>,
     /// Number of steps.
     pub steps: usize,
-    /// Number of runs that can still be taken back.
+    /// Number of runs that can still be reverted.
     pub left: usize,
-    /// The reboots that the node needs.
+    /// The reasons why the node needs a reboot.
     pub reboot: Vec<RebootNeed>,
 }
 
 impl TookBack {
-    /// Reads what there is to say. All is in place: what cannot be read now does not change that.
+    /// Reads the facts of the report. The rollback is complete, so read errors are only logged.
     fn observe(root: &Root, runner: &dyn CommandRunner, run: Ran, steps: usize) -> Self {
         let left =
             transaction::read_history(root).map_or_else(|error| said(&error, 0), |all| all.len());
@@ -86,25 +87,26 @@ impl TookBack {
     }
 }
 
-/// How runs went back.
+/// How far the rollback has come.
 #[allow(missing_debug_implementations, reason = "it borrows a front end")]
 pub enum HowBack<'a> {
-    /// The files go back where their deployment runs again; here they belong to what is left.
+    /// The files are reverted at the next boot, once their deployment is running again; the current files belong to the deployment
+    /// that the node leaves.
     NextBoot(Ran),
-    /// They are back, and on trial.
+    /// The files are reverted, and the rollback is on trial.
     Tried(Box<RunningTrial<'a>>),
-    /// They are back.
+    /// The files are reverted.
     Done(TookBack),
 }
 
-/// The change of a rollback that is in place, and still has to be ended.
+/// A rollback that is in place, but not ended yet.
 #[allow(missing_debug_implementations, reason = "it borrows a front end")]
 pub struct WentBack<'a> {
     /// The change.
     pub change: NodeChange<'a>,
-    /// How it went.
+    /// How far it has come.
     pub how: HowBack<'a>,
-    /// A signal that came between two runs waits until the end is told.
+    /// Holds back a signal that arrived between two runs until the result is reported.
     pub signals: Option<DeferredSignals>,
 }
 
@@ -118,24 +120,24 @@ impl<'a> WentBack<'a> {
     }
 }
 
-/// The runs that go back, and what that takes.
+/// The runs to revert, with the plan for it.
 #[derive(Debug)]
 pub struct GoingBack {
-    /// The newest of them.
+    /// The newest run.
     pub back: TakingBack,
-    /// Those before it that were asked for, the newest first.
+    /// The requested older runs, the newest first.
     pub older: Vec<FinishedRun>,
-    /// The operating system that goes back with them.
+    /// The operating system that is reverted with them.
     way: Option<Together>,
-    /// The jobs of the running system.
+    /// The jobs for the running system.
     jobs: Vec<Job>,
 }
 
 impl GoingBack {
-    /// Chooses the runs, and plans. `whole`: the operating system goes back, too, where a run changed it.
+    /// Chooses the runs and plans the rollback. With `whole`, an operating system that a run changed is reverted too.
     ///
     /// # Errors
-    /// No such run is kept, or the node cannot be read.
+    /// The history contains no such run, or the node cannot be read.
     pub fn choose(
         change: &NodeChange<'_>,
         options: &RollbackOptions<'_>,
@@ -188,10 +190,10 @@ impl GoingBack {
         })
     }
 
-    /// Refuses where nothing would complete the way back at the next boot.
+    /// Refuses if nothing would complete the rollback at the next boot.
     ///
     /// # Errors
-    /// The refusal.
+    /// Nothing would complete it.
     pub fn ensure_completion(
         &self,
         change: &NodeChange<'_>,
@@ -203,10 +205,10 @@ impl GoingBack {
         }
     }
 
-    /// Takes the runs back.
+    /// Reverts the runs.
     ///
     /// # Errors
-    /// What went back, and what did not.
+    /// Says which parts were reverted, and which were not.
     pub fn carry_out<'a>(
         self,
         change: NodeChange<'a>,
@@ -226,7 +228,7 @@ impl GoingBack {
         }
     }
 
-    /// Takes the files back while the node runs.
+    /// Reverts the files while the node is running.
     fn take_files_back<'a>(
         self,
         change: NodeChange<'a>,
@@ -244,7 +246,7 @@ impl GoingBack {
             )
         };
         let earlier = self.earlier(root)?;
-        // Between two runs a signal must not end the program without a word on what went back.
+        // A signal between two runs must not end the program before it reports what was reverted.
         let mut signals = (!earlier.is_empty()).then(DeferredSignals::new);
         reboots::note_undone(root, change.runner(), run)?;
         let tried = RunningTrial::begin(&change, request)?;
@@ -263,7 +265,7 @@ impl GoingBack {
         let more = take_back(&change, options, gone, &earlier);
         let more = more.inspect_err(|_| hold_signals(signals.as_mut()))?;
         match &self.way {
-            // What was staged is dropped, and its files are back: nothing of it can come any more, whatever an engine says.
+            // The staged deployment is discarded and its files are reverted, so it can no longer boot, whatever the engine reports.
             Some(_) => state::forget_awaited(root)?,
             None => deployments::settle_awaited(root, runner),
         }
@@ -281,7 +283,7 @@ impl GoingBack {
         })
     }
 
-    /// The runs that go back after the newest one.
+    /// Returns the runs that are reverted after the newest one.
     fn earlier(&self, root: &Root) -> Result<Vec<Ran>> {
         let together = self.way.as_ref().map_or(&[][..], |way| way.earlier());
         let mut all = find_runs(root, together)?;
@@ -294,7 +296,7 @@ impl GoingBack {
     }
 }
 
-/// The error of files that did not go back, after what was staged with them is gone.
+/// Returns the error if the files were not reverted after the staged deployment was discarded.
 fn without_staged(error: anyhow::Error, config: &str) -> anyhow::Error {
     let gone = format!("what was staged for {config} is dropped, but its files are still in place");
     match format!("{error:#}") {
@@ -303,7 +305,7 @@ fn without_staged(error: anyhow::Error, config: &str) -> anyhow::Error {
     }
 }
 
-/// The newest run, and those before it that were asked for.
+/// Returns the newest run, and the requested older ones.
 fn choose_runs(
     root: &Root,
     options: &RollbackOptions<'_>,
@@ -322,7 +324,7 @@ fn choose_runs(
     Ok((run, runs))
 }
 
-/// What may be passed over.
+/// Returns the guards to override.
 fn allowed(
     change: &NodeChange<'_>,
     options: &RollbackOptions<'_>,
@@ -339,7 +341,7 @@ fn allowed(
     })
 }
 
-/// Adds to the plan what a trial of it means, and returns the jobs: those of the trial come first.
+/// Adds the effects of a trial to the plan, and returns the jobs; those of the trial come first.
 fn jobs_of_trial(
     change: &NodeChange<'_>,
     options: &RollbackOptions<'_>,
@@ -364,8 +366,8 @@ fn changed_since(options: &RollbackOptions<'_>) -> ChangedSince {
     }
 }
 
-/// Returns a notice for each checkpoint file that the kubelet of the deployment from before may refuse. It is a warning only:
-/// nothing that cannot be read stands against going back.
+/// Returns a notice for each checkpoint file that the kubelet of the previous deployment may refuse. It is only a warning: an
+/// unreadable file does not prevent the rollback.
 fn kubelet_notices(root: &Root, deployment: &str) -> Result<Vec<Notice>> {
     let minor = |root: &Root| -> Result<Option<u32>> {
         let release = OsRelease::read(root)?;
@@ -399,7 +401,7 @@ fn said<T>(error: &dyn std::fmt::Display, instead: T) -> T {
     instead
 }
 
-/// Returns the last thing that was done, where that staged something and its files did not come, or it has none.
+/// Returns the last staged change if its files were not written, or if it has no files.
 ///
 /// # Errors
 /// The node cannot be read.
@@ -415,17 +417,17 @@ pub fn find_unfinished(
     Ok(leaving.map(|leaving| (awaited, leaving)))
 }
 
-/// An operating system, and runs of files, that are taken back together.
+/// An operating system and runs of files that are reverted together.
 #[derive(Debug)]
 pub struct Together {
     /// The newest run.
     pub run: Ran,
-    /// The deployment that is entered again.
+    /// The deployment to return to, and the runs to revert.
     pub leaving: Leaving,
 }
 
 impl Together {
-    /// The newest run, with those before it whose operating system never ran.
+    /// Combines the newest run with the older ones whose operating system never ran.
     fn of(
         root: &Root,
         runner: &dyn CommandRunner,
@@ -455,10 +457,10 @@ impl Together {
         })
     }
 
-    /// Files that go back at the next boot need the unit that completes.
+    /// Refuses if the files are reverted at the next boot and no unit would complete that.
     ///
     /// # Errors
-    /// Nothing would complete it.
+    /// No unit would complete the rollback.
     pub fn ensure_completion(
         &self,
         runner: &dyn CommandRunner,
@@ -472,15 +474,15 @@ impl Together {
         refuse_without_completion(root, options.complete_by_hand)
     }
 
-    /// Those before the newest.
+    /// Returns the ids of the older runs.
     fn earlier(&self) -> &[String] {
         self.leaving.runs.get(1..).unwrap_or_default()
     }
 
-    /// Goes back where the last run has no files of its own.
+    /// Reverts the operating system if the last run has no files of its own.
     ///
     /// # Errors
-    /// What went back, and what did not.
+    /// Says which parts were reverted, and which were not.
     pub fn leave<'a>(
         &self,
         change: NodeChange<'a>,
@@ -498,7 +500,7 @@ impl Together {
         let gone = vec![format!("the operating system of {}", self.run.config)];
         let steps = take_back(&change, options, gone, &runs);
         let steps = steps.inspect_err(|_| hold_signals(Some(&mut signals)))?;
-        // Nothing of it can come any more, whatever an engine says.
+        // The staged deployment can no longer boot, whatever the engine reports.
         state::forget_awaited(root)?;
         let how = HowBack::Done(TookBack::observe(root, runner, self.run.clone(), steps));
         Ok(WentBack {
@@ -509,7 +511,8 @@ impl Together {
     }
 }
 
-/// The runs of the history with these ids, in their order; a run that is not kept any more has nothing to take back.
+/// Returns the runs with these ids that are in the history, in this order. A run that is no longer in the history cannot be
+/// reverted.
 fn find_runs(root: &Root, ids: &[String]) -> Result<Vec<Ran>> {
     let history = transaction::read_history(root)?;
     let find = |id: &String| history.iter().find(|run| run.id == *id);
@@ -520,7 +523,7 @@ fn find_runs(root: &Root, ids: &[String]) -> Result<Vec<Ran>> {
     Ok(found.collect())
 }
 
-/// A signal that waits does not end the program before its error is printed.
+/// Keeps a pending signal from ending the program before its error is printed.
 fn hold_signals(signals: Option<&mut DeferredSignals>) {
     if let Some(signals) = signals
         && signals.waiting().is_some()
@@ -529,8 +532,8 @@ fn hold_signals(signals: Option<&mut DeferredSignals>) {
     }
 }
 
-/// Takes runs back after what has `gone` back already, the newest first; returns the number of steps. Each run is whole by
-/// itself, so an error says what went back and what did not.
+/// Reverts runs, the newest first, and returns the number of steps. `gone` names what was already reverted. Each run is reverted as
+/// a whole, so an error says what was reverted and what was not.
 fn take_back(
     change: &NodeChange<'_>,
     options: &RollbackOptions<'_>,
@@ -557,7 +560,7 @@ fn take_one_back(
     run: &Ran,
 ) -> Result<usize> {
     let (root, runner) = (&change.root, change.runner());
-    // What the run before left behind would still be the newest of the history.
+    // A run that the previous step left unfinished would still be the newest in the history.
     recover_first(change, Direction::Forward)?;
     let mut history = transaction::read_history(root)?.into_iter();
     let Some(found) = history.next().filter(|found| found.id == run.id) else {
@@ -577,7 +580,7 @@ fn take_one_back(
     Ok(back.plan.steps.len())
 }
 
-/// The error between two runs that go back: what went back, what did not, and the command that goes on.
+/// Returns the error between two runs: what was reverted, what was not, and the command to continue.
 fn stopped_between(
     options: &RollbackOptions<'_>,
     error: &anyhow::Error,
@@ -608,8 +611,8 @@ fn stopped_between(
     RunError::Incomplete(said).into()
 }
 
-/// Returns true if the API has said since this boot that the daemon is done. What the service that fetches has heard is of this
-/// boot, or too old.
+/// Returns true if the API has reported since this boot that the daemon is done. Reports that the fetch service kept from an
+/// earlier boot are too old.
 ///
 /// # Errors
 /// The node cannot be read.

@@ -1,4 +1,4 @@
-//! The snapshot at the end of a boot or of a run: facts are read, and what is new in them is written (docs/explanation/recorder.md).
+//! The snapshot at the end of a boot or a run: reads the facts, and writes those that are new (docs/explanation/recorder.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,9 +21,9 @@ use crate::host::root::{Root, RootPath, hex};
 use crate::node::mounts;
 use crate::node::space::Space;
 
-/// Space that stays free on `/boot`: the next kernel needs it.
+/// Free space to keep on `/boot` for the next kernel.
 const BOOT_RESERVE: u64 = 16 << 20;
-/// So many files read anew are worth writing the known digests without a snapshot.
+/// If this many files had to be read, the known digests are written even without a snapshot.
 const MANY_READ: usize = 64;
 
 /// The reason for a snapshot.
@@ -44,7 +44,7 @@ pub struct SnapshotTaken {
     pub root: String,
     /// Number of the newest snapshot.
     pub snapshot: Option<u64>,
-    /// The snapshot was recorded now.
+    /// True if a snapshot was recorded.
     pub is_new: bool,
     /// The reason for the snapshot.
     pub event: Event,
@@ -64,8 +64,7 @@ pub struct SnapshotTaken {
     pub notes: Vec<String>,
 }
 
-/// Records the end of a run that changed the node, if the recorder has been set up. A failure is a warning: the run is
-/// done.
+/// Records the end of a run that changed the node, if the recorder is set up. A failure is only a warning: the run is complete.
 pub fn record_run(change: &NodeChange<'_>, event: Event, config: &str) {
     let root = &change.root;
     if !is_set_up(root) {
@@ -95,7 +94,7 @@ fn new_key() -> Result<(DigestKey, RecorderFile)> {
     Ok((DigestKey::new(&bytes), file))
 }
 
-/// Takes a snapshot, and writes what is new in it.
+/// Takes a snapshot, and writes its new parts.
 pub fn take_snapshot(change: &NodeChange<'_>, request: &SnapshotRequest) -> Result<SnapshotTaken> {
     let (root, runner, lock) = (&change.root, change.runner(), change.lock());
     let shelf = Shelf::at(root, &RootPath::fixed(paths::RECORDER));
@@ -198,16 +197,16 @@ pub fn take_snapshot(change: &NodeChange<'_>, request: &SnapshotRequest) -> Resu
     })
 }
 
-/// Numbers go up, also over damaged records.
+/// Returns the next number, which is higher than that of any record, even of damaged ones.
 fn next_number(files: &[String]) -> u64 {
     let numbers = files.iter().filter_map(|file| format::record_of_file(file));
     numbers.max().unwrap_or_default().saturating_add(1)
 }
 
-/// The parts of a snapshot: their names, those that have to be written, and the size of all.
+/// The parts of a snapshot: all names, the parts to write, and the total size.
 type Parts = (BTreeMap<Part, String>, Vec<RecorderFile>, usize);
 
-/// Packs a snapshot so that it is not larger than allowed: of `/etc`, more and more directories are kept as one fact.
+/// Packs a snapshot within the size limit: if necessary, more and more directories of `/etc` are summarised as one fact.
 fn pack(snapshot: &mut Snapshot, shelf: Option<&Shelf>, anew: bool) -> Result<Parts> {
     let mut limit = MAX_LISTED;
     loop {
@@ -250,7 +249,7 @@ fn unneeded(shelf: &Shelf, kept: &[SnapshotRecord]) -> Vec<String> {
     let is_unneeded = |file: &&String| {
         let part = format::part_of_file(file);
         let record = format::record_of_file(file);
-        // A record that cannot be read stays for a person to look at, until its number is over.
+        // An unreadable record is kept for a person to look at, until its number is old.
         let is_old =
             |number| known.contains(&number) || number + (KEPT as u64) < next_number(shelf.files());
         part.is_some_and(|part| !parts.iter().any(|kept| *kept == part))
@@ -260,7 +259,7 @@ fn unneeded(shelf: &Shelf, kept: &[SnapshotRecord]) -> Vec<String> {
     shelf.files().iter().filter(is_unneeded).cloned().collect()
 }
 
-/// Returns the result of what is recorded.
+/// Returns the outcome to record.
 fn outcome(root: &Root, event: Event, snapshot: &Snapshot) -> Outcome {
     match event {
         Event::ByHand => Outcome::Taken,
@@ -307,7 +306,7 @@ fn boot_obstacle(root: &Root) -> Option<String> {
     }
 }
 
-/// Brings the copies below `/boot` up to date: the newest snapshots that differ.
+/// Updates the copies below `/boot`: the newest snapshots that differ from each other.
 fn copy_to_boot(root: &Root, lock: &Lock, kept: &[SnapshotRecord]) -> Result<()> {
     let shelf = Shelf::at(root, &RootPath::fixed(paths::RECORDER))?;
     let shelf = shelf.context("the snapshots are gone")?;

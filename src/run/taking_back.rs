@@ -1,4 +1,4 @@
-//! Taking one finished run back, through the same transaction: for `rollback`, `complete` and the end of a trial.
+//! Reverting one finished run, through the same transaction: for `rollback`, `complete` and the end of a trial.
 
 use anyhow::{Context, Result};
 
@@ -16,29 +16,29 @@ use crate::node::{self, Interest, NodeState};
 use crate::run::node_change::NodeChange;
 use crate::run::work::{LATER_IN_TRIAL, RunWork};
 
-/// The options of taking a run back.
+/// The options for reverting a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TakeBack<'a> {
     /// What happens to paths that were changed since.
     pub changed: ChangedSince,
-    /// Guards that are passed over.
+    /// Guards to override.
     pub allowed: Allowed,
-    /// Older runs that are taken back after it, each with the node at its paths.
+    /// Older runs that are reverted afterwards, each with the state of the node at its paths.
     pub older: &'a [(FinishedRun, NodeState)],
     /// Number of runs before it whose operating system never ran.
     pub together: usize,
-    /// The jobs of the running system, between files and records.
+    /// The jobs for the running system, between files and records.
     pub jobs: &'a [Job],
-    /// The run that is taken back stays in the history, and this one comes before it: it can be taken back, too.
+    /// The reverted run stays in the history, with this one before it, so that the revert can itself be reverted.
     pub keeps_history: bool,
 }
 
-/// A finished run, and what taking it back takes.
+/// A finished run, with the plan to revert it.
 #[derive(Debug)]
 pub struct TakingBack {
     /// The run.
     pub run: FinishedRun,
-    /// The node as the plan saw it.
+    /// The state of the node that the plan is based on.
     node: NodeState,
     /// The plan.
     pub plan: Plan,
@@ -46,7 +46,7 @@ pub struct TakingBack {
 }
 
 impl TakingBack {
-    /// Looks at the node and plans.
+    /// Observes the node and plans the revert.
     pub fn prepare(
         root: &Root,
         runner: &dyn CommandRunner,
@@ -76,7 +76,7 @@ impl TakingBack {
         })
     }
 
-    /// Carries the plan out.
+    /// Carries out the plan.
     pub fn carry_out(&self, change: &NodeChange<'_>, jobs: &[Job]) -> Result<()> {
         let config = ConfigRef {
             name: before(&self.run),
@@ -89,7 +89,7 @@ impl TakingBack {
             plan: &self.plan,
             config,
             undoes: (!self.keeps_history).then(|| self.run.id.clone()),
-            // More runs, questions about the deployments or a reboot may follow.
+            // More runs, queries about the deployments or a reboot may follow.
             more: &LATER_IN_TRIAL,
             jobs,
         };
@@ -99,17 +99,17 @@ impl TakingBack {
     }
 }
 
-/// The name of what the node is in before a run.
+/// Returns a name for the state of the node before a run.
 pub fn before(run: &FinishedRun) -> String {
     format!("(before {})", run.config)
 }
 
-/// Where a run that is taken back comes from.
+/// Returns the origin of a run that is being reverted.
 pub fn origin(run: &FinishedRun) -> String {
     format!("the history: {}", run.objects)
 }
 
-/// Looks at the node at the paths of a run.
+/// Observes the node at the paths of a run.
 pub fn observe_run(
     root: &Root,
     runner: &dyn CommandRunner,

@@ -1,4 +1,4 @@
-//! Carrying a plan out: asking, the transaction, and what `status` will say of it.
+//! Carrying out a plan: the transaction, and the report for `status`.
 
 use anyhow::{Context, Result, bail};
 
@@ -28,7 +28,7 @@ use crate::run::events;
 use crate::run::events::{NodeEvent, RunEnd};
 use crate::run::node_change::NodeChange;
 
-/// Capabilities that a trial needs after the files are in place: for the boot loader, services, the reboot.
+/// Capabilities that a trial needs after the files are in place: for boot loader, services and reboot.
 pub const LATER_IN_TRIAL: [Capability; 10] = [
     Capability::CAP_SYS_ADMIN,
     Capability::CAP_SYS_PTRACE,
@@ -41,27 +41,27 @@ pub const LATER_IN_TRIAL: [Capability; 10] = [
     Capability::CAP_FSETID,
     Capability::CAP_KILL,
 ];
-/// A plan with everything that carrying it out needs.
+/// A plan with everything needed to carry it out.
 #[allow(missing_debug_implementations, reason = "it borrows a front end")]
 pub struct RunWork<'a> {
-    /// The change of which it is a part.
+    /// The change that it is part of.
     pub change: &'a NodeChange<'a>,
-    /// The node as the plan saw it.
+    /// The state of the node that the plan is based on.
     pub node: &'a NodeState,
     /// The plan.
     pub plan: &'a Plan,
-    /// What the node is to be in afterwards.
+    /// The config that the node has afterwards.
     pub config: ConfigRef,
-    /// The finished run that is taken back.
+    /// The id of the finished run that is reverted.
     pub undoes: Option<String>,
     /// Capabilities that are needed after the run.
     pub more: &'a [Capability],
-    /// What the running system is told between the files and the records.
+    /// The jobs for the running system, between files and records.
     pub jobs: &'a [Job],
 }
 
 impl RunWork<'_> {
-    /// Carries the plan out, all of it or nothing, and keeps what came of it for `status`.
+    /// Carries out the plan, all of it or nothing, and stores the report for `status`.
     pub fn transact(&self) -> Result<Finished> {
         self.transact_as(transaction::next_run_id(
             &self.change.root,
@@ -69,7 +69,7 @@ impl RunWork<'_> {
         )?)
     }
 
-    /// Does the same under an id that is noted elsewhere already.
+    /// Does the same as [`Self::transact`], with an id that is already stored elsewhere.
     pub fn transact_as(&self, id: String) -> Result<Finished> {
         let deployment = self.node.host.deployment.clone();
         let (root, runner) = (&self.change.root, self.change.runner());
@@ -137,7 +137,7 @@ impl RunWork<'_> {
         }
     }
 
-    /// What `status` will say of this run.
+    /// Returns the report for `status`.
     fn last_run(&self, result: &Result<Finished, TransactionFailure>) -> LastRun {
         let steps = count_noun(self.plan.steps.len(), "step");
         let (outcome, said) = match result {
@@ -169,7 +169,7 @@ impl RunWork<'_> {
         }
     }
 
-    /// One line on the SELinux labels of the new objects.
+    /// Returns one line about the SELinux labels of the new objects.
     fn labels(&self, finished: &Finished) -> String {
         let steps = self.plan.steps.iter();
         let labelled = steps.filter(|planned| planned.label.is_some()).count();
@@ -184,7 +184,7 @@ impl RunWork<'_> {
     }
 }
 
-/// What the running system was told; nothing where that is nothing.
+/// Returns the results of the jobs, or `None` if there were no jobs.
 fn told(finished: &Finished) -> Option<String> {
     let told = finished.told.iter();
     let told = told.map(|(job, done)| format!("{job}: {}", done.words()));
@@ -192,7 +192,7 @@ fn told(finished: &Finished) -> Option<String> {
     (!told.is_empty()).then(|| told.join("; "))
 }
 
-/// Which objects have no label, why, and what sets it.
+/// Returns which objects could not be labelled, why, and the command that labels them.
 fn not_all_labelled(unlabelled: &[(RootPath, Reason)]) -> String {
     let paths: Vec<RootPath> = unlabelled.iter().map(|(path, _)| path.clone()).collect();
     let why = unlabelled.first().map(|(_, why)| why.to_string());
@@ -205,24 +205,24 @@ fn not_all_labelled(unlabelled: &[(RootPath, Reason)]) -> String {
 }
 
 impl RunWork<'_> {
-    /// Of what root may do, only what this plan needs is kept; labels may be of a policy that is not loaded.
+    /// Drops all capabilities that this plan does not need. Labels may belong to a policy that is not loaded.
     fn limit(&self) {
         let needs = plan::list_needs(self.plan, self.node).into_iter();
         let mut kept: Vec<Capability> = needs.map(|need| need.capability).collect();
         if kept.contains(&Capability::CAP_SYS_ADMIN) {
             kept.push(Capability::CAP_MAC_ADMIN);
         }
-        // A file system is frozen with it.
+        // Freezing a file system needs it.
         let mut steps = self.plan.steps.iter();
         if steps.any(|planned| transaction::is_on_boot(planned.step.path())) {
             kept.push(Capability::CAP_SYS_ADMIN);
         }
         kept.extend(self.more);
-        // The deployments are asked for after the run.
+        // The deployments are queried after the run.
         if self.change.root.is_live() {
             kept.extend(bootc::status_json().capabilities);
         }
-        // The recorder reads what other users have in /etc.
+        // The recorder reads files of other users in /etc.
         if is_set_up(&self.change.root) {
             kept.push(Capability::CAP_DAC_READ_SEARCH);
         }

@@ -1,5 +1,5 @@
-//! An ordinary user on the root of another user: what could not be read is neither a difference nor a fault of the node, and
-//! what could not be written is said before anything is tried.
+//! An unprivileged user on a root of another user: unreadable paths are neither differences nor faults of the node, and paths that
+//! cannot be written are reported before anything is tried.
 
 use anyhow::{Result, anyhow, bail};
 use nix::unistd::AccessFlags;
@@ -13,25 +13,26 @@ use crate::host::root::{Root, RootPath};
 use crate::host::sys::privileges;
 use crate::node::{Host, NodeState, booted};
 
-/// What a command does with a root.
+/// The access that a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessNeed {
-    /// It only looks.
+    /// The command only reads.
     Read,
-    /// It changes something, or says what a change would do.
+    /// The command changes something, or predicts a change.
     Write,
 }
 
-/// The way out of all of these.
+/// The advice in all of these cases.
 const SUDO: &str = "Run it with sudo";
 
-/// Directories that every command reads, and those that change a node write.
+/// Directories that every command reads, and that every command that changes a node writes.
 const KEPT: [&str; 2] = ["etc", paths::STATE];
 
-/// What a run writes beside the paths of its plan.
+/// Paths that a run writes in addition to those of its plan.
 const WRITTEN: [&str; 3] = [paths::PWD_LOCK, paths::HISTORY, paths::CACHE];
 
-/// Refuses where an ordinary user may not use this root so, and to write on a system of bootc's composefs backend.
+/// Refuses a root to which an unprivileged user has no such access, and refuses to write on a system with bootc's composefs
+/// backend.
 pub fn expect_access(root: &Root, need: AccessNeed) -> Result<()> {
     if need == AccessNeed::Write
         && let Some(traces) = booted::composefs_traces(root, &Host::observe(root)?)?
@@ -56,7 +57,7 @@ pub fn expect_access(root: &Root, need: AccessNeed) -> Result<()> {
     }
 }
 
-/// Refuses to compare what an ordinary user could not read.
+/// Refuses to compare if paths could not be read by an unprivileged user.
 pub fn expect_read(node: &NodeState) -> Result<()> {
     if privileges::opens_all() {
         return Ok(());
@@ -70,7 +71,7 @@ pub fn expect_read(node: &NodeState) -> Result<()> {
     bail!("{all} cannot be read by this user, such as {first}: permission denied")
 }
 
-/// Returns a blocker if an ordinary user could begin the plan and not end it.
+/// Returns a blocker if an unprivileged user could begin the plan but not complete it.
 pub fn denied_writes(root: &Root, node: &NodeState, plan: &Plan) -> Option<Notice> {
     if privileges::opens_all() {
         return None;
@@ -96,14 +97,14 @@ pub fn denied_writes(root: &Root, node: &NodeState, plan: &Plan) -> Option<Notic
     })
 }
 
-/// Returns true where an ordinary user could not read what this is about.
+/// Returns true if the text is about a path that an unprivileged user cannot access.
 pub fn is_denied(words: &str) -> bool {
     let words = words.to_lowercase();
     let denied = ["permission denied", "operation not permitted"];
     !privileges::opens_all() && denied.iter().any(|denied| words.contains(denied))
 }
 
-/// Adds the way out to an error that an ordinary user meets, and root would not.
+/// Adds the advice to use sudo to an error that root would not get.
 pub fn explain(error: anyhow::Error) -> anyhow::Error {
     let text = format!("{error:#}");
     if text.contains(SUDO) || !is_denied(&text) {

@@ -1,4 +1,4 @@
-//! Another image than the one that runs, judged before its run and after it is staged.
+//! Judging an image other than the running one, before its run and after it is staged.
 
 use anyhow::Result;
 
@@ -11,10 +11,10 @@ use crate::host::root::Root;
 use crate::judge::crossing::{self, CrossingFinding, CrossingSeverity, Target};
 use crate::node::platform::{NextConfig, Platform};
 
-/// Subject of the finding on an image that is not at hand.
+/// Subject of the finding about an image that is not available locally.
 const UNSEEN: &str = "preflight";
 
-/// Judges an image that the node is to run. One that is not at hand is a finding.
+/// Judges an image that the node should run. An image that is not available locally is a finding.
 ///
 /// # Errors
 /// The image or the node cannot be read.
@@ -32,15 +32,15 @@ pub fn judge_image(
     let tree = match find_target(root, Some(image), options) {
         Ok(Some(tree)) => tree,
         Ok(None) => return unseen(describe_missing(image)),
-        // The plan refuses a medium that it cannot use, with the way out.
+        // The plan refuses an unusable medium, with advice.
         Err(error) => return unseen(format!("the image cannot be looked at: {error:#}")),
     };
     let node = Platform::observe_next(root, next).with_image(root, next, &tree);
     Ok(crossing::judge_crossing(&Target::of(tree), &node))
 }
 
-/// Judges an image that was not at hand when its run was planned, and is staged now. Says what stands against the reboot, and
-/// returns true if something does.
+/// Judges a staged image that was not available when its run was planned. Logs the findings against the reboot, and returns true if
+/// there are any.
 ///
 /// # Errors
 /// The image cannot be read.

@@ -1,4 +1,4 @@
-//! The evidence on the running node, gathered when a plan asks for it.
+//! Evidence about the node, gathered on demand while a plan is made.
 
 use anyhow::{Context, Result};
 
@@ -37,11 +37,11 @@ use crate::node::{Activity, NodeState, network};
 pub struct NodeEvidence<'a> {
     /// The root.
     pub root: &'a Root,
-    /// The node, as it was observed.
+    /// The observed node.
     pub node: &'a NodeState,
-    /// Starts programs.
+    /// The runner that starts programs.
     pub runner: &'a dyn CommandRunner,
-    /// The config with its evidence; `None` for a run without a config of its own.
+    /// The config with its evidence; `None` for a run without its own config.
     pub session: Option<&'a Session<'a>>,
     /// A file with the cluster's MachineConfiguration.
     pub policy: Option<&'a str>,
@@ -69,7 +69,7 @@ impl<'a> NodeEvidence<'a> {
     }
 }
 
-/// Returns the config of a session as the files of the next boot are read with it.
+/// Returns the config of a session, for reading the files of the next boot with it.
 fn next_config<'a>(session: &'a Session<'_>) -> NextConfig<'a> {
     NextConfig {
         config: &session.chosen.config,
@@ -164,7 +164,7 @@ impl LiveEvidence for NodeEvidence<'_> {
         let Some(session) = self.session else {
             return Ok(Vec::new());
         };
-        // Without a name it is not known which states of nmstate are for this host: none is judged by its name then.
+        // Without a host name it is unknown which nmstate files apply to this host; in that case none is judged by name.
         let names = host_name::read_host_names(self.root);
         let current = names.as_ref().ok().and_then(HostNames::current);
         let hosts: Vec<&str> = current.map(|(_, name)| name).into_iter().collect();

@@ -1,4 +1,4 @@
-//! The right machine, before anything else: nothing is locked, made or written on a root that is not a node.
+//! Checking for the right machine before anything else: nothing is locked, created or written on a root that is not a node.
 
 use anyhow::{Context, Result, bail};
 
@@ -8,17 +8,17 @@ use crate::change::plan::{no_system, wrong_machine};
 use crate::host::root::Root;
 use crate::node::{Machine, has_system};
 
-/// Looks at the machine.
+/// Observes the machine.
 pub fn observe_machine(root: &Root) -> Result<Machine> {
     Machine::observe(root).context("looking at the machine")
 }
 
-/// Refuses a machine that is not a node of a cluster, unless it is `meant`.
+/// Refuses a machine that is not a node of a cluster, unless the user insists (`meant`).
 pub fn expect_node(root: &Root, meant: bool) -> Result<()> {
     refuse(wrong_machine(&observe_machine(root)?, meant))
 }
 
-/// Refuses a directory that holds no system.
+/// Refuses a directory that contains no operating system.
 pub fn expect_system(root: &Root) -> Result<()> {
     if has_system(root) {
         return Ok(());

@@ -1,12 +1,12 @@
-//! What every command gathers: the root, its records, the config, the node. From here on a plan is made of it.
+//! What every command gathers: root, records, config and node. Plans are made from it.
 //!
-//! - [`Session`] is the value that all of it is in. Begin there.
-//! - [`open`] opens the root, [`access`] and [`machine`] refuse one on which a command must not work, and [`own_state`] files of
-//!   another version of this program.
-//! - [`planning`] makes the plan, with the [`evidence`] on the running node; [`crossing`] judges another image before that.
-//! - [`predict`] says what the daemon will do, now or once the plan is carried out.
+//! - [`Session`] contains all of it. Start there.
+//! - [`open`] opens the root, [`access`] and [`machine`] refuse a root on which a command must not work, and [`own_state`] refuses
+//!   files of other versions of this program.
+//! - [`planning`] makes the plan, with the [`evidence`] about the running node; [`crossing`] judges another image before that.
+//! - [`predict`] predicts what the daemon will do, now or after the plan is carried out.
 //!
-//! It changes nothing, prints nothing and asks nothing.
+//! The module changes nothing, prints nothing and asks nothing.
 
 pub mod access;
 pub mod crossing;
@@ -50,10 +50,10 @@ use crate::node::command::CommandRunner;
 use crate::node::neighbours::image_based_evidence;
 use crate::node::{self, BaseFacts, Host, Interest, Machine, NodeState, Records};
 
-/// Everything that was gathered, once.
+/// Everything that a command has gathered.
 #[allow(missing_debug_implementations, reason = "it borrows a runner")]
 pub struct Session<'a> {
-    /// Starts programs.
+    /// The runner that starts programs.
     pub runner: &'a dyn CommandRunner,
     /// The root.
     pub root: Root,
@@ -61,47 +61,47 @@ pub struct Session<'a> {
     pub records: Records,
     /// The config.
     pub chosen: Chosen,
-    /// What it wants on disk.
+    /// The state of the disk that the config asks for.
     pub desired: Arc<Desired>,
-    /// What the recorded config wanted.
+    /// The state of the disk that the recorded config asked for.
     pub old: Option<Arc<Desired>>,
-    /// The node, with the accounts that will be there afterwards.
+    /// The node, with the accounts as they will be afterwards.
     pub node: NodeState,
     /// The machine.
     pub machine: Machine,
-    /// What becomes of the accounts of a bare config.
+    /// The changes to accounts by a bare config.
     pub accounts: Option<Prepared>,
-    /// Where the node differs from the config, once it was asked.
+    /// The differences between node and config, once they were requested.
     differs: OnceCell<Vec<Drift>>,
     /// The simulation of unchanged units, once the plan or the differences needed it.
     unchanged: UnchangedUnits,
-    /// How the hash in the config's name stands to its contents, once it was asked.
+    /// The result of checking the hash in the config's name, once it was requested.
     name_hash: OnceCell<NameHash>,
-    /// The findings on another image than the one that runs, once a plan has asked for them.
+    /// The findings about an image other than the running one, once a plan needed them.
     crossing: Option<Vec<CrossingFinding>>,
-    /// The MachineConfiguration of the file that was given, once it was read.
+    /// The MachineConfiguration from the given file, once it was read.
     given_cluster: OnceCell<ClusterSettings>,
-    /// The MachineConfiguration that the node keeps, once it was read.
+    /// The MachineConfiguration stored on the node, once it was read.
     kept_cluster: OnceCell<ClusterSettings>,
 }
 
-/// So many objects are worth a thread that looks for differences while this one plans.
+/// From this number of objects on, differences are searched in a second thread while this one plans.
 const MANY: usize = 64;
 
-/// Facts about the node that are older than this are read again before a plan is made of them.
+/// Facts about the node that are older than this are read again before a plan is made from them.
 const RECENT: Duration = Duration::from_secs(1);
 
-/// A config of this size (64 KiB) is worth a thread that computes its hash beside this one.
+/// From this size (64 KiB) on, the hash of a config is computed in a second thread.
 const LARGE: usize = 1 << 16;
 
-/// A config of this size (1 MiB) keeps all processors busy while it is parsed: its hash comes later.
+/// From this size (1 MiB) on, parsing a config keeps all processors busy, so its hash is computed later.
 const VERY_LARGE: usize = 1 << 20;
 
-/// Facts about the node that another processor gathers while the config is read.
+/// Facts about the node that a second thread gathers while the config is read.
 struct Ahead {
     /// The time before the facts were read.
     begun: Instant,
-    /// The facts of the node that no config decides.
+    /// The facts that do not depend on a config.
     base: Result<BaseFacts, RootError>,
     /// The machine.
     machine: Result<Machine>,
@@ -116,19 +116,19 @@ impl Ahead {
         }
     }
 
-    /// Returns true as long as the node is hardly another one: a config from the network or from a pipe may take minutes.
+    /// Returns true while the facts are recent enough: reading a config from the network or a pipe may take minutes.
     fn is_recent(&self) -> bool {
         self.begun.elapsed() < RECENT
     }
 }
 
-/// Compares the hash in the name of a config with its contents; all of them are read for that.
+/// Compares the hash in the name of a config with its contents, which are all read for this.
 fn check_name_hash(root: &Root, config: &MachineConfig, desired: &Desired) -> NameHash {
     let _phase = progress::begin_phase(Work::new("Checking the hash of the config"));
     judge_name_hash(render::name_hash_of(&config.record), root, config, desired)
 }
 
-/// A hash that differs says nothing where the contents are known to change on their way to the node.
+/// Returns the verdict on a hash. A wrong hash means nothing if the contents are known to change on their way to the node.
 fn judge_name_hash(
     found: NameHash,
     root: &Root,
@@ -155,9 +155,9 @@ fn judge_name_hash(
     }
 }
 
-/// Reads what the config makes interesting, and the facts that no config decides if they are not in `base` yet.
+/// Reads the facts that the config needs, and those that do not depend on a config if they are missing from `base`.
 ///
-/// Tools first, on a copy: where the homes are, and who owns them, is what they say.
+/// Accounts are prepared first, by tools on a copy, as they decide the location and owners of home directories.
 fn look(
     root: &Root,
     base: Option<BaseFacts>,
@@ -165,7 +165,7 @@ fn look(
     config: &MachineConfig,
     desired: &Desired,
     old: Option<&Desired>,
-    // The hard links of a bare config are compared by their stamps, also where mounts give a file a second path.
+    // The hard links of a bare config are compared by their stamps, even if mounts give a file a second path.
     few_stamps: bool,
 ) -> Result<(NodeState, Option<Prepared>), RootError> {
     let _phase = progress::begin_phase(Work::new("Looking at the node"));
@@ -186,16 +186,16 @@ fn look(
     Ok((node, accounts))
 }
 
-/// What stands in for a config that was not named (docs/how-to/fetch-and-cache.md).
+/// The config to use if none was named (docs/how-to/fetch-and-cache.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unnamed {
-    /// What the node is to be in: for what changes it.
+    /// The config that the node should have: for commands that change it.
     Wanted,
-    /// What it is recorded to be in: for what only looks.
+    /// The config that is recorded: for commands that only read.
     Recorded,
 }
 
-/// Chooses among the argument and what the node keeps.
+/// Chooses the config from the argument and from what is stored on the node.
 pub fn choose_config(
     root: &Root,
     config: Option<&str>,
@@ -235,7 +235,7 @@ fn choose_by(
     Ok(source::choose_source(config, &kept, http)?)
 }
 
-/// The parts of a [`Session`] that are read while other processors work for it.
+/// The parts of a [`Session`] that are read while other threads work for it.
 struct Gathered {
     records: Records,
     chosen: Chosen,
@@ -247,17 +247,17 @@ struct Gathered {
     name_hash: OnceCell<NameHash>,
 }
 
-/// The way in which a node is looked at.
+/// Options for observing a node.
 #[derive(Debug, Clone, Copy, Default)]
 struct GatherOptions {
     /// Another thread computes the hash in the config's name.
     is_hashed: bool,
-    /// Nothing is going to be changed.
+    /// The command changes nothing.
     only_looks: bool,
 }
 
 impl Gathered {
-    /// Looks at the node for the chosen config.
+    /// Observes the node for the chosen config.
     fn gather(
         root: &Root,
         runner: &dyn CommandRunner,
@@ -281,7 +281,7 @@ impl Gathered {
                 Desired::from_config(old).into()
             }
         });
-        // The whole config is read for its hash: now, as long as little else is in memory.
+        // The hash needs the whole config: it is computed now, while little else is in memory.
         let config = &chosen.config;
         let few_stamps = options.only_looks && !desired.bare;
         let old_config = old.as_deref();
@@ -312,7 +312,7 @@ impl Gathered {
         })
     }
 
-    /// Judges the hash that was computed elsewhere.
+    /// Judges a hash that was computed in another thread.
     fn judge_name_hash(&mut self, root: &Root, found: Option<NameHash>) {
         let judge = |found| judge_name_hash(found, root, &self.chosen.config, &self.desired);
         if let Some(found) = found {
@@ -333,10 +333,10 @@ impl<'a> Session<'a> {
         let find_hash = move || texts.recv().ok().map(|text| render::name_hash_of(&text));
         let gather = |ahead: Option<ThreadResult<Ahead>>| {
             let mut hashed = None;
-            // A config that is given may be another one than the recorded one.
+            // A given config may differ from the recorded one.
             let hashes = ahead.is_some() && config.is_none();
             let found = &mut hashed;
-            // Without a text the other thread ends as soon as `sender` goes: before the config is parsed.
+            // Without a text the other thread ends as soon as `sender` is dropped, which is before the config is parsed.
             let share = move |text: &Text| {
                 if hashes && (LARGE..VERY_LARGE).contains(&text.len()) {
                     *found = sender.send(text.clone()).is_ok().then(|| text.clone());
@@ -360,7 +360,7 @@ impl<'a> Session<'a> {
         Ok(Self::of_gathered(root, runner, gathered))
     }
 
-    /// Reads records and node for a config that was read before.
+    /// Reads records and node for a config that was already read.
     pub fn observe_for(root: Root, runner: &'a dyn CommandRunner, chosen: Chosen) -> Result<Self> {
         let records = Records::read(&root).context("reading the daemon's records")?;
         let options = GatherOptions::default();
@@ -368,8 +368,8 @@ impl<'a> Session<'a> {
         Ok(Self::of_gathered(root, runner, gathered))
     }
 
-    /// In an initramfs: what the config refers to has to be there within `timeout`, and a `first` boot gets the
-    /// files that come with it.
+    /// Reads records, config and node in an initramfs: all references of the config must be available within `timeout`, and on the
+    /// `first` boot the config gets the files that belong to that boot.
     pub fn in_boot(
         root: Root,
         runner: &'a dyn CommandRunner,
@@ -391,7 +391,7 @@ impl<'a> Session<'a> {
         Self::of(root, runner, records, chosen)
     }
 
-    /// Looks at the node for a config that was made of the recorded one.
+    /// Observes the node for a config that was derived from the recorded one.
     pub fn of_config(
         root: Root,
         runner: &'a dyn CommandRunner,
@@ -406,7 +406,7 @@ impl<'a> Session<'a> {
         Self::of(root, runner, records, chosen)
     }
 
-    /// Looks at the node for a config, by records that were read before.
+    /// Observes the node for a config, with records that were already read.
     pub fn of(
         root: Root,
         runner: &'a dyn CommandRunner,
@@ -438,13 +438,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Looks at the node again, after it was changed.
+    /// Observes the node again after a change.
     pub fn observe_again(&mut self) -> Result<()> {
         self.look_again(false)
     }
 
     fn look_again(&mut self, few_stamps: bool) -> Result<()> {
-        // Two of them need twice the memory.
+        // Keeping both states would need twice the memory.
         self.node.forget_objects();
         self.unchanged = UnchangedUnits::default();
         let (config, old) = (&self.chosen.config, self.old.as_deref());
@@ -463,8 +463,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Looks at the node again, after it became what the config wants: the next change comes from there, and has a look
-    /// of its own.
+    /// Observes the node again after it has reached the state of the config. The next change starts from there, and observes the
+    /// node itself.
     pub fn observe_applied(&mut self) -> Result<()> {
         let bare = self.desired.bare;
         if !bare {
@@ -473,7 +473,7 @@ impl<'a> Session<'a> {
         self.look_again(!bare)
     }
 
-    /// Goes on with the node as it is once these steps, which lead to the recorded config, are done.
+    /// Continues with the node as it will be after these steps, which lead to the recorded config.
     pub fn foresee_steps(&mut self, steps: &[Step]) {
         if let Some(recorded) = self.old.clone() {
             let node = self.node.clone();
@@ -481,7 +481,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What the journal and `status` say of the config.
+    /// Returns the reference to the config for the journal and `status`.
     pub fn config_ref(&self) -> ConfigRef {
         let config = &self.chosen.config;
         ConfigRef {
@@ -491,8 +491,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What counts of the cluster's MachineConfiguration: of `file`, else of one that was given before, else of what the
-    /// node keeps. Each is read once, as standard input can be.
+    /// Returns the cluster's MachineConfiguration: from `file`, or from a file that was given earlier, or as stored on the node.
+    /// Each is read only once, as a file may be standard input.
     pub fn cluster(&self, file: Option<&str>) -> Result<&ClusterSettings> {
         if let Some(given) = self.given_cluster.get() {
             return Ok(given);
@@ -508,14 +508,14 @@ impl<'a> Session<'a> {
         Ok(cell.get_or_init(|| read))
     }
 
-    /// The changes of storage sections that the cluster lets pass, where that is known.
+    /// Returns the changes of storage sections that the cluster allows, if they are known.
     fn overrides(&self) -> Option<&Overrides> {
         let cluster = self.cluster(None);
         let cluster = cluster.inspect_err(|error| log::warn!("{error:#}"));
         cluster.ok()?.overrides.as_ref()
     }
 
-    /// Returns everything that the changes are planned from.
+    /// Returns the inputs for planning the changes.
     pub fn inputs(&self) -> PlanInputs<'_> {
         PlanInputs {
             config: &self.chosen.config,
@@ -531,7 +531,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Returns the changes that the config needs, without any check of the moment, and the differences.
+    /// Returns the changes that the config needs, without checks of the current situation, and the differences.
     pub fn compare(&self) -> (Plan, Vec<Drift>) {
         let changes = || plan::plan_changes(self.inputs(), PlanOptions::default());
         let plan = self.plan_beside_differences(changes);
@@ -539,7 +539,7 @@ impl<'a> Session<'a> {
         (plan, drifts)
     }
 
-    /// Calls `plan`, and looks for the differences on another processor meanwhile if there are many objects.
+    /// Calls `plan`. If there are many objects, searches for differences in a second thread meanwhile.
     fn plan_beside_differences<T>(&self, plan: impl FnOnce() -> T) -> T {
         let (desired, node, unchanged) = (&self.desired, &self.node, &self.unchanged);
         let is_known = desired.bare || self.differs.get().is_some();
@@ -547,7 +547,7 @@ impl<'a> Session<'a> {
             return plan();
         }
         let find = || {
-            // The plan needs it as well, but after its files.
+            // The plan needs the simulation too, but after its files.
             unchanged.simulate(desired, node);
             drift::find_drifts_with(desired, node, unchanged)
         };
@@ -562,7 +562,7 @@ impl<'a> Session<'a> {
         self.name_hash.get_or_init(look)
     }
 
-    /// The differences. `plan` is that of this session; directories, links and bare configs are judged by it.
+    /// Returns the differences. `plan` must be of this session; it decides about directories, links and bare configs.
     pub fn drifts(&self, plan: &Plan) -> Vec<Drift> {
         let bare = self.desired.bare;
         let mut drifts = if bare {
@@ -581,18 +581,18 @@ impl<'a> Session<'a> {
         as_seen_by(self.release(None), drifts)
     }
 
-    /// The differences between the disk and the config, which are looked for once.
+    /// Returns the differences between disk and config, which are searched only once.
     pub fn on_disk(&self) -> &[Drift] {
         let look = || drift::find_drifts_with(&self.desired, &self.node, &self.unchanged);
         self.differs.get_or_init(look)
     }
 
-    /// Returns the verdict of the daemon on the differences, or on the version of the config; `None` if it finds nothing.
-    /// `given`: its release, where that was given.
+    /// Returns the verdict of the daemon on the differences or on the version of the config; `None` if it finds nothing. `given` is
+    /// its release, if the user gave it.
     pub fn daemon_verdict(&self, drifts: &[Drift], given: Option<Release>) -> Option<String> {
         let (config, layered) = (&self.chosen.config, self.records.current_image.as_deref());
         if config.bare {
-            // It is none of the daemon's.
+            // The daemon does not know bare configs.
             return None;
         }
         let said = first_message(config, drifts, self.release(given))?;
@@ -606,7 +606,7 @@ impl<'a> Session<'a> {
         NodeRelease::find(given, record, &self.machine.openshift).release
     }
 
-    /// What is not compared here, in words.
+    /// Returns descriptions of what is not compared.
     pub fn not_looked_at(&self) -> Vec<String> {
         let mut all = Vec::new();
         if self.node.system.facts().is_none() {

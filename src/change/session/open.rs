@@ -1,4 +1,4 @@
-//! The root that the command line names.
+//! Opening the root that the command line names.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use crate::host::root::{Root, RootPath};
 use crate::node::boot::is_soft_prepared;
 use crate::node::{mounts, sysroot};
 
-/// Opens the root of the command line; of the disk of an OSTree system, the deployment that it would boot, with its
-/// `var` (docs/how-to/fetch-and-cache.md).
+/// Opens the root of the command line. For the disk of an OSTree system, this is the deployment that it would boot, with its `var`
+/// (docs/how-to/fetch-and-cache.md).
 ///
 /// # Errors
-/// It cannot be opened, or is the disk of the system that runs.
+/// The root cannot be opened, or is the disk of the running system.
 pub fn open_root(given: &Path) -> Result<Root> {
     let root = Root::open(given).context("opening the root")?;
     invocation::remember_soft_reboot(is_soft_prepared(&root));
@@ -26,7 +26,7 @@ pub fn open_root(given: &Path) -> Result<Root> {
     let disk = given.display();
     let deployed = sysroot::default_deployment(&root)
         .with_context(|| format!("{disk} is the disk of an OSTree system"))?;
-    // For the commands that are printed: the paths of this disk are others than those of the node.
+    // Printed commands need this, as paths on this disk differ from those on the node.
     invocation::remember_places(
         given.join(deployed.path.relative()),
         given.join(deployed.var.relative()),
@@ -39,8 +39,8 @@ pub fn open_root(given: &Path) -> Result<Root> {
     Ok(root)
 }
 
-/// Of a mounted disk, the deployment does not show the disk itself: for this run it does, where the running one has
-/// it, so that boot entries, kernels and the other deployments are seen.
+/// Shows the disk itself in a deployment of a mounted disk, at the place where the running system has it, so that boot entries,
+/// kernels and the other deployments are visible during this run.
 ///
 /// # Errors
 /// The disk cannot be mounted there.

@@ -1,7 +1,8 @@
-//! Files of another version of this program: after a downgrade they are of a newer one.
+//! State files written by another version of this program, such as a newer one after a downgrade.
 //!
-//! A file whose contents the API or a server can give again is skipped then ([`crate::host::state_file`]). The files below hold facts
-//! that only this program has. A command that changes the node is refused beside one that it does not understand, before it changes anything.
+//! A file whose contents can be fetched again from the API or a server is skipped in this case ([`crate::host::state_file`]). The
+//! files below contain facts that only this program has. A command that changes the node is refused before it changes anything if
+//! it does not understand one of them.
 
 use anyhow::{Context, Result, bail};
 
@@ -22,7 +23,7 @@ const OF_A_RUN: [(&str, u32); 4] = [
     (paths::INTENT, journal::VERSION),
     (paths::COMMITTED, journal::VERSION),
 ];
-/// The others.
+/// All other files, with the version that this program knows.
 const OTHERS: [(&str, u32); 7] = [
     (paths::TRIAL, trial::VERSION),
     (paths::AWAITED, awaited::VERSION),
@@ -33,7 +34,7 @@ const OTHERS: [(&str, u32); 7] = [
     (paths::CHANGES, changes::VERSION),
 ];
 
-/// Refuses to go on where a file is of another version, and names all such files with the ways out.
+/// Refuses to continue if a file is of another version. The error names all such files and the solutions.
 pub fn expect_known_state(root: &Root) -> Result<()> {
     let run = find_others(root, &OF_A_RUN)?;
     let others = find_others(root, &OTHERS)?;
@@ -73,7 +74,7 @@ pub fn expect_known_state(root: &Root) -> Result<()> {
     )
 }
 
-/// The consequence of the way without the other version.
+/// Returns the consequence of continuing without the other version.
 fn meaning(first: &RootPath, is_no_run: bool) -> &'static str {
     if !is_no_run {
         return ": the run is forgotten, and every file stays as it is";
@@ -90,7 +91,7 @@ fn meaning(first: &RootPath, is_no_run: bool) -> &'static str {
     }
 }
 
-/// Returns the files of another version, each with that version and the known one; those of a run come first.
+/// Returns the files of another version, each with its version and the known one. The files of a run come first.
 pub fn files_of_other_versions(root: &Root) -> Result<Vec<(RootPath, u64, u64)>> {
     let mut found = find_others(root, &OF_A_RUN)?;
     found.extend(find_others(root, &OTHERS)?);

@@ -1,4 +1,4 @@
-//! The plan of a session: the changes, and everything that stands against them now.
+//! The plan of a session: the changes, and all current obstacles.
 
 use std::sync::Arc;
 
@@ -19,33 +19,33 @@ use crate::judge::drift::enablement::UnchangedUnits;
 use crate::node::command::rpm_ostree::status::Deployment;
 use crate::node::platform::NextConfig;
 
-/// What `plan` and `apply` are asked for.
+/// The options of `plan` and `apply`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RunOptions<'a> {
     /// A file with the cluster's MachineConfiguration.
     pub policy: Option<&'a str>,
-    /// What is planned.
+    /// The scope of the plan.
     pub options: PlanOptions,
-    /// Guards of the node that are passed over.
+    /// Guards of the node to override.
     pub allowed: Allowed,
-    /// Doubts about the config that are passed over.
+    /// Doubts about the config to override.
     pub accepted: Accepted,
-    /// Findings on another image that are passed over.
+    /// Findings about another image to accept.
     pub risks: AcceptedRisks,
-    /// The quorum of etcd is passed over.
+    /// True if the quorum of etcd is ignored.
     pub ignores_quorum: bool,
     /// The source of the image.
     pub source: SourceOptions<'a>,
     /// The check of the unit that completes the run.
     pub completion: Completion,
-    /// The node reboots at the end, where something waits for that.
+    /// The node reboots at the end if something needs that.
     pub reboots: bool,
     /// The kubelet and its pods are stopped before the files change.
     pub stops_workloads: bool,
 }
 
 impl Session<'_> {
-    /// Returns what is missing of the units that would finish a run at the next boot; `None` if nothing is.
+    /// Returns the missing units that would complete a run at the next boot; `None` if they are all installed.
     pub fn beforehand(&self) -> Option<Beforehand> {
         Beforehand::of(&self.root, &self.desired, self.old.as_deref())
     }
@@ -62,7 +62,7 @@ impl Session<'_> {
         plan::plan_whole(&Task::Config(self.inputs()), request, &evidence)
     }
 
-    /// Returns the plan of `plan` and `apply`: the changes, and everything that stands against them now.
+    /// Returns the plan of `plan` and `apply`: the changes, and all current obstacles.
     ///
     /// # Errors
     /// The evidence cannot be gathered, or the file with policies cannot be used.
@@ -73,7 +73,7 @@ impl Session<'_> {
     ) -> Result<Plan> {
         self.cluster(options.policy)?;
         let mut allowed = options.allowed;
-        // The plan says that it is dropped, or goes on from there.
+        // The plan says that the staged deployment is discarded, or continues from it.
         allowed.ours = deployments::is_staged_by_us(&self.root, self.runner)?;
         allowed.staged = !options.options.files_only && allowed.ours;
         allowed.leaves_staged = options.options.files_only && !allowed.ours;
@@ -100,7 +100,7 @@ impl Session<'_> {
             ..NodeEvidence::of_node(&self.root, &self.node, self.runner)
         };
         let plan = || plan::plan_whole(&Task::Config(self.inputs()), &request, &evidence);
-        // Of the recorded config the plan is likely to be empty, and the differences are needed.
+        // The plan of the recorded config is probably empty, and the differences are needed.
         let is_recorded = self
             .old
             .as_ref()
@@ -112,7 +112,7 @@ impl Session<'_> {
         }
     }
 
-    /// Judges the image of the config, if another one runs.
+    /// Judges the image of the config, if another one is running.
     fn judge_crossing(&mut self, source: &SourceOptions<'_>) -> Result<()> {
         let Some(facts) = self.node.system.facts() else {
             return Ok(());
@@ -126,7 +126,7 @@ impl Session<'_> {
         if wanted.is_empty() || booted.as_deref() == Some(wanted.as_str()) {
             return Ok(());
         }
-        // An image is read once, however often the run is planned.
+        // An image is read only once, even if the run is planned several times.
         let findings = match self.crossing.take() {
             Some(findings) => findings,
             None => {
@@ -138,7 +138,7 @@ impl Session<'_> {
                 judge_image(&self.root, &wanted, source, Some(next))?
             }
         };
-        // The plan has to know the paths that the cures write.
+        // The plan needs the objects at the paths that the cures write.
         let cures = findings.iter().flat_map(|finding| &finding.cures);
         let paths = cures.filter_map(|cure| match cure {
             Cure::PutFile { path, .. } => Some(path.clone()),
@@ -150,8 +150,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Judges the image that the run has staged, if it was not at hand before. Returns true if something stands against the
-    /// reboot into it.
+    /// Judges the staged image, if it was not available before. Returns true if there are findings against the reboot into it.
     ///
     /// # Errors
     /// The image cannot be judged.

@@ -1,4 +1,4 @@
-//! The part of the cluster's MachineConfiguration that counts for a run: of a file, of what was fetched, or the default.
+//! The part of the cluster's MachineConfiguration that matters for a run: from a file, as fetched earlier, or the default.
 
 use anyhow::{Context, Result};
 
@@ -7,14 +7,14 @@ use crate::host::root::Root;
 use crate::judge::daemon::default_policies;
 use crate::judge::daemon::policies::{self, Brought, ClusterSettings, FoundPolicies};
 
-/// The owner of the policies where none is known.
+/// The description of the policies if those of the cluster are unknown.
 pub const DEFAULTS: &str =
     "the operator's default policies; those of the cluster are not known here";
 
-/// Reads what counts: the file's, else what was fetched, else the operator's default policies.
+/// Reads the policies that apply: from the file, or as fetched earlier, or the operator's default policies.
 ///
 /// # Errors
-/// A file that cannot be used, or what is kept cannot be read.
+/// The file cannot be used, or the stored policies cannot be read.
 pub fn cluster(root: &Root, file: Option<&str>) -> Result<ClusterSettings> {
     file.map_or_else(|| known(root), given)
 }
@@ -54,7 +54,7 @@ fn known(root: &Root) -> Result<ClusterSettings> {
 /// Reads the MachineConfiguration in a file.
 ///
 /// # Errors
-/// It cannot be read, or is another object.
+/// The file cannot be read, or contains another object.
 pub fn in_file(file: &str) -> Result<Brought> {
     let bytes = crate::change::source::read_named(file)?;
     let text = String::from_utf8_lossy(&bytes);

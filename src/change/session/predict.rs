@@ -1,5 +1,5 @@
-//! What the daemon will do with this node: gathers what it will find, now or after a plan was carried out, and asks
-//! [`crate::judge::daemon`].
+//! Predicts what the daemon will do with this node: gathers what it will find, now or after a plan was carried out, and passes it
+//! to [`crate::judge::daemon`].
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -43,29 +43,29 @@ use crate::node::os_release::{Class, OpenshiftVersion, OsRelease};
 use crate::node::system::SystemFacts;
 use crate::node::{self, Host, Interest, NodeState, RecordReader, Recorded, Records, System};
 
-/// What the user knows of the daemon that starts next.
+/// What the user knows about the daemon that starts next.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GivenDaemon<'a> {
-    /// What the cluster wants the node to be in.
+    /// The name of the config that the cluster wants.
     pub desired: Option<&'a str>,
     /// The daemon's release.
     pub release: Option<Release>,
 }
 
-/// When the daemon starts.
+/// The time of the daemon's start.
 #[derive(Clone, Copy)]
 #[allow(missing_debug_implementations, reason = "it borrows a session")]
 pub enum ForecastMoment<'a> {
-    /// Now, with the records that were read. rpm-ostree is not asked again where its answer is known.
+    /// Now, with records that were already read. rpm-ostree is not queried again if its answer is given.
     Now(&'a Records, Option<&'a System>),
-    /// Now, with the config of a session at hand.
+    /// Now, with the config of a session.
     Beside(&'a Session<'a>),
-    /// Once this plan of the session was carried out, after the reboot that it may wait for.
+    /// After this plan of the session was carried out, including the reboot that it may need.
     After(&'a Session<'a>, &'a Plan),
 }
 
 impl<'a> ForecastMoment<'a> {
-    /// The session with the config at hand.
+    /// Returns the session, if there is one.
     fn session(self) -> Option<&'a Session<'a>> {
         match self {
             ForecastMoment::Now(..) => None,
@@ -74,7 +74,7 @@ impl<'a> ForecastMoment<'a> {
     }
 }
 
-/// What the daemon will do.
+/// Returns what the daemon will do.
 pub fn forecast(
     root: &Root,
     runner: &dyn CommandRunner,
@@ -99,7 +99,7 @@ fn by_policies(
     })
 }
 
-/// What a session has read is not read again, unless it was changed meanwhile.
+/// Returns the records. Those of a session are not read again, unless they have changed since.
 fn records<'a>(root: &Root, moment: ForecastMoment<'a>) -> Result<Cow<'a, Records>, RootError> {
     Ok(match moment {
         ForecastMoment::Now(records, _) => Cow::Borrowed(records),
@@ -112,15 +112,15 @@ fn records<'a>(root: &Root, moment: ForecastMoment<'a>) -> Result<Cow<'a, Record
     })
 }
 
-/// The same for a report that it must not keep back: a failure is only logged.
+/// Returns the forecast, if there is one. A failure is only logged, so that it does not prevent the rest of a report.
 pub fn said(forecast: Result<Forecast>) -> Option<Forecast> {
     forecast
         .inspect_err(|error| log::warn!("the daemon's behaviour cannot be predicted: {error:#}"))
         .ok()
 }
 
-/// What the daemon will do once a plan is carried out; of a plan that is refused, what it will do now. It knows
-/// nothing of bare configs.
+/// Returns what the daemon will do after a plan was carried out, or what it will do now if the plan is refused. Returns `None` for
+/// bare configs, which the daemon does not know.
 pub fn of_plan(
     session: &Session<'_>,
     plan: &Plan,
@@ -144,11 +144,11 @@ pub fn of_plan(
     ))
 }
 
-/// A boot that is waited for: it brings the operating system of a config.
+/// An awaited boot into the operating system of a config.
 struct NextBoot {
     config: String,
     image: Option<String>,
-    /// Packages that are still to be staged; the others are in what is staged.
+    /// Packages that are yet to be staged; the staged deployment already contains the others.
     packages: Vec<String>,
 }
 
@@ -170,7 +170,7 @@ fn next_boot(root: &Root, moment: ForecastMoment<'_>) -> Result<Option<NextBoot>
             let comes = |awaited: &Awaited| {
                 let next =
                     facts.and_then(|facts| find_next_boot(facts, Some(awaited), String::new));
-                // Where it is not known, the run's word counts.
+                // If the next boot is unknown, the note of the run decides.
                 let keeps = next.is_none_or(|next| awaited.promise(&next.enters) == Verdict::Waits);
                 awaited.way == Way::Forward && awaited.failed.is_none() && keeps
             };
@@ -183,7 +183,7 @@ fn next_boot(root: &Root, moment: ForecastMoment<'_>) -> Result<Option<NextBoot>
     })
 }
 
-/// What is on the node, as it is now.
+/// The facts on the node.
 struct ForecastSources<'a> {
     runner: &'a dyn CommandRunner,
     moment: ForecastMoment<'a>,
@@ -196,20 +196,20 @@ struct ForecastSources<'a> {
     initial: Option<Result<StartAnnotations, String>>,
     triggers: Triggers,
     first_boot: FirstBootWork,
-    /// Configs of the cache that a record or an annotation names.
+    /// Cached configs that a record or an annotation names, each with whether the hash in its name matches.
     cached: Vec<(MachineConfig, bool)>,
-    /// Which configs are what their names say, by digest.
+    /// Whether the hash in a config's name matches its contents, by digest.
     proven: RefCell<BTreeMap<String, bool>>,
-    /// The disk beside each config that the daemon may compare it with.
+    /// The disk compared with each config that the daemon may compare it with.
     compared: BTreeMap<String, DiskComparison>,
-    /// What an update to a config fails over, by its name.
+    /// The reason why an update to a config would fail, by name.
     failing: BTreeMap<String, Failure>,
     os: StartOs,
     /// `OPENSHIFT_VERSION` of the system.
     openshift: OpenshiftVersion,
-    /// The boot that comes before the daemon.
+    /// The boot before the daemon's start.
     next_boot: Option<NextBoot>,
-    /// What rpm-ostree said, once it was asked.
+    /// The answer of rpm-ostree, once it was queried.
     system: Option<System>,
 }
 
@@ -273,7 +273,7 @@ impl<'a> ForecastSources<'a> {
         Ok(found)
     }
 
-    /// Looks for the work of the first-boot service, if its file is there.
+    /// Determines the work of the first-boot service, if its file exists.
     fn look_at_first_boot(&mut self, root: &Root) -> Result<()> {
         let path = RootPath::fixed(paths::ENCAPSULATED);
         let file = match self.triggers.encapsulated {
@@ -289,7 +289,7 @@ impl<'a> ForecastSources<'a> {
         Ok(())
     }
 
-    /// Compares the disk with every config that may be asked about.
+    /// Compares the disk with every relevant config, and determines which updates would fail.
     fn look(&mut self, root: &Root, release: Release) -> Result<()> {
         let configs: Vec<MachineConfig> = self
             .at_hand()
@@ -317,7 +317,7 @@ impl<'a> ForecastSources<'a> {
         Ok(())
     }
 
-    /// Looks for what an update to a config would fail over.
+    /// Determines the reason why an update to a config would fail.
     fn look_ahead(&mut self, root: &Root, config: &MachineConfig, release: Release) -> Result<()> {
         let node = self.node_for(root, config)?;
         let old = match self.record() {
@@ -335,7 +335,7 @@ impl<'a> ForecastSources<'a> {
         Ok(())
     }
 
-    /// What the annotations name as wanted, where the node is in another one.
+    /// Returns the configs that annotations name as wanted, and that differ from the recorded one.
     fn may_be_updated_to(&self) -> BTreeSet<String> {
         let initial = self
             .initial
@@ -349,7 +349,7 @@ impl<'a> ForecastSources<'a> {
         desired.filter(another).map(str::to_owned).collect()
     }
 
-    /// The record, and what the annotations name as current.
+    /// Returns the recorded config, and those that annotations name as current.
     fn may_be_compared(&self) -> BTreeSet<String> {
         let initial = self
             .initial
@@ -362,7 +362,7 @@ impl<'a> ForecastSources<'a> {
         current.map(str::to_owned).chain(record).collect()
     }
 
-    /// The node as it is beside a config, with what the plan will have done.
+    /// Returns the state of the node for comparing it with a config, including the effects of the plan.
     fn node_for(&self, root: &Root, config: &MachineConfig) -> Result<Cow<'a, NodeState>> {
         let observe = || -> Result<NodeState> {
             let interest = Interest {
@@ -418,7 +418,7 @@ impl<'a> ForecastSources<'a> {
         }
     }
 
-    /// What the operating system says, asked where it can be.
+    /// Stores the facts about the operating system, which are queried if possible.
     fn note_os(&mut self, facts: Option<&SystemFacts>, config: &MachineConfig) {
         let Some(facts) = facts else { return };
         let booted = facts.deployments.booted().map(|booted| booted.image());
@@ -438,7 +438,7 @@ impl<'a> ForecastSources<'a> {
         self.os.booted = booted;
     }
 
-    /// What rpm has, and what the boot that is waited for brings.
+    /// Stores the packages that rpm reports, and those that the awaited boot adds.
     fn note_packages(&mut self, facts: &SystemFacts, extensions: &[String]) {
         let Some(found) = installed(self.runner, extensions) else {
             return;
@@ -456,7 +456,7 @@ impl<'a> ForecastSources<'a> {
         self.records.current_image.clone()
     }
 
-    /// Contents by name; those that are what their name says are preferred.
+    /// Returns the available configs by name. Those whose hash matches are preferred.
     fn at_hand(&self) -> BTreeMap<String, KnownConfig<'_>> {
         let mut all = BTreeMap::new();
         let mut add = |config, proven| {
@@ -470,7 +470,7 @@ impl<'a> ForecastSources<'a> {
         if let Some(session) = self.moment.session() {
             let chosen = &session.chosen.config;
             add(chosen, proven(chosen));
-            // What the node comes from, even after its record is replaced.
+            // The previous config of the node, even after its record is replaced.
             let before = session.records.recorded();
             before
                 .into_iter()
@@ -488,7 +488,8 @@ impl<'a> ForecastSources<'a> {
         all
     }
 
-    /// Whether a config is what its name says. That takes a digest of all of it, so it is asked once.
+    /// Returns true if the hash in a config's name matches its contents. This needs a digest of all of it, so it is computed only
+    /// once.
     fn is_proven(&self, config: &MachineConfig) -> bool {
         let mut known = self.proven.borrow_mut();
         let own = self.moment.session();
@@ -518,18 +519,18 @@ impl<'a> ForecastSources<'a> {
         }
     }
 
-    /// Returns true if a config has another hash in its name than its contents have.
+    /// Returns true if the hash in a config's name does not match its contents.
     fn is_misnamed(&self, config: &MachineConfig) -> bool {
         let own = self.moment.session();
         let own = own.filter(|session| session.chosen.config.digest == config.digest);
         match own.map(Session::name_hash) {
             Some(NameHash::Right | NameHash::Missing) => false,
-            // An image that the server put in says nothing here.
+            // An image that the server inserted does not matter here.
             _ => render::name_matches(&config.record) == Some(false),
         }
     }
 
-    /// Whether the config of the record lacks the kubelet's unit, and is none that the operator has rendered.
+    /// Returns true if the recorded config lacks the kubelet's unit and was not rendered by the operator.
     fn no_kubelet(&self) -> bool {
         let DaemonRecord::Present(config) = self.record() else {
             return false;
@@ -538,7 +539,7 @@ impl<'a> ForecastSources<'a> {
         !config.emptied && !brings_kubelet(&config.ignition) && doubtful()
     }
 
-    /// Returns the release of the node's daemon, with what names it.
+    /// Returns the release of the node's daemon, with its source.
     fn release(&self, given: GivenDaemon<'_>) -> NodeRelease {
         let record = match self.record() {
             DaemonRecord::Present(config) => config.provenance.release.as_deref(),
@@ -568,7 +569,7 @@ impl<'a> ForecastSources<'a> {
             image: image.as_deref(),
             initial: initial.map(|read| read.as_ref().map_err(String::as_str)),
             triggers: Triggers {
-                // That boot is told of already.
+                // That boot is already part of the forecast.
                 staged: self.triggers.staged && self.next_boot.is_none(),
                 ..self.triggers
             },
@@ -612,7 +613,7 @@ fn value(annotation: &Annotation) -> Option<&str> {
     }
 }
 
-/// The name in the record, as it will be.
+/// Returns the name in the record, as it will be.
 fn record_name(records: &Records, moment: ForecastMoment<'_>) -> Option<String> {
     match moment {
         ForecastMoment::After(session, plan) if plan.puts(paths::CURRENT_CONFIG) => {
@@ -624,7 +625,7 @@ fn record_name(records: &Records, moment: ForecastMoment<'_>) -> Option<String> 
     }
 }
 
-/// The annotations that the Machine Config Server gave the node for its first boot, where they are still there.
+/// Returns the annotations that the Machine Config Server gave the node for its first boot, if they still exist.
 fn initial(
     root: &Root,
     moment: ForecastMoment<'_>,
@@ -642,7 +643,7 @@ fn initial(
     Ok(bytes.map(|bytes| annotations(&bytes)))
 }
 
-/// `node-annotations.json`: one flat object of strings; the error is the parser's words.
+/// Parses `node-annotations.json`, one flat object of strings. The error is that of the parser.
 pub fn annotations(bytes: &[u8]) -> Result<StartAnnotations, String> {
     let all: BTreeMap<String, String> =
         serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
@@ -661,7 +662,7 @@ pub fn annotations(bytes: &[u8]) -> Result<StartAnnotations, String> {
 fn name_of(root: &Root, host: &Host) -> String {
     let fixed = root.read(&RootPath::fixed(paths::HOSTNAME)).ok().flatten();
     if fixed.is_none() && !host.live {
-        // The host's own name is that of the machine that the disk is looked at from.
+        // The host's own name would be that of the machine that reads the disk.
         return "NODE".to_owned();
     }
     registered_name(root).unwrap_or_else(|_| "NODE".to_owned())
@@ -689,7 +690,7 @@ fn triggers(root: &Root, moment: ForecastMoment<'_>) -> Result<Triggers> {
     })
 }
 
-/// Configs of the cache under the names that matter.
+/// Returns the cached configs with the relevant names.
 fn spoken_of(
     cache: &[Cached],
     evidence: &ForecastEvidence,
@@ -710,7 +711,7 @@ fn spoken_of(
         .collect()
 }
 
-/// Which packages of these extensions rpm has; nothing where it cannot be asked.
+/// Returns the packages of these extensions that are installed; `None` if rpm cannot be queried.
 fn installed(runner: &dyn CommandRunner, extensions: &[String]) -> Option<BTreeSet<String>> {
     let names = extensions.iter().flat_map(|name| package_sets(name));
     let names: BTreeSet<&str> = names.flatten().copied().collect();
@@ -728,7 +729,7 @@ fn installed(runner: &dyn CommandRunner, extensions: &[String]) -> Option<BTreeS
     Some(found)
 }
 
-/// How podman fails when it is asked for an image, as the daemon asks it; nothing where it answers.
+/// Returns how podman fails if it is asked for an image in the same way as by the daemon; `None` if it succeeds or cannot be run.
 fn podman_fails(runner: &dyn CommandRunner, image: &str) -> Option<String> {
     let line = storage::list_images(image);
     match runner.run(&line) {

@@ -8,7 +8,8 @@
 //! the other: a prepared journal therefore counts as soon as any name of its run has changed (`recover`), and the mark waits
 //! for the names on all others.
 //!
-//! Only `disk`, private to this module, changes a file system. The guard returned by [`acquire_lock`] is the only way to begin.
+//! Only `disk`, private to this module, changes a file system, and it needs the guard returned by [`acquire_lock`]. Its only caller
+//! is [`Opening`](crate::run::opening::Opening), with which every command that changes a node begins.
 
 mod boot;
 mod boot_counter;

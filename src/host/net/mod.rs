@@ -10,7 +10,8 @@
 //! - A redirected request keeps the default `Accept`, so that a redirected Machine Config Server still negotiates the version.
 //!   A login in the URL is not passed on.
 //! - At most [`MAX_REDIRECTS`] redirects, no loops, and from https to http only if the bytes are going to be verified by a hash.
-//! - An unknown issuer and a wrong name are permanent and reported at once.
+//! - An unknown issuer, a wrong name and an unreadable or invalid certificate are permanent and reported at once
+//!   (`FetchCause::may_heal`). Other TLS problems, such as a certificate outside its validity, are retried.
 //! - A truncated body is fetched again; none of it was used.
 //! - A body must not be larger than the caller allows.
 //!

@@ -1,4 +1,4 @@
-//! The text at logins while a trial waits.
+//! The login message while a trial waits.
 
 use crate::base::time::now;
 use crate::change::trial::Trial;
@@ -6,7 +6,7 @@ use crate::host::sys::runtime;
 use crate::run::trial::notice;
 use crate::run::trial::notice::TrialWayBack;
 
-/// How the trial goes back, for people who did not begin it.
+/// Returns how the trial would be reverted, for people who did not begin it.
 pub(super) fn way_back(trial: &Trial) -> TrialWayBack {
     match trial.reboots {
         true => TrialWayBack::Reboot,
@@ -14,7 +14,7 @@ pub(super) fn way_back(trial: &Trial) -> TrialWayBack {
     }
 }
 
-/// Makes every later login show that a trial waits. A failure stops nothing.
+/// Shows at every later login that a trial waits. A failure is only logged.
 pub(super) fn announce_waiting(trial: &Trial) {
     let text = notice::announce_waiting(now() + trial.window, way_back(trial));
     if let Err(error) = runtime::announce_at_login(&text) {

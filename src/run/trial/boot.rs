@@ -1,4 +1,4 @@
-//! A trial at a boot: the early unit takes files back before anything reads them, or begins the time of the trial's boot.
+//! A trial during a boot: the early unit reverts files before anything reads them, or starts the time limit of the trial's boot.
 
 use anyhow::{Context, Result, anyhow};
 
@@ -16,10 +16,10 @@ use crate::run::front::Front;
 use crate::run::opening::{Needs, Opening};
 use crate::run::trial::revert;
 
-/// Judges the boot, if a trial runs, and does what is due now. `early`: no service runs yet.
+/// Judges the boot, if there is a trial, and takes the necessary action. `early`: no service is running yet.
 ///
 /// # Errors
-/// The trial cannot be read, or its files cannot be taken back; the guard tries again.
+/// The trial cannot be read, or its files cannot be reverted; the guard tries again.
 pub fn judge(front: &dyn Front, root: &Root, early: bool) -> Result<()> {
     if !root.is_live() || read_trial(root)?.is_none() && !has_leftovers(root) {
         return Ok(());
@@ -37,7 +37,7 @@ pub fn judge(front: &dyn Front, root: &Root, early: bool) -> Result<()> {
     let is_back_again = !is_same && place == TrialPlace::New && trial.phase.reverts();
     let trial = match is_same {
         true => trial,
-        // Its times are of another boot.
+        // Its times refer to another boot.
         false => Trial {
             failing: None,
             returns: trial.returns + u32::from(is_back_again),
@@ -79,7 +79,7 @@ pub fn judge(front: &dyn Front, root: &Root, early: bool) -> Result<()> {
             let trial = Trial { boot, ..trial };
             revert::revert_files_at_boot(&change, trial, &why, early)?;
         }
-        // The files of the old deployment are those of the change.
+        // The old deployment contains the changed files.
         BootStep::Revert(why) if early && place == TrialPlace::Old => {
             log::warn!("the trial of {} goes back: {why}", trial.what);
             let trial = Trial { boot, ..trial };

@@ -1,4 +1,4 @@
-//! GRUB's half of a trial with another operating system.
+//! GRUB's part in a trial with another operating system.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::node::mounts;
 /// GRUB's environment cannot be written.
 pub(super) fn disarm_boot_counter(root: &Root, lock: &Lock) -> Result<()> {
     let counter = boot_counter::observe_boot_counter(root)?;
-    // Lines alone do nothing; a mark is left over from a disarming that was cut off.
+    // The lines alone have no effect; a mark is left if disarming was interrupted.
     if counter.state == CounterState::Missing && !counter.has_mark {
         return Ok(());
     }
@@ -24,7 +24,7 @@ pub(super) fn disarm_boot_counter(root: &Root, lock: &Lock) -> Result<()> {
     Ok(())
 }
 
-/// Opens the root again, with a `/boot` that this program can write. What was opened before keeps the read-only mount.
+/// Opens the root again, with a writable `/boot`. A root that is already open still refers to the read-only mount.
 pub(super) fn open_with_writable_boot(root: &Root) -> Result<Root> {
     if !root.is_live() {
         return Ok(root.again()?);

@@ -1,4 +1,4 @@
-//! The checkpoint of NetworkManager, which is a second owner of the way back.
+//! The checkpoint of NetworkManager, a second safeguard that reverts the network.
 
 use std::time::Duration;
 
@@ -6,10 +6,11 @@ use crate::change::trial::Trial;
 use crate::node::command::CommandRunner;
 use crate::node::command::network_manager::{self, Begun, NetworkCheckpoint};
 
-/// Seconds after the guard at which NetworkManager goes back by itself.
+/// Delay in seconds after the guard before NetworkManager reverts by itself.
 pub(super) const MARGIN: u32 = 60;
 
-/// NetworkManager goes back by itself a little later than the guard: a second owner of the way back.
+/// Begins a checkpoint, so that NetworkManager reverts by itself a little later than the guard. Returns `None` if that is not
+/// possible.
 pub(super) fn begin_checkpoint(
     runner: &dyn CommandRunner,
     window: Duration,
@@ -34,7 +35,7 @@ pub(super) fn begin_checkpoint(
     }
 }
 
-/// Ends the checkpoint without a rollback.
+/// Ends the checkpoint without rolling back.
 pub(super) fn end_checkpoint(runner: &dyn CommandRunner, trial: &Trial) {
     if let Some(checkpoint) = &trial.checkpoint
         && let Err(error) = network_manager::commit_checkpoint(runner, checkpoint)

@@ -1,4 +1,4 @@
-//! The confirmation of a trial: the change stays.
+//! The confirmation of a trial: the change is kept.
 
 use anyhow::{Context, Result, anyhow, bail};
 
@@ -23,10 +23,10 @@ use crate::run::trial::checkpoint::end_checkpoint;
 use crate::run::trial::guards::stop_guard;
 use crate::run::trial::revert;
 
-/// Confirms the trial that waits, from the login of this process, or `from_console`, which proves nothing about the network.
+/// Confirms the waiting trial from the login of this process, or `from_console`, which proves nothing about the network.
 ///
 /// # Errors
-/// No trial waits, or this login does not count; the trial goes on.
+/// No trial is waiting, or this login does not count; the trial continues.
 pub fn confirm(front: &dyn Front, root: Root, from_console: bool) -> Result<TrialResult> {
     let login = observe_session();
     Needs::CONFIRM.expect_root(&root)?;
@@ -64,15 +64,15 @@ pub fn confirm(front: &dyn Front, root: Root, from_console: bool) -> Result<Tria
             format!("confirmed from {login}")
         }
     };
-    // First: NetworkManager must never take a confirmed change back. The guard still would.
+    // This comes first: NetworkManager must never revert a confirmed change, while the guard would still revert an unconfirmed one.
     end_checkpoint(front.runner(), &trial);
     let result = confirm_trial(&change, &trial, by)?;
-    // With the lock: the guard of a trial that begins now must not be stopped.
+    // The lock is still held, so that this cannot stop the guard of a new trial.
     stop_guard(front.runner());
     Ok(result)
 }
 
-/// Confirms a trial: the boot loader first, so that no later boot goes back; then the commit point.
+/// Confirms a trial: first disarms the boot loader, so that no later boot reverts the change; then commits.
 pub fn confirm_trial(change: &NodeChange<'_>, trial: &Trial, by: String) -> Result<TrialResult> {
     let (root, lock) = (&change.root, change.lock());
     if trial.system.is_some() {
@@ -89,13 +89,14 @@ pub fn confirm_trial(change: &NodeChange<'_>, trial: &Trial, by: String) -> Resu
         ended: now(),
     };
     if let Err(error) = end_trial(root, Some(&result)) {
-        // Gone from the directory, and not surely from the disk: what a power cut could undo is not a confirmation.
+        // The file is gone from the directory, but perhaps not from the disk: a removal that a power failure could undo is not a
+        // confirmation.
         if !matches!(read_trial(root), Ok(Some(_))) {
             store_trial(root, trial)?;
         }
         return Err(anyhow!("{error}. Nothing is confirmed; the trial goes on"));
     }
-    // From here on it is confirmed: what fails is said, and changes nothing.
+    // The trial is confirmed now: later failures are only logged.
     events::send(root, &NodeEvent::TrialEnded(result.outcome), &result.what);
     revert::end_boot_guards(trial);
     remove_reserve(root);
@@ -110,7 +111,7 @@ pub fn confirm_trial(change: &NodeChange<'_>, trial: &Trial, by: String) -> Resu
     Ok(result)
 }
 
-/// Returns the end of the last trial, if that left its change in place as nothing could take it back, and no run came since.
+/// Returns the result of the last trial, if its change was kept because it could not be reverted, and no run followed.
 fn find_kept(root: &Root) -> Result<Option<TrialResult>> {
     let is_kept = |last: &TrialResult| last.outcome == TrialOutcome::NotReverted;
     let Some(kept) = read_result(root)?.filter(is_kept) else {
@@ -122,7 +123,7 @@ fn find_kept(root: &Root) -> Result<Option<TrialResult>> {
         .then_some(kept))
 }
 
-/// Accepts the change of such a trial.
+/// Accepts the change of a trial that could not be reverted.
 fn accept_kept(change: &NodeChange<'_>) -> Result<TrialResult> {
     let root = &change.root;
     let Some(kept) = find_kept(root)? else {

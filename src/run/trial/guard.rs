@@ -1,4 +1,4 @@
-//! The guard of a trial: it takes the change back at the end of the time. It runs outside of every login.
+//! The guard of a trial: reverts the change when the time is over. It runs outside of every login.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,19 +29,19 @@ use crate::run::trial::guards::end_guards;
 use crate::run::trial::notice;
 use crate::run::trial::revert;
 
-/// Pause between two looks.
+/// Pause between two checks.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// The same while the node boots: each look asks the service manager, which has enough to do.
+/// Pause between two checks while the node boots: each one queries the service manager, which is busy then.
 const LOOK_AGAIN_AT_BOOT: Duration = Duration::from_secs(3);
-/// Pause after a way back that failed.
+/// Pause after a failed revert.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
-/// The second guard acts this many milliseconds after the first one should have.
+/// Delay in milliseconds after which the second guard acts in place of the first.
 const LATER: u64 = 10_000;
 
-/// Runs the guard until no trial is left; `once`: the second guard, which looks once.
+/// Runs the guard until no trial is left. `once`: this is the second guard, which checks only once.
 ///
 /// # Errors
-/// The root does not run, or, with `once`, the trial cannot be judged.
+/// The root is not that of the running system, or, with `once`, the trial cannot be judged.
 pub fn guard(front: &dyn Front, root: &Root, once: bool) -> Result<()> {
     if !root.is_live() {
         bail!("a guard is for the node that runs");
@@ -57,13 +57,13 @@ pub fn guard(front: &dyn Front, root: &Root, once: bool) -> Result<()> {
         failed: None,
     };
     loop {
-        // A guard that hangs is killed and started again.
+        // A guard that hangs is killed and restarted.
         if let Err(error) = notify_manager(&[NotifyState::Alive]) {
             log::info!("the watchdog of the manager: {error}");
         }
         match guard.look() {
             Ok(Look::Ended) => {
-                // With the lock: another trial may begin now.
+                // The lock is held for this, as another trial may begin now.
                 let held = begin(front, root);
                 let is_next = !matches!(read_trial(root), Ok(None));
                 if is_next || matches!(held, Ok(None)) {
@@ -88,7 +88,7 @@ pub fn guard(front: &dyn Front, root: &Root, once: bool) -> Result<()> {
 enum Look {
     /// No trial is left.
     Ended,
-    /// Nothing is due.
+    /// No action is necessary.
     Wait,
 }
 
@@ -96,20 +96,20 @@ struct Guard<'a> {
     front: &'a dyn Front,
     root: &'a Root,
     once: bool,
-    /// This boot and its deployment: neither changes as long as the process runs, and asking for them costs a process.
+    /// This boot and its deployment. Neither changes while the process runs, and querying them starts a process.
     here: Option<BootIdentity>,
-    /// Pause until the next look.
+    /// Pause until the next check.
     pause: Duration,
-    /// The terminals got their warning.
+    /// True if the terminals have been warned.
     has_warned: bool,
     /// The rounds of the probes so far.
     rounds: ProbeRounds,
-    /// The last probe that failed.
+    /// The probe that failed in the last round.
     failed: Option<String>,
 }
 
 impl Guard<'_> {
-    /// The boot that runs, observed once.
+    /// Returns the current boot, which is observed only once.
     fn observe_here(&mut self) -> Result<BootIdentity> {
         if self.here.is_none() {
             let deployment = Host::observe(self.root)?.deployment;
@@ -119,7 +119,7 @@ impl Guard<'_> {
         here.ok_or_else(|| anyhow!("the kernel tells no boot id"))
     }
 
-    /// Looks at the trial once, and does what is due.
+    /// Checks the trial once, and takes the necessary action.
     fn look(&mut self) -> Result<Look> {
         let (front, root) = (self.front, self.root);
         let Some(trial) = read_trial(root)? else {
@@ -127,7 +127,7 @@ impl Guard<'_> {
         };
         let here = self.observe_here()?;
         if !here.is_same(&trial.boot) {
-            // The unit that recovers could not do it.
+            // The recovery unit failed to do this.
             boot::judge(front, root, false)?;
             return Ok(Look::Wait);
         }
@@ -145,7 +145,7 @@ impl Guard<'_> {
             scene.now = scene.now.saturating_sub(LATER);
         }
         if matches!(trial.phase, Phase::TrialBoot { .. }) {
-            // What cannot be read does not keep the time of the boot from ending.
+            // A read error must not extend the time limit of the boot.
             let state = boot_state(front, root).unwrap_or_else(|error| {
                 log::warn!("{error:#}");
                 BootState::UnderWay
@@ -189,7 +189,7 @@ impl Guard<'_> {
         }
     }
 
-    /// Runs the probes, if it is time, and confirms the trial once they have succeeded twice.
+    /// Runs the probes if they are due, and confirms the trial once they have succeeded twice.
     fn probe(&mut self, trial: &Trial) -> Result<()> {
         let Phase::Waiting { since, until } = trial.phase else {
             return Ok(());
@@ -228,7 +228,8 @@ impl Guard<'_> {
         if read_trial(self.root)?.as_ref() == Some(trial) {
             let names: Vec<String> = results.into_iter().map(|result| result.name).collect();
             let by = format!("confirmed by probes ({})", names.join(", "));
-            // First: NetworkManager must never take a confirmed change back. This guard still would.
+            // This comes first: NetworkManager must never revert a confirmed change, while this guard would still revert an
+            // unconfirmed one.
             end_checkpoint(self.front.runner(), trial);
             let result = confirm_trial(&change, trial, by)?;
             log::warn!("{}", result.words());
@@ -236,7 +237,7 @@ impl Guard<'_> {
         Ok(())
     }
 
-    /// Warns the terminals before the end.
+    /// Warns all terminals before the trial ends.
     fn warn(&mut self, trial: &Trial, now: u64) {
         let Phase::Waiting { until, .. } = trial.phase else {
             return;
@@ -265,7 +266,7 @@ fn take_back(front: &dyn Front, root: &Root, seen: &Trial, why: &str) -> Result<
     Ok(Look::Wait)
 }
 
-/// Begins a change; `None` while another run has the lock.
+/// Begins a change. Returns `None` while another process holds the lock.
 fn begin<'a>(front: &'a dyn Front, root: &Root) -> Result<Option<NodeChange<'a>>> {
     match Opening::of(front, root.again()?, &Needs::GUARD) {
         Ok(opening) => opening.begin().map(Some),
@@ -277,11 +278,11 @@ fn begin<'a>(front: &'a dyn Front, root: &Root) -> Result<Option<NodeChange<'a>>
 enum BootState {
     UnderWay,
     Ended,
-    /// The awaited deployment did not arrive as a whole.
+    /// The awaited deployment is not running, or not completely.
     Failed(String),
 }
 
-/// Looks if the boot has reached its end: units, and the command that completes a staged run.
+/// Returns whether the boot has finished: the units, and the command that completes a staged run.
 fn boot_state(front: &dyn Front, root: &Root) -> Result<BootState> {
     if let Some(awaited) = state::read_awaited(root)? {
         return Ok(match awaited.failed {

@@ -1,4 +1,4 @@
-//! The guard of a trial and the timer that looks after it: the units that have to be there, their start and their end.
+//! The units of the guard of a trial and of the timer that backs it up: requirements, start and stop.
 
 use anyhow::{Context, Result, bail};
 
@@ -16,17 +16,17 @@ use crate::node::space::MountState;
 use crate::node::{Host, Labels};
 use crate::run::node_change::NodeChange;
 
-/// Returns true if a guard is at work.
+/// Returns true if a guard is running.
 ///
 /// # Errors
-/// systemd gives no answer.
+/// systemd cannot be queried.
 pub fn is_guarded(runner: &dyn CommandRunner) -> Result<bool, CommandError> {
     let units = [guard_unit::UNITS[0], guard_unit::UNITS[1], install::TRIAL];
     let known = systemctl::query_activity(runner, &units)?;
     Ok(known.iter().any(systemctl::UnitActivity::is_running))
 }
 
-/// Refuses where no unit would take the change back at a boot.
+/// Refuses if no unit would revert the change during a boot.
 pub fn require_units(root: &Root) -> Result<()> {
     let places = [
         [paths::TRIAL_UNIT, paths::TRIAL_LINK],
@@ -37,7 +37,7 @@ pub fn require_units(root: &Root) -> Result<()> {
     for [unit, link] in places {
         is_enabled |= exists(unit)? && exists(link)?;
     }
-    // A unit of an older version knows no trials.
+    // A unit of an older version does not know about trials.
     let recover = match exists(paths::RECOVER_UNIT)? {
         true => paths::RECOVER_UNIT,
         false => paths::IMAGE_RECOVER_UNIT,
@@ -58,7 +58,7 @@ pub fn require_units(root: &Root) -> Result<()> {
     )
 }
 
-/// Starts the guard, outside of this login, with a copy of the program; and the timer that looks after it.
+/// Starts the guard outside of this login, with a copy of the program, and the timer that backs it up.
 pub fn start_guard(change: &NodeChange<'_>) -> Result<()> {
     let program = copy_program(&change.root, change.lock())?;
     for line in [
@@ -73,7 +73,7 @@ pub fn start_guard(change: &NodeChange<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Stops both. What is missing is no error: the guard may have ended.
+/// Stops both. A missing unit is not an error: the guard may have exited.
 pub fn stop_guard(runner: &dyn CommandRunner) {
     for unit in guard_unit::UNITS {
         if let Err(error) = systemctl::stop_units(runner, &[unit]) {
@@ -85,7 +85,7 @@ pub fn stop_guard(runner: &dyn CommandRunner) {
     }
 }
 
-/// No trial is left: the guards end, each but the one that asks; a guard that has ended by itself is not started again.
+/// Stops all guards except the caller once no trial is left, and removes the copies of the program.
 pub fn end_guards(root: &Root, runner: &dyn CommandRunner, is_second: bool) {
     let [first, timer, second] = guard_unit::UNITS;
     let others = if is_second {
@@ -108,7 +108,7 @@ pub fn end_guards(root: &Root, runner: &dyn CommandRunner, is_second: bool) {
     }
 }
 
-/// Copies the running program to where the change cannot reach it. Returns its path.
+/// Copies the running program to a place that the change cannot affect. Returns its path.
 pub fn copy_program(root: &Root, lock: &Lock) -> Result<String> {
     let run = RootPath::fixed(paths::GUARD_PROGRAM);
     let directory = run.parent().context("the path has no directory")?;
@@ -121,7 +121,7 @@ pub fn copy_program(root: &Root, lock: &Lock) -> Result<String> {
     let bytes = install::read_program().context("reading the running program")?;
     let host = Host::observe(root)?;
     let object = text_object(&bytes, 0o700, host.attainable((0, 0)));
-    // The label with which systemd may run it.
+    // The label that allows systemd to run it.
     let installed = RootPath::fixed(paths::PROGRAM);
     let label = Labels::read(root).wanted(
         &installed,

@@ -1,7 +1,8 @@
-//! `--try`: a change that goes back by itself unless it is confirmed (docs/explanation/trial.md).
+//! `--try`: a change that is reverted automatically unless it is confirmed (docs/explanation/trial.md).
 //!
-//! The command that makes the change writes the trial down, starts the guard outside of its login, makes the change, and
-//! then only watches: that is [`running`]. [`guard`] decides at the end of the time, [`boot`] at a boot, [`confirm`] before.
+//! The command that makes the change stores the trial, starts the guard outside of its login, makes the change, and then only
+//! watches: that is [`running`]. [`guard`] decides at the end of the time limit, [`boot`] during a boot, and [`confirm`] before
+//! that.
 
 mod announce;
 pub mod boot;

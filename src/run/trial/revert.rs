@@ -1,5 +1,5 @@
-//! The way back of a trial: the ordinary transaction, the services, the deployment. Each part can be repeated, so the
-//! guard begins again after a failure or a power cut.
+//! Reverting a trial: the ordinary transaction, the services, the deployment. Each part can be repeated, so the guard starts over
+//! after a failure or a power failure.
 
 use std::thread;
 use std::time::Duration;
@@ -38,16 +38,16 @@ use crate::run::taking_back::{TakeBack, TakingBack};
 use crate::run::trial::boot_loader::disarm_boot_counter;
 use crate::run::trial::notice;
 
-/// Seconds after which a panic reboots, in the boot of a trial.
+/// Seconds until a kernel panic reboots the node during the boot of a trial.
 const PANIC: i32 = 10;
-/// Time for which logins show that a change went back.
+/// How long logins show that a change was reverted.
 const SHOWN: Duration = Duration::from_secs(24 * 60 * 60);
-/// Time that an ordinary reboot has before it is forced.
+/// Time limit for an orderly reboot, before it is forced.
 const ORDERLY: Duration = Duration::from_secs(3 * 60);
-/// Time after the start of the kernel in which the command that completes a boot comes first, in milliseconds.
+/// Time since boot, in milliseconds, during which the guard lets `complete` go first.
 const COMPLETES: u64 = 5 * 60 * 1000;
 
-/// Makes a panic reboot the node for the time of the trial. Returns the value from before, if it changed.
+/// Makes a kernel panic reboot the node during the trial. Returns the previous value, if it was changed.
 pub(super) fn begin_boot_guards() -> Option<i32> {
     match kernel::read_panic_timeout() {
         Some(0) => match kernel::write_panic_timeout(PANIC) {
@@ -61,7 +61,7 @@ pub(super) fn begin_boot_guards() -> Option<i32> {
     }
 }
 
-/// Restores the setting of the kernel.
+/// Restores the kernel's setting.
 pub(super) fn end_boot_guards(trial: &Trial) {
     if let Some(before) = trial.panic
         && kernel::read_panic_timeout() == Some(PANIC)
@@ -71,7 +71,8 @@ pub(super) fn end_boot_guards(trial: &Trial) {
     }
 }
 
-/// Takes the change back. A way back that no later attempt can make ends the trial, and so does one that fails for a long time.
+/// Reverts the change. If no later attempt can succeed, or attempts have failed for a long time, ends the trial with the change in
+/// place.
 pub(super) fn revert_or_give_up(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result<()> {
     let Err(error) = revert(change, trial, why) else {
         return Ok(());
@@ -94,7 +95,7 @@ pub(super) fn revert_or_give_up(change: &NodeChange<'_>, trial: Trial, why: &str
     Err(error)
 }
 
-/// Ends a trial that cannot be taken back, with the change in place.
+/// Ends a trial that cannot be reverted, with the change in place.
 pub(super) fn give_up(
     change: &NodeChange<'_>,
     trial: &Trial,
@@ -111,7 +112,7 @@ pub(super) fn give_up(
     end(change, trial, TrialOutcome::NotReverted, why)
 }
 
-/// Takes the change back: files, services, deployment; then, where it takes a boot, reboots.
+/// Reverts the change: files, services, deployment; then reboots if that is necessary.
 fn revert(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result<()> {
     let (root, runner) = (&change.root, change.runner());
     let trial = begin_reverting(root, trial, why)?;
@@ -122,7 +123,7 @@ fn revert(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result<()> {
             if !trial.booted {
                 return finish(change, &trial, why, &left);
             }
-            // The next boot ends the trial, so that its logins show that.
+            // The next boot ends the trial, so that the logins of that boot show it.
             let rest = Trial {
                 booted: false,
                 ..trial
@@ -151,8 +152,8 @@ fn revert(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result<()> {
     }
 }
 
-/// Makes the deployment from before the next one without rpm-ostree, which an emergency target does not start. An OSTree that
-/// is too old for that is not an obstacle where GRUB has counted: its next start takes the old entry.
+/// Makes the previous deployment the default without rpm-ostree, which cannot be started in an emergency target. If OSTree is too
+/// old for that, it is not an error if GRUB's counter has fired: GRUB boots the old entry next.
 fn enter_old(runner: &dyn CommandRunner, root: &Root, trial: &Trial) -> Result<()> {
     let Err(error) = deployments::enter_without_daemon(runner, from(trial)?) else {
         return Ok(());
@@ -168,7 +169,7 @@ fn enter_old(runner: &dyn CommandRunner, root: &Root, trial: &Trial) -> Result<(
     }
 }
 
-/// Takes the files back at a boot, before anything reads them.
+/// Reverts the files during a boot, before anything reads them.
 pub(super) fn revert_files_at_boot(
     change: &NodeChange<'_>,
     trial: Trial,
@@ -183,7 +184,7 @@ pub(super) fn revert_files_at_boot(
     finish(change, &trial, why, &left)
 }
 
-/// Takes the files of the old deployment back at a boot into it, before anything reads them; the guard does the rest.
+/// Reverts the files of the old deployment during a boot into it, before anything reads them; the guard does the rest.
 pub(super) fn revert_files_before_guard(
     change: &NodeChange<'_>,
     trial: Trial,
@@ -194,14 +195,14 @@ pub(super) fn revert_files_before_guard(
     for words in &left.files {
         log::warn!("not restored: {words}");
     }
-    // The files are those from before: the command that completes a boot has nothing to bring back.
+    // The old files are in place, so `complete` has nothing to restore.
     state::forget_awaited(&change.root)?;
     boot_with_old_units(change.runner());
     Ok(())
 }
 
-/// Makes the boot go on with the unit files that were taken back. The manager made its jobs of those of the change: a unit
-/// that they kept from starting, such as sshd, gets its job now.
+/// Makes the boot continue with the reverted unit files. The manager created its jobs from those of the change; a unit that they
+/// kept from starting, such as sshd, gets its job now.
 fn boot_with_old_units(runner: &dyn CommandRunner) {
     let read = systemctl::daemon_reload(runner);
     if let Err(error) = read.and_then(|()| systemctl::add_jobs_of_boot(runner)) {
@@ -209,8 +210,8 @@ fn boot_with_old_units(runner: &dyn CommandRunner) {
     }
 }
 
-/// Takes the files back on the disk of a node that does not run. Returns `None` if an operating system is part of the trial:
-/// then the next boot takes it back.
+/// Reverts the files on the disk of a node that is not running. Returns `None` if the trial includes an operating system: the next
+/// boot reverts that.
 pub(super) fn revert_on_disk(
     change: &NodeChange<'_>,
     trial: Trial,
@@ -221,7 +222,7 @@ pub(super) fn revert_on_disk(
     if trial.system.is_some() {
         return Ok(None);
     }
-    // No guard tries it again: this attempt is the one that counts.
+    // No guard would try again, so this attempt is final.
     match take_files_back(change, &trial, false) {
         Ok(left) => finish(change, &trial, why, &left)?,
         Err(error) => give_up(change, &trial, why, &error)?,
@@ -233,7 +234,7 @@ fn begin_reverting(root: &Root, trial: Trial, why: &str) -> Result<Trial> {
     let phase = Phase::Reverting {
         why: why.to_owned(),
     };
-    // A full disk must not stop it, nor a program that goes on to fill it.
+    // Reverting must not fail because of a full disk, or of a program that keeps filling it.
     let held = open_store(root, paths::STATE)
         .and_then(|store| store.hold_spare(RootPath::fixed(paths::TRIAL_RESERVE).name()));
     if let Err(error) = held {
@@ -251,26 +252,26 @@ fn from(trial: &Trial) -> Result<&str> {
     Ok(&system.from)
 }
 
-/// The runs of the trial, the newest first.
+/// Returns the runs of the trial, the newest first.
 pub(super) fn runs_of(root: &Root, trial: &Trial) -> Result<Vec<FinishedRun>> {
     let mut all = transaction::read_history(root)?;
     all.retain(|run| trial.head.is_empty() || id_order(&run.id) > id_order(&trial.head));
     Ok(all)
 }
 
-/// The parts that could not be taken back.
+/// The parts that could not be reverted.
 #[derive(Debug, Default)]
 struct LeftOver {
-    /// Files that are not as before.
+    /// Files that were not restored.
     files: Vec<String>,
-    /// Jobs that failed with the files of before.
+    /// Jobs that failed with the old files.
     jobs: Vec<String>,
 }
 
-/// Takes the runs of the trial back, and makes the services read the old files. Returns what could not be done.
+/// Reverts the runs of the trial, and makes the services read the old files if `tells` is true. Returns what could not be reverted.
 fn take_files_back(change: &NodeChange<'_>, trial: &Trial, tells: bool) -> Result<LeftOver> {
     let (root, runner) = (&change.root, change.runner());
-    // NetworkManager first: it writes connections anew, and the bytes of before come after it.
+    // NetworkManager comes first: it rewrites connection files, and the old contents must be written after that.
     if tells {
         roll_network_back(runner, trial);
     }
@@ -310,7 +311,7 @@ fn take_files_back(change: &NodeChange<'_>, trial: &Trial, tells: bool) -> Resul
             }
         }
         back.carry_out(change, &[])?;
-        // What it left behind would still be the newest run of the history.
+        // An unfinished run would still be the newest in the history.
         left.files.extend(undo_interrupted(change)?);
     }
     if tells {
@@ -319,7 +320,7 @@ fn take_files_back(change: &NodeChange<'_>, trial: &Trial, tells: bool) -> Resul
     Ok(left)
 }
 
-/// Makes the services read the old files. A job that fails stops none of the others.
+/// Makes the services read the old files. A job that fails does not stop the others. Returns the failures.
 fn tell_services(
     runner: &dyn CommandRunner,
     trial: &Trial,
@@ -335,7 +336,7 @@ fn tell_services(
     job::carry_out_all(runner, &all)
 }
 
-/// NetworkManager goes back to its checkpoint. A failure stops nothing: the files go back, too.
+/// Makes NetworkManager roll back to its checkpoint. A failure is only logged: the files are reverted anyway.
 fn roll_network_back(runner: &dyn CommandRunner, trial: &Trial) {
     let Some(checkpoint) = &trial.checkpoint else {
         return;
@@ -347,7 +348,7 @@ fn roll_network_back(runner: &dyn CommandRunner, trial: &Trial) {
     }
 }
 
-/// Makes the deployment from before the one of the next boot, or drops what is staged or first where it runs already.
+/// Makes the previous deployment the default; if it is already running, discards the staged or queued deployment instead.
 fn go_back(runner: &dyn CommandRunner, root: &Root, trial: &Trial) -> Result<WayBack> {
     let runs = runs_of(root, trial)?.into_iter().map(|run| run.id);
     let leaving = Leaving {
@@ -357,7 +358,7 @@ fn go_back(runner: &dyn CommandRunner, root: &Root, trial: &Trial) -> Result<Way
     deployments::go_back(root, runner, &leaving, &trial.what)
 }
 
-/// The command that completes a boot brings the files back in the deployment from before; it is not overtaken.
+/// Fails while `complete` is still expected to restore the files in the previous deployment, so that it goes first.
 fn wait_for_completion(root: &Root, trial: &Trial) -> Result<()> {
     let is_due = state::read_awaited(root)?
         .is_some_and(|awaited| awaited.failed.is_none() && !awaited.boot.is_same(&trial.boot));
@@ -370,7 +371,7 @@ fn wait_for_completion(root: &Root, trial: &Trial) -> Result<()> {
     Ok(())
 }
 
-/// Everything is back: the result is kept, and the trial ends.
+/// Ends a reverted trial and stores the result.
 fn finish(change: &NodeChange<'_>, trial: &Trial, why: &str, left: &LeftOver) -> Result<()> {
     let (root, runner, lock) = (&change.root, change.runner(), change.lock());
     if trial.system.is_some() {
@@ -401,10 +402,10 @@ fn finish(change: &NodeChange<'_>, trial: &Trial, why: &str, left: &LeftOver) ->
     end(change, trial, outcome, why)
 }
 
-/// Keeps the result, and ends the trial.
+/// Stores the result, and ends the trial.
 fn end(change: &NodeChange<'_>, trial: &Trial, outcome: TrialOutcome, why: String) -> Result<()> {
     let (root, runner) = (&change.root, change.runner());
-    // The kernel and the logins of another system are none of its matter.
+    // Kernel and logins belong to this machine, not to the root.
     if root.is_live() {
         end_boot_guards(trial);
     }
@@ -427,7 +428,7 @@ fn end(change: &NodeChange<'_>, trial: &Trial, outcome: TrialOutcome, why: Strin
     Ok(())
 }
 
-/// Terminals and later logins show that the change is gone.
+/// Shows on terminals and at later logins how the trial ended.
 pub(super) fn announce_end(runner: &dyn CommandRunner, result: &TrialResult) {
     let text = match result.outcome {
         TrialOutcome::PartlyReverted => notice::announce_stuck(result.ended, &result.why),
@@ -443,7 +444,7 @@ pub(super) fn announce_end(runner: &dyn CommandRunner, result: &TrialResult) {
     }
 }
 
-/// Reboots, and forces it where an orderly reboot does not come about.
+/// Reboots the node, by force if an orderly reboot does not happen.
 fn reboot(runner: &dyn CommandRunner, root: &Root) -> Result<()> {
     if let Err(error) = deployments::reboot_node(root, runner, true) {
         log::error!("{error:#}");

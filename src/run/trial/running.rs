@@ -1,4 +1,4 @@
-//! A trial that a command begins, watches, and ends or gives back.
+//! A trial that a command begins, watches, and ends or hands over to the guard.
 
 use std::thread;
 use std::time::Duration;
@@ -39,7 +39,7 @@ use crate::run::trial::checkpoint::{MARGIN, begin_checkpoint, end_checkpoint};
 use crate::run::trial::guards::{is_guarded, require_units, start_guard, stop_guard};
 use crate::run::trial::revert;
 
-/// Services that run after the way back if they ran before the trial.
+/// Services that are started after the revert if they were running before the trial.
 const KEPT_RUNNING: [&str; 11] = [
     "NetworkManager.service",
     "systemd-networkd.service",
@@ -53,25 +53,25 @@ const KEPT_RUNNING: [&str; 11] = [
     "crio.service",
     "kubelet.service",
 ];
-/// Time for the guard to take a change back, with every service that reads the old files.
+/// Time limit for the guard to revert a change, including the services that read the old files.
 const LET_GUARD_END: Duration = Duration::from_secs(10 * 60);
-/// Pause between two looks at a trial.
+/// Pause between two checks of a trial.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// Reason of a way back that `rollback` began.
+/// The reason if `rollback` reverts the trial.
 const ASKED: &str = "rollback was asked for";
-/// Least size of the space that is kept for the way back, in bytes.
+/// Minimum space to reserve for reverting, in bytes.
 const RESERVE: u64 = 4 << 20;
 
 /// The options of a trial.
 #[derive(Debug, Clone)]
 pub struct TrialOptions {
-    /// The time for a confirmation; `None`: the change is no trial.
+    /// The time limit for a confirmation; `None` if the change is not a trial.
     pub window: Option<Duration>,
-    /// The probes that confirm it.
+    /// The probes that confirm the trial.
     pub probe: Vec<Probe>,
-    /// The command ends as soon as the change is in place.
+    /// The command exits as soon as the change is in place.
     pub detach: bool,
-    /// The time in which a boot has to reach its end.
+    /// The time limit for a boot.
     pub boot_limit: Duration,
 }
 
@@ -80,24 +80,24 @@ pub struct TrialOptions {
 pub struct TrialRequest<'a> {
     /// The options.
     pub args: &'a TrialOptions,
-    /// The change in words.
+    /// A description of the change.
     pub what: String,
-    /// A reboot is part of it.
+    /// The trial includes a reboot.
     pub reboots: bool,
-    /// `CHECKSUM.SERIAL` of the deployment that runs, if the operating system changes.
+    /// `CHECKSUM.SERIAL` of the running deployment, if the operating system changes.
     pub from: Option<String>,
-    /// Bytes of the old contents that come back.
+    /// Size of the old contents to restore, in bytes.
     pub old_bytes: u64,
-    /// Runs to remove from the history once it is confirmed.
+    /// Runs to remove from the history once the trial is confirmed.
     pub forgets: Vec<String>,
     /// The jobs after which the services use the new files.
     pub jobs: Vec<Job>,
-    /// Connections of NetworkManager change.
+    /// True if connections of NetworkManager change.
     pub network: bool,
 }
 
 impl<'a> TrialRequest<'a> {
-    /// The trial of a plan.
+    /// Returns the trial of a plan.
     pub fn of_plan(args: &'a TrialOptions, what: &str, plan: &Plan, reboots: bool) -> Self {
         let system = plan.os.needs_reboot();
         Self {
@@ -116,14 +116,14 @@ impl<'a> TrialRequest<'a> {
         }
     }
 
-    /// With the jobs after which the services use the new files.
+    /// Adds the jobs after which the services use the new files.
     #[must_use]
     pub fn with_jobs(self, jobs: Vec<Job>) -> Self {
         Self { jobs, ..self }
     }
 }
 
-/// The change failed: what is left of a trial goes back first. Returns the error of the command.
+/// Handles a failed change: reverts a trial, as far as something of it is left. Returns the error of the command.
 pub fn fail(
     tried: Option<RunningTrial<'_>>,
     change: NodeChange<'_>,
@@ -135,7 +135,7 @@ pub fn fail(
     }
 }
 
-/// An error came after the change was made: a trial goes back for it. Returns the error of the command.
+/// Handles an error after the change was made: reverts a trial. Returns the error of the command.
 pub fn refuse(
     tried: Option<RunningTrial<'_>>,
     change: NodeChange<'_>,
@@ -157,7 +157,7 @@ pub struct RunningTrial<'a> {
 }
 
 impl<'a> RunningTrial<'a> {
-    /// Writes the trial down and starts the guard, before anything is changed.
+    /// Stores the trial and starts the guard, before anything is changed.
     ///
     /// # Errors
     /// The guard cannot be started; nothing was changed.
@@ -167,7 +167,7 @@ impl<'a> RunningTrial<'a> {
             return Ok(None);
         };
         require_units(root)?;
-        // One that is left over would take the new files of this trial for its own.
+        // A leftover guard would treat the new trial's files as its own.
         stop_guard(front.runner());
         let deployment = Host::observe(root)?.deployment;
         let boot = BootIdentity::observe(root, deployment, front.runner())
@@ -221,7 +221,7 @@ impl<'a> RunningTrial<'a> {
         Ok(Some(running))
     }
 
-    /// Keeps space for the way back: a full disk must not stop it.
+    /// Reserves space for reverting, so that a full disk cannot prevent it.
     fn reserve(&self, old_bytes: u64) -> Result<()> {
         let bytes = usize::try_from(old_bytes.saturating_add(RESERVE))?;
         let store = open_store(&self.root, paths::STATE)?;
@@ -231,7 +231,7 @@ impl<'a> RunningTrial<'a> {
             .context("keeping space for the way back")
     }
 
-    /// The command failed, and nothing of the change is left: no trial is left either.
+    /// Removes the trial after the command failed and left nothing of its change.
     fn forget(&self, result: Option<&TrialResult>) {
         end_checkpoint(self.front.runner(), &self.trial);
         remove_reserve(&self.root);
@@ -245,15 +245,15 @@ impl<'a> RunningTrial<'a> {
         stop_guard(self.front.runner());
     }
 
-    /// The change failed. If it left something behind, the guard takes that back, and this waits for it.
+    /// Handles a failed change. If something of it is left, the guard reverts that while this waits.
     fn fail(self, change: NodeChange<'_>, error: anyhow::Error) -> anyhow::Error {
         let is_incomplete = matches!(
             error.downcast_ref::<RunError>(),
             Some(RunError::Incomplete(_))
         );
-        // What cannot be read may be there.
+        // If this cannot be read, something may be left.
         if !is_incomplete && !self.has_left_something().unwrap_or(true) {
-            // A login that was lost meanwhile does not see the error.
+            // If the login was lost in the meantime, nobody sees the error.
             let result = matches!(
                 error.downcast_ref::<RunError>(),
                 Some(RunError::RolledBack(_))
@@ -273,7 +273,7 @@ impl<'a> RunningTrial<'a> {
         }
     }
 
-    /// Returns true if something of the change is on the node: an unfinished run, a finished one, or a staged system.
+    /// Returns true if something of the change is on the node: an unfinished run, a finished one, or a staged operating system.
     fn has_left_something(&self) -> Result<bool> {
         let (root, trial) = (&self.root, &self.trial);
         Ok(transaction::find_pending(root)? != Pending::Nothing
@@ -293,7 +293,7 @@ impl<'a> RunningTrial<'a> {
         }
     }
 
-    /// Lets the guard take the change back, and waits for it.
+    /// Lets the guard revert the change, and waits for it.
     fn give_back(&self, change: NodeChange<'_>, why: &str) -> Result<TrialResult> {
         let phase = Phase::Reverting {
             why: why.to_owned(),
@@ -303,7 +303,8 @@ impl<'a> RunningTrial<'a> {
             ..self.trial.clone()
         };
         if let Err(error) = store_trial(&self.root, &trial) {
-            // The guard takes a change back whose command has ended; one that waits would wait on.
+            // If the command has ended during `Applying`, the guard reverts the change anyway; in another phase it would keep
+            // waiting.
             if self.trial.phase != Phase::Applying {
                 return Err(error.into());
             }
@@ -313,7 +314,7 @@ impl<'a> RunningTrial<'a> {
         self.watch("Taking the trial back", LET_GUARD_END)
     }
 
-    /// The change must not stay, for a reason that was found after it was made.
+    /// Reverts the change for a reason that was found after it was made.
     pub fn refuse(self, change: NodeChange<'_>, why: &str) -> anyhow::Error {
         match self.give_back(change, why) {
             Ok(result) => gone_back(&result, why),
@@ -321,7 +322,7 @@ impl<'a> RunningTrial<'a> {
         }
     }
 
-    /// The change is in place: the time for a confirmation begins.
+    /// Starts the time limit for a confirmation, as the change is in place.
     pub fn wait_for_confirmation(
         mut self,
         change: NodeChange<'_>,
@@ -363,7 +364,7 @@ impl<'a> RunningTrial<'a> {
         self.end(&result, code)
     }
 
-    /// The change is staged: the boot loader is prepared, and the node reboots.
+    /// Prepares the boot loader for a staged change, and reboots the node.
     pub fn reboot(mut self, change: NodeChange<'_>, ignore_quorum: bool) -> Result<ExitCode> {
         let phase = Phase::AwaitingBoot {
             until: milliseconds_since_boot()
@@ -389,8 +390,8 @@ impl<'a> RunningTrial<'a> {
         Ok(ExitCode::Done)
     }
 
-    /// Finalizes the staged deployment, so that the boot entries are those of the next boot, and tells the boot loader
-    /// which one is the old.
+    /// Finalizes the staged deployment, so that its boot entries are written now, and tells the boot loader which entry is the old
+    /// one.
     fn prepare_boot(&self, lock: &Lock) -> Result<()> {
         let Some(system) = &self.trial.system else {
             return Ok(());
@@ -407,11 +408,11 @@ impl<'a> RunningTrial<'a> {
         }
     }
 
-    /// Watches the trial until its end, for `limit` at most; `what` is shown meanwhile.
+    /// Watches the trial until it ends, at most for `limit`; `what` is shown in the meantime.
     fn watch(&self, what: &str, limit: Duration) -> Result<TrialResult> {
         signals::set_answer(SignalAnswer::TrialGoesOn);
         let _phase = progress::begin_phase(Work::new(what).within(limit));
-        // Looks are counted: a clock that jumps does not end it.
+        // The checks are counted, so that a clock that jumps does not end the loop.
         for _ in 0..limit.as_millis() / LOOK_AGAIN.as_millis() {
             thread::sleep(LOOK_AGAIN);
             if read_trial(&self.root)?.is_some_and(|trial| trial.id == self.trial.id) {
@@ -423,7 +424,7 @@ impl<'a> RunningTrial<'a> {
         Err(self.unguarded(limit))
     }
 
-    /// The error where the guard did not end the trial in time: another process works on this root, or the guard does not.
+    /// Returns the error if the guard did not end the trial in time: another process is working on this root, or the guard is not.
     fn unguarded(&self, limit: Duration) -> anyhow::Error {
         let late = format!(
             "its guard did not take the trial of {} back within {}",
@@ -465,8 +466,8 @@ impl<'a> RunningTrial<'a> {
     }
 }
 
-/// Returns the jobs after which the services use the old files. A unit of the change may have stopped one of the services by
-/// which the node is reached and used: those that run now are started then.
+/// Returns the jobs after which the services use the old files. A unit of the change may have stopped one of the services needed to
+/// reach and use the node, so those that are running now are started again.
 fn list_jobs_back(runner: &dyn CommandRunner, request: &TrialRequest<'_>) -> Vec<Job> {
     let mut jobs = activation::revert_jobs(&request.jobs);
     if request.reboots {
@@ -483,19 +484,19 @@ fn list_jobs_back(runner: &dyn CommandRunner, request: &TrialRequest<'_>) -> Vec
     jobs
 }
 
-/// The way back of a trial that was asked for.
+/// How `rollback` reverts a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TakenBack {
-    /// The next boot takes it back.
+    /// The next boot reverts it.
     AtNextBoot,
-    /// It has ended so.
+    /// The trial ended with this result.
     Ended(TrialResult),
 }
 
-/// Takes the trial that runs back at once, as `rollback` was asked for. Returns nothing if none runs.
+/// Reverts the current trial at once, as requested by `rollback`. Returns `None` if there is no trial.
 ///
 /// # Errors
-/// The trial cannot be read or taken back.
+/// The trial cannot be read or reverted.
 pub fn take_back_now(change: NodeChange<'_>) -> Result<Option<TakenBack>> {
     let (front, root) = (change.front, &change.root);
     let Some(trial) = read_trial(root)? else {
@@ -521,7 +522,7 @@ pub fn take_back_now(change: NodeChange<'_>) -> Result<Option<TakenBack>> {
         trial,
         detach: false,
     };
-    // Without an answer it is started anew.
+    // If systemd cannot be queried, a new guard is started.
     let guarded = match is_guarded(front.runner()) {
         Ok(true) => Ok(()),
         Ok(false) | Err(_) => {
@@ -531,7 +532,7 @@ pub fn take_back_now(change: NodeChange<'_>) -> Result<Option<TakenBack>> {
     };
     let result = match guarded {
         Ok(()) => running.give_back(change, ASKED)?,
-        // Then nothing is left but this command.
+        // No guard can do it, so this command reverts the trial itself.
         Err(error) => {
             log::warn!(
                 "no guard can be started: {error:#}. This command takes the trial back itself"
@@ -544,7 +545,7 @@ pub fn take_back_now(change: NodeChange<'_>) -> Result<Option<TakenBack>> {
     Ok(Some(TakenBack::Ended(result)))
 }
 
-/// The error of a command whose change went back.
+/// Returns the error of a command whose change was reverted.
 fn gone_back(result: &TrialResult, why: &str) -> anyhow::Error {
     match result.outcome {
         TrialOutcome::PartlyReverted => RunError::Incomplete(result.why.clone()).into(),
@@ -555,7 +556,7 @@ fn gone_back(result: &TrialResult, why: &str) -> anyhow::Error {
     }
 }
 
-/// The probes that confirm the trial: those that were asked for, and with them those of the site.
+/// Returns the probes that confirm the trial: the requested ones, and with them those of the site.
 fn all_probes(root: &Root, args: &TrialOptions) -> Result<Vec<Probe>> {
     let mut all = args.probe.clone();
     if !all.is_empty() {

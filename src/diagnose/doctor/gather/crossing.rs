@@ -1,5 +1,5 @@
-//! Gathers what the checks of `preflight` judge: the deployment that the next boot enters, and the node. Deployments on the
-//! disk only; no image is unpacked.
+//! Gathers the evidence for the checks of `preflight`: the deployment that the next boot enters, and the node. Only deployments on
+//! the disk are read; no image is unpacked.
 
 use anyhow::Result;
 
@@ -14,7 +14,7 @@ use crate::node::platform::Platform;
 use crate::node::system::{self, OF_DEPLOYMENTS};
 
 impl DoctorEvidence {
-    /// Reads the next system. A root that boots no images has none.
+    /// Reads the next operating system. A root that is not image-based has none.
     pub(super) fn of_crossing(&mut self, root: &Root) {
         self.crossing = match self.boots_images {
             true => self.crossing(root).map(Some).into(),
@@ -33,7 +33,7 @@ impl DoctorEvidence {
         }
         let is_staged = staged.is_some();
         let next = staged.map(|file| file.name).or_else(|| self.named_next());
-        // The same commit is the same system, with other arguments.
+        // The same commit is the same operating system with other arguments.
         let commit = |name: &str| name.split('.').next().map(str::to_owned);
         let own = self.deployment.as_deref().and_then(commit);
         let next = next.filter(|name| commit(name) != own);
@@ -69,7 +69,7 @@ impl DoctorEvidence {
     }
 }
 
-/// Returns the directory of a deployment that is checked out, and its path.
+/// Returns the directory of a checked-out deployment, and its path.
 fn find_directory(root: &Root, name: &str) -> Result<Option<(Root, String)>> {
     let all = deploy_directories::list_deploy_directories(root)?;
     let Some(found) = all.iter().find(|one| one.name == name) else {

@@ -1,4 +1,4 @@
-//! Gathers the daemon's own troubles: its log, the API's last answer, and what a killed run left.
+//! Gathers the problems of the daemon itself: its log, the API's last answer, and what a killed run left behind.
 
 use anyhow::Result;
 
@@ -10,11 +10,11 @@ use crate::judge::daemon::{annotations, complaints};
 use crate::node::command::CommandRunner;
 use crate::node::host_name::registered_name;
 
-/// Reads them.
+/// Reads the problems.
 pub(super) fn troubles(root: &Root, runner: &dyn CommandRunner) -> Result<DaemonTroubles> {
     let api = annotations::read_annotations(root)?;
     let named = api.as_ref().map(|api| api.node.clone());
-    // The name of the machine that reads a disk is not that of the node.
+    // The name of the machine that reads a disk is not the name of the node.
     let is_known = root.is_live() || root.exists(&RootPath::fixed(paths::HOSTNAME))?;
     Ok(DaemonTroubles {
         complaint: complaints::read_complaint(root),

@@ -1,5 +1,5 @@
-//! Gathers the names and addresses of the host, those that it has and those that its files give it; and what starts it: the
-//! firmware's boot entries, and units that wait.
+//! Gathers the names and addresses of the host, current and configured ones, and facts about its start: the firmware's boot
+//! entries, and waiting units.
 
 use std::path::Path;
 
@@ -57,7 +57,7 @@ impl DoctorEvidence {
         }
     }
 
-    /// The firmware of the machine whose disk is mounted for a rescue.
+    /// Reads the firmware of the machine if its disk is mounted in a rescue system.
     fn of_rescue_system(&mut self) {
         let point = match self.root.trim_end_matches('/') {
             "" => "/",
@@ -70,7 +70,7 @@ impl DoctorEvidence {
             Ok((storage, machine)) if storage.mounted_at(&point).is_some() => {
                 self.of_firmware(&machine, &storage, &[&point]);
             }
-            // A directory says nothing of the machine that it is for.
+            // A plain directory does not belong to this machine.
             _ => {
                 let why = "only the machine that starts this disk has them".to_owned();
                 self.boot_variables = Look::Unseen(why.clone());
@@ -90,7 +90,7 @@ impl DoctorEvidence {
         };
     }
 
-    /// Every name that this node may be called by in its files, the surest first.
+    /// Returns every name that the node's files may use for it, the most certain first.
     fn all_names(&self) -> Vec<String> {
         let names = self.host_names.get();
         let of_host = names.iter().flat_map(|names| {

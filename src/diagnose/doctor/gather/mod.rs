@@ -1,5 +1,5 @@
-//! Gathers what the checks judge, through the readers that `status` and `plan` use. Nothing is changed, every command
-//! and the one question to a server have a deadline, and what cannot be looked at keeps nothing else back.
+//! Gathers the evidence for the checks, through the readers that `status` and `plan` use. Nothing is changed; every command and the
+//! single query to a server have a time limit; and a fact that cannot be read does not affect the others.
 
 use crate::change::session::predict::GivenDaemon;
 mod crossing;
@@ -57,7 +57,7 @@ use crate::node::{
     selinux_state, static_pods,
 };
 
-/// Units that tell how an update or a first boot goes.
+/// Units that show the progress of an update or a first boot.
 const UNITS: [&str; 10] = [
     "machine-config-daemon-pull.service",
     "machine-config-daemon-firstboot.service",
@@ -71,16 +71,16 @@ const UNITS: [&str; 10] = [
     "chronyd.service",
 ];
 
-/// How a node is looked at.
+/// Options for gathering.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LookOptions<'a> {
-    /// The slow checks are asked for.
+    /// Include the slow checks.
     pub deep: bool,
-    /// What the user knows of the daemon.
+    /// What the user knows about the daemon.
     pub daemon: GivenDaemon<'a>,
 }
 
-/// Returns the evidence of a root, which was given by this name.
+/// Returns the evidence of a root, whose path on the command line was `given`.
 pub fn all(
     root: Root,
     runner: &dyn CommandRunner,
@@ -100,7 +100,7 @@ pub fn all(
     evidence.of_ours(&root, runner);
     evidence.of_disk(&root);
     evidence.of_services(runner);
-    // One observation serves the comparison and tells what rpm-ostree says.
+    // One observation provides both the comparison and the answer of rpm-ostree.
     let again = root.again().map_err(anyhow::Error::from);
     let session = again.and_then(|again| Session::observe(again, runner, None, Unnamed::Recorded));
     evidence.of_session(&root, runner, session);
@@ -120,7 +120,7 @@ pub fn all(
     evidence
 }
 
-/// Returns true for a directory that is there, or that cannot be looked for.
+/// Returns true if a directory exists, or if this cannot be checked.
 fn may_exist(root: &Root, path: &'static str) -> bool {
     root.exists(&RootPath::fixed(path)).unwrap_or(true)
 }
@@ -137,7 +137,7 @@ fn pivot_failed(root: &Root) -> Option<String> {
     }
 }
 
-/// Whoever may not read it may still see that it is there.
+/// Returns the state of the kubeconfig. A user who may not read it may still see that it exists.
 fn kubeconfig(root: &Root) -> Result<Kubeconfig> {
     let path = RootPath::fixed(paths::KUBECONFIG);
     match root.open_followed(&path) {
@@ -307,8 +307,8 @@ impl DoctorEvidence {
             .into();
     }
 
-    /// How an image would be pulled; commands name the files of this root. A file that only root may read is no
-    /// obstacle to a pull.
+    /// Returns how an image would be pulled; commands name the files of this root. A file that only root may read does not prevent
+    /// a pull.
     fn trace(&self, root: &Root, image: &str) -> Result<Result<Trace, PullRefusal>, RootError> {
         let name = match ImageName::parse(image) {
             Ok(name) => name,
@@ -361,7 +361,8 @@ impl DoctorEvidence {
     }
 }
 
-/// `/var` may be a file system of its own. A root without a repository has its OS where its data is.
+/// Returns the disks. `/var` may be a file system of its own. In a root without a repository, the OS is on the same file system as
+/// `/var`.
 fn disks(root: &Root) -> Result<Vec<DiskEvidence>> {
     let mut all: Vec<DiskEvidence> = Vec::new();
     for (path, place) in [(paths::SYSROOT, "/sysroot"), ("var", "/var")] {
@@ -381,7 +382,7 @@ fn disks(root: &Root) -> Result<Vec<DiskEvidence>> {
     let var = RootPath::fixed("var");
     let device = Space::of(root, &var)?.map(|space| space.device);
     for disk in &mut all {
-        // A search through a disk that has room would only take time.
+        // Searching a disk with enough space would only take time.
         if Some(disk.space.device) == device && disk.space.is_low() {
             disk.largest = find_largest(root, &var, &["var/lib/containers/storage"]).into();
         }
@@ -394,7 +395,7 @@ fn disks(root: &Root) -> Result<Vec<DiskEvidence>> {
 
 fn compared(session: &Session<'_>) -> ConfigComparison {
     let config = &session.chosen.config;
-    // The plan knows directories and links that differ.
+    // The plan knows the directories and links that differ.
     let (_, drifts) = session.compare();
     let node = &session.node;
     let emptied = session.desired.files.iter().filter(|file| {
@@ -503,7 +504,7 @@ fn configs(root: &Root, records: Option<&Records>, forecast: Option<&Forecast>) 
     Ok(found)
 }
 
-/// Everybody who speaks of a config, each name once for each who does.
+/// Returns all configs that records, annotations or logs name, each name once per source.
 fn named(
     root: &Root,
     records: Option<&Records>,
@@ -527,7 +528,7 @@ fn named(
         all.push((Some(wanted.name), "wanted by the cluster", wanted.file));
     }
     let named = all.into_iter().filter_map(|(name, role, place)| {
-        // An empty annotation names nothing.
+        // An empty annotation names no config.
         let name = name.filter(|name| !name.is_empty())?;
         Some(MentionedConfig {
             at: at.get(name.as_str()).cloned().unwrap_or_default(),
@@ -539,7 +540,7 @@ fn named(
     Ok(named.collect())
 }
 
-/// The clocks, with the moments that other evidence tells of.
+/// Returns the clocks, with the times that other evidence contains.
 fn times(root: &Root, evidence: &DoctorEvidence) -> Clock {
     let mut clock = clock::read_clock(root);
     let certificates = evidence.certificates.get().into_iter().flatten();
@@ -580,7 +581,7 @@ fn times(root: &Root, evidence: &DoctorEvidence) -> Clock {
     clock
 }
 
-/// What the server's clock says now, else what it said last.
+/// Adds the server's current time, or the last known one.
 fn of_server(root: &Root, evidence: &DoctorEvidence, clock: &mut Clock) {
     let known = server::read_server(root).ok().flatten();
     let asked = known.filter(|_| evidence.live);
@@ -595,7 +596,7 @@ fn of_server(root: &Root, evidence: &DoctorEvidence, clock: &mut Clock) {
         Some(Heard {
             place: format!("/{}", paths::SERVER_CLOCK),
             said: kept.date,
-            // That of a disk is not the clock of this machine.
+            // The time of a disk is not from the clock of this machine.
             own: kept.seen.filter(|_| evidence.live || evidence.in_initramfs),
             now: false,
         })

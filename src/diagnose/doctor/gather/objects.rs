@@ -1,4 +1,4 @@
-//! Gathers the kernels in `/boot`, the objects of the OS and its programs.
+//! Gathers the kernels in `/boot`, and the objects and programs of the OS.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::node::ostree_repository::OstreeRepository;
 use crate::node::{boot_kernels, node_programs, ostree_repository};
 
 impl DoctorEvidence {
-    /// Needs the boot entries and the answer of rpm-ostree.
+    /// Gathers them. The boot entries and the answer of rpm-ostree must be known.
     pub(super) fn of_objects(&mut self, root: &Root) {
         self.boot_kernels = match &self.boot {
             Look::Unseen(why) => Look::Unseen(why.clone()),

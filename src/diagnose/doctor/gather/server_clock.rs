@@ -1,4 +1,4 @@
-//! Asks the Machine Config Server that answered before what time it is: the only thing that `doctor` asks a network.
+//! Asks the Machine Config Server that answered earlier for its time: the only network request of `doctor`.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,17 +9,17 @@ use crate::host::net::{self, FetchRequest, FetchSettings};
 use crate::host::root::Root;
 use crate::node::clock::Heard;
 
-/// The limit for its answer.
+/// Time limit for the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The answer is not looked at.
+/// Size limit for the answer, whose contents are ignored.
 const MAX_BYTES: u64 = 64 << 10;
-/// What the server answers with nothing else.
+/// The path that the server answers without any contents.
 const QUESTION: &str = "healthz";
 
-/// What its clock says; it is believed only with a certificate of the authority that it had before.
+/// Returns the server's time. It is trusted only with a certificate of the same authority as before.
 ///
 /// # Errors
-/// Why it said nothing.
+/// The reason why there is no time.
 pub(super) fn ask(root: &Root, server: &Server) -> Result<Heard, String> {
     let url = format!("{}/{QUESTION}", server.url);
     let request = FetchRequest {

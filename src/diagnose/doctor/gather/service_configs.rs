@@ -1,4 +1,5 @@
-//! Gathers configuration that services do not take: by our own readers, and by the programs themselves on the running node.
+//! Gathers configuration that services would refuse: with this program's readers, and on the running node with the services' own
+//! programs.
 
 use anyhow::Result;
 
@@ -7,7 +8,7 @@ use crate::node::command::CommandRunner;
 use crate::node::command::config_test::ConfigTest;
 use crate::node::service_configs::{self, BrokenConfig, ConfiguredService};
 
-/// Programs that test their configuration, with the service and the file that they begin with.
+/// Programs that test their configuration, each with its service and main file.
 const TESTS: [(ConfigTest, ConfiguredService, &str); 3] = [
     (
         ConfigTest::Sshd,
@@ -22,7 +23,7 @@ const TESTS: [(ConfigTest, ConfiguredService, &str); 3] = [
     ),
 ];
 
-/// Reads the files, and asks the programs of a running node.
+/// Returns the faults in the files, and on a running node those that the programs report.
 pub(super) fn broken(
     root: &Root,
     runner: &dyn CommandRunner,

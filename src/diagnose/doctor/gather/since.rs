@@ -9,7 +9,7 @@ use crate::diagnose::recorder::{Snapshot, SnapshotRecord, compare_snapshots};
 use crate::host::root::Root;
 use crate::node::command::CommandRunner;
 
-/// Snapshots that are read to find the moment of a change.
+/// Maximum number of snapshots that are read to find the time of a change.
 const MOST: usize = 24;
 
 /// Compares a root with its last good boot; `None` if there is no snapshot of one.

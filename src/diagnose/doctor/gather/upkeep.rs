@@ -1,4 +1,4 @@
-//! Gathers what a node keeps beside its configs.
+//! Gathers facts about a node that are not part of its configs.
 
 use anyhow::Result;
 
@@ -20,7 +20,7 @@ use crate::node::{
     unit_links,
 };
 
-/// Files with credentials: those of a pull, and of the daemon's own registry.
+/// Files with credentials: the pull secrets, and that of the internal registry.
 const SECRETS: [&str; 4] = [
     paths::PULL_SECRETS[0],
     paths::PULL_SECRETS[1],
@@ -29,7 +29,7 @@ const SECRETS: [&str; 4] = [
 ];
 
 impl DoctorEvidence {
-    /// Everything but the labels, which come with the disk's comparison.
+    /// Gathers everything except the labels, which come from the comparison of the disk.
     pub(super) fn of_upkeep(&mut self, root: &Root) {
         let upkeep = &mut self.upkeep;
         upkeep.login = login::read_login(root).into();
@@ -62,7 +62,7 @@ impl DoctorEvidence {
         self.of_builds();
     }
 
-    /// What was built has been built before now.
+    /// Adds the build times of the OS to the clock, as they are in the past.
     fn of_builds(&mut self) {
         let built = |place: &str, at: u64| PastMoment {
             place: place.to_owned(),
@@ -79,10 +79,10 @@ impl DoctorEvidence {
     }
 }
 
-/// What a session saw of labels.
+/// Returns what a session found about labels.
 pub(super) fn labels(node: &NodeState) -> LabelEvidence {
     let mut wrong = node.labels.mislabelled(&node.objects);
-    // The daemon's copies have the labels of what they are copies of.
+    // The daemon's copies have the labels of their originals.
     wrong.retain(|one| !one.path.is_in(paths::ORIG));
     LabelEvidence {
         unusable: match &node.labels.policy {
@@ -104,8 +104,8 @@ fn secrets(root: &Root) -> Result<Vec<Secrets>, RootError> {
     Ok(all)
 }
 
-/// Returns the records in the other deployments of this stateroot: another one is an installation of its own, with its own
-/// `/var`. A record that cannot be read there says nothing.
+/// Returns the records in the other deployments of this stateroot. Another stateroot is a separate installation with its own
+/// `/var`. An unreadable record is ignored.
 fn elsewhere(root: &Root, host: &Host) -> Result<Vec<Elsewhere>> {
     let directories = deploy_directories::list_deploy_directories(root)?;
     let own = own_stateroot(root, host, &directories);

@@ -181,7 +181,8 @@ impl Deployments {
         self.all.iter().find(|deployment| deployment.staged)
     }
 
-    /// Returns the deployment of the next boot after a clean shutdown.
+    /// Returns the first deployment, which the next boot enters after a clean shutdown, unless it is a staged one that is locked.
+    /// [`Self::entered_next`] passes over a locked one.
     pub fn next_boot(&self) -> Option<&Deployment> {
         self.all.first()
     }
