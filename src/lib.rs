@@ -1,6 +1,6 @@
 //! Applies, verifies and repairs a rendered MachineConfig on a node, without the cluster network.
 //!
-//! The top-level modules are listed in layer order: each uses only those listed above it in this file, and a submodule only
+//! The rooms (top-level modules) are listed in layer order: each uses only those listed above it in this file, and a submodule only
 //! those listed above it in its parent's `mod.rs`. `tests/layers.rs` reads these files and fails on a dependency in the other
 //! direction. From top to bottom, the list also follows the data: a document becomes a plan, the plan a transaction, and the
 //! command line prints the result.

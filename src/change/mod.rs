@@ -5,9 +5,9 @@
 //! change automatically unless it is confirmed, by a person or by [`probes`]. [`session`] is the front of it: what every command
 //! gathers about the root, its config and the node, and the plan that is made of that.
 //!
-//! `transaction/disk.rs` is the only file of the program that changes a file system, and it needs the guard that
-//! `transaction::acquire_lock` returns. Commands do not call that function: they begin with `run::opening::Opening`, its only
-//! caller.
+//! `transaction/disk.rs` is the only file of the program that changes a file system. A run needs the guard that
+//! `transaction::acquire_lock` returns. Its only caller is `run::opening::Opening`, with which every command that takes the lock
+//! of a node begins.
 
 pub mod source;
 

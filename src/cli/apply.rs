@@ -55,7 +55,7 @@ use crate::run::opening::{Needs, Opening};
 use crate::run::trial::running::{RunningTrial, TrialRequest};
 use crate::run::work::RunWork;
 
-/// What is needed after the files are in place: dropping what was staged, and the reboot.
+/// Capabilities that are needed after the files are in place: to discard a staged deployment, and to reboot.
 const LATER: [Capability; 4] = [
     Capability::CAP_SYS_ADMIN,
     Capability::CAP_SYS_PTRACE,
@@ -89,7 +89,7 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         Err(error) => return Err(running::fail(tried, change, error)),
     };
     force(&run.session, &run.plan);
-    // The guard of a trial takes its changes back.
+    // The guard of a trial reverts its changes.
     let unverified = tried.is_none().then(RunStage::changed);
     let verified = run.verify(&told);
     drop(unverified);
@@ -104,7 +104,7 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     }
 }
 
-/// Reads what the command line names. Returns the config, unless what is chosen depends on the records of the node.
+/// Reads the inputs that the command line names. Returns the config, unless the choice depends on the records of the node.
 fn read_given(root: &Root, args: &PlanArgs) -> Result<Option<Chosen>> {
     args.risks.accepted()?;
     policies::cluster(root, args.policy.as_deref())?;
@@ -122,14 +122,14 @@ struct ApplyRun<'a> {
     apply: &'a ApplyArgs,
     session: Session<'a>,
     plan: Plan,
-    /// The units that are installed before the first step.
+    /// The units to install before the first step.
     beforehand: Option<Beforehand>,
     /// The jobs of a trial.
     concerned: Vec<Job>,
 }
 
 impl<'a> ApplyRun<'a> {
-    /// Looks at the node, and plans. `given`: the config, if it was read before.
+    /// Observes the node and makes the plan. `given` is the config, if it was already read.
     fn plan(
         ui: &'a Ui<'a>,
         change: &NodeChange<'a>,
@@ -175,12 +175,12 @@ impl<'a> ApplyRun<'a> {
         )
     }
 
-    /// Returns true if the node reboots at the end.
+    /// Returns true if the node will reboot at the end.
     fn reboots(&self) -> bool {
         self.apply.reboot && self.plan.reboots()
     }
 
-    /// Ends a run that has nothing to do.
+    /// Ends a run without any steps.
     fn end_unchanged(self, change: NodeChange<'_>) -> Result<ExitCode> {
         let (session, plan, args) = (&self.session, &self.plan, &self.apply.plan);
         change.lock().keep_parents();
@@ -201,7 +201,7 @@ impl<'a> ApplyRun<'a> {
         })
     }
 
-    /// Installs what would complete the run at a boot, and plans again after it.
+    /// Installs the units that complete the run at a boot, and plans again after that.
     fn install_units(&mut self, change: &NodeChange<'_>) -> Result<()> {
         let guards = &self.apply.plan.guards;
         if guards.first_boot {
@@ -229,10 +229,11 @@ impl<'a> ApplyRun<'a> {
         RunningTrial::begin(change, request.with_jobs(jobs))
     }
 
-    /// Carries the plan out, with everything that comes before and after it on a running node.
+    /// Carries out the plan, with everything that comes before and after it on a running node.
     fn carry_out(&self, change: &NodeChange<'_>) -> Result<JobsDone> {
         let (apply, session, plan) = (self.apply, &self.session, &self.plan);
-        // After a reboot the services have the new files; on the way back they may have started with these.
+        // With a reboot, services need no jobs to use the new files. Only reverting a trial needs them then, as services may have
+        // started with these files.
         let activated = match self.reboots() {
             true => &[][..],
             false => &self.concerned,
@@ -267,8 +268,8 @@ impl<'a> ApplyRun<'a> {
         Ok(JobsDone { done: done?, left })
     }
 
-    /// Compares the node again after the change. Returns the exit code, and if preflight found an inhibitor in what was
-    /// staged.
+    /// Compares the node again after the change. Returns the exit code, and whether preflight found an inhibitor in the staged
+    /// image.
     fn verify(&mut self, told: &JobsDone) -> Result<(ExitCode, bool)> {
         let args = &self.apply.plan;
         if let Err(error) = self.session.observe_applied() {
@@ -288,7 +289,7 @@ impl<'a> ApplyRun<'a> {
     }
 }
 
-/// What is decided, in the line that asks.
+/// Returns the question that asks for confirmation, with all decisions in it.
 fn question(apply: &ApplyArgs, session: &Session<'_>, plan: &Plan) -> String {
     let system = if apply.plan.files_only {
         question::SystemAnswer::LeftAlone
@@ -310,7 +311,7 @@ fn question(apply: &ApplyArgs, session: &Session<'_>, plan: &Plan) -> String {
     format!("{node}: {changes}; {rest}. Apply?")
 }
 
-/// What becomes of the daemon's force file, now that everything else is in place, which no failure here changes.
+/// Creates or removes the daemon's force file. Everything else is already in place, so a failure here is only a warning.
 fn force(session: &Session<'_>, plan: &Plan) {
     let (result, command) = match plan.force {
         Force::Left => return,
@@ -351,7 +352,7 @@ fn planned(
     Ok(plan)
 }
 
-/// What the running system is told, and what it is not.
+/// Returns the jobs to run on the running system, and those that are left out.
 fn jobs(apply: &ApplyArgs, session: &Session<'_>, plan: &Plan) -> (Vec<Job>, Vec<Job>) {
     let all = plan.after.as_ref().map(After::jobs).unwrap_or_default();
     if apply.no_actions || !systemd_runs(&session.root) {
@@ -361,7 +362,7 @@ fn jobs(apply: &ApplyArgs, session: &Session<'_>, plan: &Plan) -> (Vec<Job>, Vec
     }
 }
 
-/// The jobs of a trial, and those that the policies ask for beside them.
+/// Returns the jobs of a trial and those that the policies ask for, and those that are left out.
 fn all_jobs(
     apply: &ApplyArgs,
     session: &Session<'_>,
@@ -373,7 +374,7 @@ fn all_jobs(
     (activated.iter().cloned().chain(others).collect(), left)
 }
 
-/// Stops the kubelet and its pods, if asked to, where the daemon would have drained the node.
+/// Stops the kubelet and its pods if requested, in cases where the daemon would drain the node.
 fn stop_workloads<'a>(
     apply: &ApplyArgs,
     session: &Session<'a>,
@@ -398,7 +399,7 @@ fn stop_workloads<'a>(
     Ok(Some(stopped))
 }
 
-/// The operating system is staged first; the files come last, and with them the record (docs/explanation/operating-system.md).
+/// Stages the operating system, then writes the files, and the record with the last of them (docs/explanation/operating-system.md).
 fn carry_out(
     session: &Session<'_>,
     work: &RunWork<'_>,
@@ -434,7 +435,7 @@ fn carry_out(
         expected: RefCell::default(),
         staged: RefCell::default(),
     };
-    // Should the next boot not bring it, it is at hand to be applied again.
+    // If the next boot does not enter it, the config is available to be applied again.
     let config = &session.chosen.config;
     let text = config.record.to_string();
     fetch::keep_config(
@@ -463,7 +464,7 @@ fn carry_out(
     }
 }
 
-/// Notes that services go on with the old files until a reboot. One that enters another operating system is awaited by itself.
+/// Notes that services keep using the old files until a reboot. A reboot into another operating system has its own note.
 fn note_reboot(session: &Session<'_>, plan: &Plan) -> Result<()> {
     let after = plan.after.as_ref().filter(|after| after.reboots());
     let causes = after.map_or_else(Vec::new, After::causes);
@@ -471,8 +472,8 @@ fn note_reboot(session: &Session<'_>, plan: &Plan) -> Result<()> {
     reboots::note_run(&session.root, session.runner, config, causes)
 }
 
-/// Plans again after units were installed: their directories may have been steps of the plan that was shown. The units are
-/// not announced any more.
+/// Plans again after units were installed, as their directories may have been steps of the plan that was shown. The new plan no
+/// longer announces the units.
 fn plan_again(
     apply: &ApplyArgs,
     session: &mut Session<'_>,
@@ -500,7 +501,7 @@ fn plan_again(
 fn show_plan(ui: &Ui<'_>, args: &PlanArgs, session: &Session<'_>, plan: &Plan) -> Result<()> {
     let diffs = diffs::of_session(session, plan, args.config.show_secrets);
     match ui.output {
-        // One document a run: the plan is it, unless it is carried out; then the result follows alone.
+        // There is only one document per run: the plan if it is refused, otherwise the result.
         Output::Json if plan.blockers.is_empty() => Ok(()),
         Output::Json => {
             let daemon =
@@ -515,7 +516,7 @@ fn show_plan(ui: &Ui<'_>, args: &PlanArgs, session: &Session<'_>, plan: &Plan) -
                 &diffs,
                 ui.detail(args.summary),
             );
-            // Who is asked knows it before.
+            // The user should see the forecast before answering.
             if !ui.yes && !plan.is_empty() {
                 let daemon =
                     predict::of_plan(session, plan, args.policy.as_deref(), args.daemon.given());
@@ -527,7 +528,7 @@ fn show_plan(ui: &Ui<'_>, args: &PlanArgs, session: &Session<'_>, plan: &Plan) -
     }
 }
 
-/// The same comparison must come out empty afterwards.
+/// Verifies that the same comparison now finds no differences.
 fn verify(
     ui: &Ui<'_>,
     args: &PlanArgs,
@@ -541,7 +542,7 @@ fn verify(
         false => session.compare().1,
     };
     if plan.os.needs_reboot() {
-        // The next boot brings them.
+        // These differences end with the next boot.
         drifts.retain(|drift| !drift.is_of_the_os());
     }
     let verdict = session.daemon_verdict(&drifts, args.daemon.daemon_version);
@@ -554,7 +555,7 @@ fn verify(
         not_looked_at: &session.not_looked_at(),
         daemon: &daemon,
         told: plan.after.is_some().then_some(told),
-        // It was written.
+        // The record was just written.
         record_problem: None,
     };
     let text = match ui.output {
@@ -587,13 +588,14 @@ fn verify(
 /// The options that decide what is printed at the end.
 #[derive(Debug, Clone, Copy)]
 struct EndOptions {
-    /// `complete` is run by hand.
+    /// The user runs `complete` by hand.
     by_hand: bool,
     /// The run is a trial.
     is_tried: bool,
 }
 
-/// What was done, what the daemon will make of it, and what is next: of the run first, else for the daemon's sake.
+/// Returns the report: what was done, what the daemon will do, and the next step, which is that of the run if it has one, otherwise
+/// that of the forecast.
 fn done(
     session: &Session<'_>,
     plan: &Plan,
@@ -604,11 +606,11 @@ fn done(
     if plan.is_empty() {
         return daemon.map(Forecast::text_with_next).unwrap_or_default();
     }
-    // Staging undoes a prepared soft reboot.
+    // Staging cancels a prepared soft reboot.
     remember_soft_reboot(is_soft_prepared(&session.root));
     let next = format!("Next: {}\n", reboot());
     let after = match &plan.after {
-        // The trial says what comes next.
+        // The trial names the next step.
         _ if ending.is_tried && plan.os.needs_reboot() => String::new(),
         Some(after) if ending.is_tried => report::after::tried_text(after, told),
         _ if plan.os.needs_reboot() && ending.by_hand => {

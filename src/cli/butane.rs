@@ -1,4 +1,4 @@
-//! `butane`: a Butane config of variant `openshift` becomes a MachineConfig.
+//! `butane`: translates a Butane config of variant `openshift` into a MachineConfig.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -16,13 +16,13 @@ use crate::config::butane::{self, FilesDir, OutputOptions, Translation, TreeEntr
 use crate::host::root::{EntryType, ResolveError, Root, RootError, RootPath};
 use crate::report;
 
-/// Largest file that is read; a MachineConfig holds far less.
+/// Maximum size of a file; a MachineConfig contains far less.
 const MAX_FILE: u64 = 16 << 20;
-/// Most bytes that are read of all files together.
+/// Maximum size of all files together.
 const MAX_FILES: u64 = 64 << 20;
-/// Most entries of a tree.
+/// Maximum number of entries in a tree.
 const MAX_ENTRIES: usize = 20_000;
-/// Deepest directory of a tree.
+/// Maximum depth of a tree.
 const MAX_DEPTH: usize = 64;
 
 /// Runs `butane`.
@@ -94,7 +94,7 @@ impl NamedDir {
         })
     }
 
-    /// The path as the user would write it.
+    /// Returns the path as the user would write it.
     fn shown(&self, path: &str) -> String {
         match path {
             "" => self.shown.clone(),
@@ -183,12 +183,12 @@ fn found_too_much(below: &str, depth: usize) -> bool {
     !below.is_empty() && depth > MAX_DEPTH
 }
 
-/// The path below the directory; `None` for the directory itself.
+/// Returns the path below the directory; `None` for the directory itself.
 fn place(path: &str) -> Option<RootPath> {
     RootPath::parse(&format!("/{path}")).ok()
 }
 
-/// The system's words, as Butane has them.
+/// Returns the system's error message, as Butane prints it.
 fn cause(error: &RootError) -> String {
     error.cause.to_string()
 }

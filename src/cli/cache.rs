@@ -1,4 +1,4 @@
-//! `cache`: what the node keeps for the day without network.
+//! `cache`: the configs that the node stores for times without network.
 
 use crate::cli::ui::Ui;
 use anyhow::{Context, Result, bail};
@@ -51,7 +51,7 @@ fn list(ui: &Ui<'_>, root: &Root) -> Result<()> {
     Ok(report::print(text.as_bytes())?)
 }
 
-/// A damaged file goes by its own name, a config by that of the config.
+/// Removes an entry. A damaged file is named by its file name, any other entry by its config.
 fn forget(root: &Root, name: &str) -> Result<()> {
     let all = cache::read_cache(root).context("reading the cache")?;
     let damaged = all.iter().find_map(|cached| match cached {

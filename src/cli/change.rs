@@ -1,4 +1,4 @@
-//! `change`: an object of the cluster is changed on the node, and becomes a new rendered config in the cache.
+//! `change`: changes an object of the cluster on the node, and stores the resulting rendered config in the cache.
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
@@ -41,19 +41,19 @@ use crate::report::change::DerivedChange;
 
 /// A change before it is derived.
 struct Wanted {
-    /// In words.
+    /// A description of the change.
     what: String,
-    /// Objects that made the config as it is, as far as it tells them.
+    /// The objects behind the current config, as far as it reveals them.
     known: Vec<ApiObject>,
     /// The objects that are new or changed.
     given: Vec<ApiObject>,
     /// The objects for the API.
     apply: Vec<Value>,
-    /// Image of the release, or one that stands in for it; nothing where an object names it.
+    /// Image of the release, or a stand-in for it; `None` if an object names it.
     release_image: Option<String>,
-    /// Notes on them.
+    /// Notes on the objects.
     notes: Vec<String>,
-    /// Kinds and names of objects of earlier changes that the API is not to get any more.
+    /// Kinds and names of objects of earlier changes that the API should no longer get.
     dropped: Vec<String>,
 }
 
@@ -115,7 +115,7 @@ pub(super) fn run(ui: &Ui<'_>, command: &ChangeCommand) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// Prints what `apply` would do with the new config: its diffs, and reload, drain or reboot.
+/// Prints what `apply` would do with the new config: its diffs, and whether it reloads, drains or reboots.
 fn show_plan(ui: &Ui<'_>, config: &str) -> Result<()> {
     let name = format!("cached:{config}");
     let line = Cli::try_parse_from(["mco-rescue", "plan", &name])?;
@@ -129,7 +129,7 @@ fn show_plan(ui: &Ui<'_>, config: &str) -> Result<()> {
     Ok(())
 }
 
-/// Objects as they would stand in a file.
+/// Returns the values as objects, as if they were read from a file.
 fn to_objects(values: &[Value], origin: &str) -> Result<Vec<ApiObject>> {
     let mut objects = Vec::new();
     for value in values {
@@ -138,7 +138,7 @@ fn to_objects(values: &[Value], origin: &str) -> Result<Vec<ApiObject>> {
     Ok(objects)
 }
 
-/// The objects behind the node's registries.conf and policy.json.
+/// Returns the objects that would produce the node's registries.conf and policy.json.
 fn invert_registries(rendered: &Value) -> Result<Inverted> {
     invert_files(&files_in_force(rendered)).context(
         "the node's files of registries cannot be turned back into objects; give the cluster's objects with --parts, or \
@@ -146,7 +146,7 @@ fn invert_registries(rendered: &Value) -> Result<Inverted> {
     )
 }
 
-/// A mirror is added to those of the node, or removed.
+/// Returns the change that adds a mirror to those of the node, or removes one.
 fn change_mirror(args: &MirrorArgs, rendered: &Value, before: &[Value]) -> Result<Wanted> {
     let inverted = invert_registries(rendered)?;
     let (source, mirrors) = (&args.source, &args.mirrors);
@@ -193,7 +193,7 @@ fn change_mirror(args: &MirrorArgs, rendered: &Value, before: &[Value]) -> Resul
     })
 }
 
-/// Kinds and names of the mirror sets whose mirrors are all among these of the source.
+/// Returns kinds and names of the mirror sets whose mirrors are all among the given mirrors of the source.
 fn sets_of(objects: &[Value], source: &str, mirrors: &[String]) -> Vec<String> {
     let is_gone = |object: &&Value| {
         let lists = ["/spec/imageDigestMirrors", "/spec/imageTagMirrors"];
@@ -212,7 +212,7 @@ fn sets_of(objects: &[Value], source: &str, mirrors: &[String]) -> Vec<String> {
     objects.iter().filter(is_gone).map(title_of).collect()
 }
 
-/// Fields of the kubelet or of the runtime are set by one object.
+/// Returns the change that sets fields of the kubelet or the runtime, with a single object.
 fn set_fields(
     what: &str,
     args: &SettingArgs,
@@ -228,7 +228,7 @@ fn set_fields(
         "kubelet" => kubelet::from_settings(own, &settings)?,
         _ => runtime::from_settings(own, &settings).map_err(anyhow::Error::msg)?,
     };
-    // The object of an earlier change has the same name: its fields stay.
+    // The object of an earlier change has the same name; its fields are preserved.
     let object = match before.iter().find(|one| title_of(one) == title_of(&object)) {
         Some(earlier) => with_fields(earlier, &object),
         None => object,
@@ -244,7 +244,7 @@ fn set_fields(
     })
 }
 
-/// The objects of files go beside those of the node.
+/// Returns the change that adds objects from files to those of the node.
 fn take_objects(args: &WithArgs, rendered: &Value) -> Result<Wanted> {
     let mut given = Vec::new();
     for file in &args.files {
@@ -280,7 +280,7 @@ fn take_objects(args: &WithArgs, rendered: &Value) -> Result<Wanted> {
     Ok(wanted)
 }
 
-/// Derives the new config: of the cluster's parts where they are given, else on top of the node's config.
+/// Derives the new config: from the cluster's parts if they are given, otherwise on top of the node's config.
 fn derive_change(
     args: &ChangeArgs,
     base: &MachineConfig,
@@ -376,7 +376,7 @@ fn describe(base: &MachineConfig, pool: &str, wanted: &Wanted, derived: &Derived
     }
 }
 
-/// Makes the file of changes what it was before.
+/// Restores the previous file of changes.
 fn restore(root: &Root, before: Option<&KeptChanges>) -> Result<()> {
     match before {
         Some(before) => Ok(store_value(root, paths::CHANGES, before)?),
@@ -387,7 +387,7 @@ fn restore(root: &Root, before: Option<&KeptChanges>) -> Result<()> {
     }
 }
 
-/// The new config goes into the cache, and its objects beside it.
+/// Stores the new config in the cache, and its objects beside it.
 fn keep(
     root: &Root,
     records: &Records,
@@ -408,7 +408,7 @@ fn keep(
         objects: change.objects.clone(),
     };
     changes.add(new, dropped);
-    // First the objects: a config without them would be one that the cluster never gets.
+    // The objects are stored first: without them, the cluster would never get this config.
     let existed = root.exists(&RootPath::fixed(paths::CHANGES))?;
     store_value(root, paths::CHANGES, &changes)?;
     let config = document::parse_document(text.as_bytes(), &change.config)?;

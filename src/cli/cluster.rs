@@ -1,5 +1,5 @@
-//! What `fetch` keeps besides, while the network is good: what the API says of this node and of its policies, and
-//! what the daemon's log tells before it is gone. None of it is needed for a fetch, so nothing here fails it.
+//! Additional facts that `fetch` stores while the network works: the API's data on this node and its policies, and facts from the
+//! daemon's log before it is deleted. A fetch does not need any of it, so failures here are ignored.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use crate::judge::daemon::policies::{self, Policies, PolicyRequest};
 use crate::node::host_name::registered_name;
 use crate::report::fetch::ClusterReport;
 
-/// For one answer of the API, so that the timer's service ends in its time.
+/// Time limit for one answer of the API, so that the timer's service ends in time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Until the head of an answer is there.
+/// Time limit for the header of an answer.
 pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// A rendered config may not be larger than this (16 MiB): the operator refuses those above 1.5 MiB.
+/// Maximum size of a rendered config (16 MiB); the operator refuses more than 1.5 MiB.
 pub(super) const MAX_BYTES: u64 = 16 << 20;
-/// Asks the API, reads the log, and keeps what is seen.
+/// Queries the API, reads the log, and stores the results.
 pub(super) fn ask_cluster(root: &Root, args: &FetchArgs) -> ClusterReport {
     let log = or_said(keep_log(root), "the daemon's log is not kept");
     let access = annotations::read_access(root).context("looking for the kubelet's credentials");
@@ -37,7 +37,7 @@ pub(super) fn ask_cluster(root: &Root, args: &FetchArgs) -> ClusterReport {
     };
     let api = ApiClient { root, args, access };
     let node = api.annotations();
-    // Who gave no answer at all would only be waited for once more.
+    // If there was no answer at all, a second query would only wait again.
     let answers = node
         .as_ref()
         .map_or_else(|error| status(error).is_some(), |_| true);
@@ -56,7 +56,7 @@ fn or_said<T>(result: Result<T>, what: &str) -> Option<T> {
         .ok()
 }
 
-/// The HTTP status that an answer was refused for.
+/// Returns the HTTP status of a refused answer.
 fn status(error: &anyhow::Error) -> Option<u16> {
     match error.downcast_ref::<FetchError>()?.cause {
         FetchCause::Status(code) => Some(code),
@@ -64,7 +64,7 @@ fn status(error: &anyhow::Error) -> Option<u16> {
     }
 }
 
-/// Logs go with their pod; what they told is kept, and written only when it is new.
+/// Stores facts from the daemon's log, which is deleted with its pod. They are written only if they are new.
 fn keep_log(root: &Root) -> Result<Option<DaemonLog>> {
     let known = pod_log::read_pod_log(root)?;
     if let Some(log) = &known
@@ -75,7 +75,7 @@ fn keep_log(root: &Root) -> Result<Option<DaemonLog>> {
     Ok(known)
 }
 
-/// The cluster's API, asked as the kubelet.
+/// A client of the cluster's API, with the kubelet's credentials.
 struct ApiClient<'a> {
     root: &'a Root,
     args: &'a FetchArgs,
@@ -125,7 +125,7 @@ impl ApiClient<'_> {
     }
 }
 
-/// What the API means where it has no policies for us.
+/// Returns the meaning of an answer without policies.
 fn refusal(error: &anyhow::Error) -> Option<PolicyRequest> {
     match status(error)? {
         401 | 403 => Some(PolicyRequest::NotAllowed),

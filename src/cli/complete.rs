@@ -1,4 +1,4 @@
-//! `complete`: after the boot that a run waits for, proves that what was staged runs.
+//! `complete`: after the boot that a run waits for, checks that the staged deployment is running.
 
 use anyhow::Result;
 
@@ -13,7 +13,7 @@ use crate::run::complete::{Completed, complete};
 pub(super) fn run(ui: &Ui<'_>) -> Result<ExitCode> {
     let end = complete(ui, &open_root(&ui.root)?)?;
     let code = say(ui, &end.completed)?;
-    // The trial says why it went back; this command did its part.
+    // The trial reports why it was reverted; this command has done its part.
     Ok(match end.is_arriving && !end.completed.is_half() {
         true => ExitCode::Done,
         false => code,

@@ -1,4 +1,4 @@
-//! `confirm`: the change stays.
+//! `confirm`: confirms a trial, so that its change is kept.
 
 use anyhow::Result;
 

@@ -1,7 +1,7 @@
-//! Options of a command that are put together when that command is asked for.
+//! Options of a command that are only built when that command is used.
 //!
-//! A command line names one command. The options of all the others are hundreds of values in memory that nothing reads;
-//! they cost more than all else that `--version` does.
+//! A command line names one command. The options of all other commands are hundreds of values in memory that nothing reads, and
+//! they cost more than everything else that `--version` does.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -9,7 +9,7 @@ use std::ops::Deref;
 use clap::builder::Resettable;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Subcommand};
 
-/// The options `T` of a command, or its commands.
+/// The options `T` of a command, or its subcommands.
 #[derive(Debug, Clone)]
 pub struct Deferred<T>(T);
 
@@ -22,13 +22,12 @@ impl<T> Deref for Deferred<T> {
 }
 
 thread_local! {
-    /// True while all options are put together at once.
+    /// True while the options of all commands are built at once.
     static AT_ONCE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `make` and puts the options of every command together at once. The generator of completions needs that: it
-/// lists options in the order in which they came to a command, and takes the commands below `help` before it asks for
-/// any deferred part.
+/// Calls `make` while the options of every command are built at once. The generator of completions needs that: it lists options in
+/// the order in which they were added, and handles the commands below `help` before it asks for any deferred part.
 pub(super) fn at_once<T>(make: impl FnOnce() -> T) -> T {
     AT_ONCE.set(true);
     let made = make();
@@ -36,7 +35,7 @@ pub(super) fn at_once<T>(make: impl FnOnce() -> T) -> T {
     made
 }
 
-/// Adds parts to a command now, or when that command is asked for.
+/// Adds parts to a command, now or when the command is used.
 fn defer(command: Command, parts: fn(Command) -> Command) -> Command {
     if AT_ONCE.get() {
         parts(command)
@@ -45,7 +44,7 @@ fn defer(command: Command, parts: fn(Command) -> Command) -> Command {
     }
 }
 
-/// Adds the parts of a command, and keeps what its help says: `T` has a description of its own.
+/// Adds the parts of a command, and keeps its description, as `T` has one of its own.
 fn add(command: Command, parts: impl FnOnce(Command) -> Command) -> Command {
     let about = command.get_about().cloned();
     let long_about = command.get_long_about().cloned();
@@ -102,7 +101,7 @@ mod tests {
     use super::super::Cli;
     use super::at_once;
 
-    /// Adds the help of a command and of all below it.
+    /// Adds the help of a command and of all commands below it.
     fn add_helps(command: &Command, all: &mut Vec<String>) {
         all.push(command.clone().render_long_help().to_string());
         let below = command.get_subcommands();

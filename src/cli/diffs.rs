@@ -1,4 +1,4 @@
-//! How the contents of files change, for the screen: lines of texts, and SSH keys by their fingerprints.
+//! Diffs of files for the screen: lines of text, and SSH keys by their fingerprints.
 
 use crate::base::diff::{SecretLines, unified};
 use crate::base::object::{Object, ObjectKind};
@@ -9,10 +9,10 @@ use crate::host::root::{Root, RootPath};
 use crate::report::is_secret_step;
 use crate::report::plan::Diffs;
 
-/// Larger files are no text that a person compares line by line.
+/// Maximum size for a diff; nobody compares larger files line by line.
 const MAX_DIFF: u64 = 4 << 20;
 
-/// Diffs of the text files that a plan replaces; secrets only when they are asked for.
+/// Returns the diffs of the text files that a plan replaces; secrets only if requested.
 pub(super) fn of_session(session: &Session<'_>, plan: &Plan, show_secrets: bool) -> Diffs {
     let secrets = match show_secrets {
         true => SecretLines::Shown,
@@ -58,7 +58,7 @@ fn diff(root: &Root, path: &RootPath, payload: &Payload, secrets: SecretLines) -
     unified(&on_disk, &payload_bytes(root, payload)?, secrets)
 }
 
-/// The files of keys that a plan describe_key_change, each with its keys by fingerprint.
+/// Returns the key files that a plan changes, each with its keys by fingerprint.
 pub(super) fn of_keys(root: &Root, plan: &Plan) -> Diffs {
     let steps = plan.steps.iter();
     let diff = |planned| {
@@ -68,7 +68,7 @@ pub(super) fn of_keys(root: &Root, plan: &Plan) -> Diffs {
     steps.filter_map(diff).collect()
 }
 
-/// How a step changes a file of keys; nothing of any other step.
+/// Returns how a step changes a key file; `None` for any other step.
 pub(super) fn of_key(root: &Root, planned: &PlannedStep) -> Option<String> {
     let path = planned.step.path();
     if !is_key_file(path) {
@@ -100,7 +100,7 @@ fn is_key_file(path: &RootPath) -> bool {
     fragment || path.ends_with("/.ssh/authorized_keys")
 }
 
-/// The bytes that a step brings; nothing where it brings none.
+/// Returns the bytes that a step writes; `None` if it writes none.
 pub(super) fn payload_bytes(root: &Root, payload: &Payload) -> Option<Vec<u8>> {
     match payload {
         Payload::Bytes(bytes) => Some(bytes.clone()),

@@ -1,16 +1,17 @@
-//! Output of a running node that no command asks for: entries in its journal, and a text at logins while it needs a person.
+//! Output on a running node besides that of the command: journal entries, and a login message while the node needs attention.
 
 use super::{Cli, Command, TrialCommand};
 use crate::base::invocation;
 use crate::host::root::Root;
 use crate::run::logins::show_trouble;
 
-/// Keeps the name of the command for [`send`].
+/// Remembers the name of the command for [`send`](crate::run::events::send).
 pub(super) fn remember_command(command: &Command) {
     invocation::remember_command(name(command));
 }
 
-/// After a command that may have changed the node: logins show that it needs a person, or no longer do.
+/// Updates the login message after a command that may have changed the node: shows that it needs attention, or withdraws the
+/// message.
 pub(super) fn update_logins(cli: &Cli) {
     if !changes_nodes(&cli.command) {
         return;
@@ -34,7 +35,7 @@ fn changes_nodes(command: &Command) -> bool {
     }
 }
 
-/// The word of a command on the command line.
+/// Returns the name of a command on the command line.
 fn name(command: &Command) -> &'static str {
     match command {
         Command::Apply(_) => "apply",

@@ -1,4 +1,4 @@
-//! The ends of the long helps: commands to copy.
+//! The examples at the end of each long help: commands to copy.
 
 pub(super) const APPLY: &str = "Examples:
   mco-rescue apply

@@ -1,4 +1,4 @@
-//! `fetch`: a rendered config from the Machine Config Server, a file or a medium into the node's cache.
+//! `fetch`: gets a rendered config from the Machine Config Server, a file or a medium into the node's cache.
 
 use super::cluster::{HEADER_TIMEOUT, MAX_BYTES};
 use crate::change::transaction::store_value;
@@ -34,7 +34,7 @@ use crate::node::{Host, Records};
 use crate::report;
 use crate::report::fetch::{ClusterReport, FetchOutcome, Fetched, PassedOver};
 
-/// What came, and from whom.
+/// The received data, and its source.
 struct Got {
     bytes: Vec<u8>,
     origin: String,
@@ -87,7 +87,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &FetchArgs) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// Gets one config into the cache; gives its name.
+/// Gets one config into the cache, and returns its name.
 pub(super) fn into_cache(root: &Root, args: &FetchArgs) -> Result<String> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let got = single(root, &records, args, &mut ClusterReport::default())?;
@@ -99,7 +99,7 @@ pub(super) fn into_cache(root: &Root, args: &FetchArgs) -> Result<String> {
     Ok(kept.name)
 }
 
-/// The policies of a file count as the last that were given; what the API says after that takes their place.
+/// Stores the policies of a file as the last known ones; a later answer of the API replaces them.
 fn keep_policies(root: &Root, file: &str) -> Result<Policies> {
     let brought = in_file(file)?;
     let before = policies::read_policies(root).context("reading the disruption policies")?;
@@ -130,7 +130,7 @@ fn from_file(name: &str) -> Result<Got> {
     })
 }
 
-/// Every document of a directory; what is none, or not for this pool, is passed over with its reason.
+/// Fetches every document in a directory. Files that are not documents, or not for this pool, are skipped with a reason.
 fn directory(
     root: &Root,
     records: &Records,
@@ -151,7 +151,7 @@ fn directory(
     Ok(())
 }
 
-/// Checks what came, and keeps it.
+/// Checks the received data, and stores it.
 fn take(root: &Root, records: &Records, got: Got, args: &FetchArgs) -> Result<Fetched> {
     verify(args, &got.bytes)?;
     let text = String::from_utf8(got.bytes).map_err(|e| {
@@ -199,7 +199,7 @@ fn from_server(
     if let Some(date) = date_of(&answer) {
         keep_clock(root, &base, date);
     }
-    // The API and the log may tell something also where this server does not.
+    // The API and the log may provide facts even if this server does not.
     *seen = cluster::ask_cluster(root, args);
     let answer = answer.map_err(|error| {
         let more = explanation(&error, &pool, known, args.ca.is_some());
@@ -219,8 +219,8 @@ fn from_server(
     })
 }
 
-/// What the server's clock said, also of a server whose certificate is out of its time by ours. Without TLS anybody
-/// could have said it.
+/// Returns the server's time, even if its certificate is not valid by this node's clock. Without TLS, the time is not
+/// authenticated, and ignored.
 fn date_of(answer: &Result<FetchAnswer, FetchError>) -> Option<SystemTime> {
     match answer {
         Ok(answer) => answer.date.filter(|_| answer.url.starts_with("https:")),
@@ -228,7 +228,7 @@ fn date_of(answer: &Result<FetchAnswer, FetchError>) -> Option<SystemTime> {
     }
 }
 
-/// For `doctor`. It keeps no fetch back.
+/// Stores the server's time for `doctor`. A failure does not affect the fetch.
 fn keep_clock(root: &Root, url: &str, date: SystemTime) {
     let host = Host::observe(root).ok();
     let own = host.filter(|host| host.live || host.in_initramfs);
@@ -247,7 +247,7 @@ fn from_url(root: &Root, url: &str, args: &FetchArgs) -> Result<Got> {
     })
 }
 
-/// The bundle that `--ca` names, checked so that what is wrong with it is said of that file.
+/// Returns the bundle that `--ca` names. It is checked here, so that an error names that file.
 fn given_authorities(args: &FetchArgs) -> Result<Option<String>> {
     let Some(path) = &args.ca else {
         return Ok(None);
@@ -257,7 +257,7 @@ fn given_authorities(args: &FetchArgs) -> Result<Option<String>> {
     Ok(Some(pem))
 }
 
-/// A server without TLS is not proven; then a digest has to vouch for its answer.
+/// Fetches a URL. A server without TLS is not authenticated, so its answer needs a digest.
 fn get(
     root: &Root,
     url: &str,
@@ -286,7 +286,7 @@ fn get(
     settings.total_timeout = Some(Duration::from_secs(args.timeout));
     let request = FetchRequest {
         verified: args.digest().is_some(),
-        // A person at a terminal can name one at once; at boot it comes with the network.
+        // A user at a terminal can configure one right away; during a boot it comes with the network.
         awaits_name_server: !std::io::stderr().is_terminal(),
         ..FetchRequest::new(url, MAX_BYTES)
     };
@@ -300,7 +300,7 @@ fn get(
     Ok(fetched.map_err(|error| searched(root, error)))
 }
 
-/// Tries the authorities at hand with a chain that no trusted one signs, to name the one that fits, not to take it.
+/// Adds to the error which of the available authorities would verify the chain. They are only named, not trusted.
 fn searched(root: &Root, mut error: FetchError) -> FetchError {
     if let FetchCause::Tls(TlsProblem::UnknownIssuer(Some(presented))) = &mut error.cause {
         presented.verified_by = Some(authorities::that_would_verify(root, presented));
@@ -308,7 +308,7 @@ fn searched(root: &Root, mut error: FetchError) -> FetchError {
     error
 }
 
-/// What this server means by its answer, beyond what any server would.
+/// Returns an explanation specific to a Machine Config Server.
 fn explanation(error: &FetchError, pool: &str, known: Option<&Server>, given: bool) -> String {
     let what = format!("asking for the config of pool {pool}");
     let hint = match &error.cause {
@@ -338,7 +338,7 @@ fn verify(args: &FetchArgs, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// What is kept has to be the whole config of the right pool.
+/// Checks that the config is complete and of the right pool.
 fn check(config: &MachineConfig, args: &FetchArgs, origin: &str) -> Result<()> {
     if config.bare && config.spec2.is_some() && args.source.is_none() {
         bail!(
@@ -373,7 +373,7 @@ fn check(config: &MachineConfig, args: &FetchArgs, origin: &str) -> Result<()> {
     }
 }
 
-/// Keeps a config in the cache, and lets go of surplus ones of its pool.
+/// Stores a config in the cache, and removes surplus ones of its pool.
 pub(super) fn keep_config(
     root: &Root,
     records: &Records,

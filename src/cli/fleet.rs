@@ -1,4 +1,4 @@
-//! `report`: one page about many nodes, from the documents that were gathered of them.
+//! `report`: one page about many nodes, made from documents that were gathered from them.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -20,13 +20,13 @@ use crate::diagnose::fleet::{
 use crate::host::root::{EntryType, Root, RootPath};
 use crate::report;
 
-/// Largest file that is read; a document of a node is far below.
+/// Maximum size of a file; a document of a node is much smaller.
 const MAX_FILE: u64 = 16 << 20;
-/// Most bytes that are unpacked from one bundle.
+/// Maximum number of bytes unpacked from one bundle.
 const MAX_UNPACKED: u64 = 64 << 20;
-/// Most files that are looked at.
+/// Maximum number of files.
 const MAX_FILES: usize = 20_000;
-/// Deepest directory: `DIR/NODE/mco-rescue-bundle`.
+/// Maximum depth of directories: `DIR/NODE/mco-rescue-bundle`.
 const MAX_DEPTH: usize = 4;
 
 /// Runs `report`.
@@ -61,7 +61,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ReportArgs) -> Result<ExitCode> {
     Ok(code(&fleet))
 }
 
-/// A page of before is replaced; any other file is not.
+/// Writes the page. An earlier page is replaced, any other file is not.
 fn write(path: &Path, page: &str) -> Result<()> {
     transaction::write_output(path, page.as_bytes(), report::html::is_page).map_err(|why| {
         let path: PathBuf = path.to_owned();
@@ -72,7 +72,7 @@ fn write(path: &Path, page: &str) -> Result<()> {
     })
 }
 
-/// Returns the exit code; a node or document that could not be judged counts as a warning.
+/// Returns the exit code. A node or document that could not be judged counts as a warning.
 fn code(fleet: &Fleet) -> ExitCode {
     let of = |health| fleet.count(health) > 0;
     if of(NodeHealth::Critical) {
@@ -202,7 +202,7 @@ impl Gathered {
             }
             let mut text = Vec::new();
             entry.by_ref().take(MAX_FILE).read_to_end(&mut text)?;
-            // A status that could not be had is a sentence in the bundle.
+            // If there was no status, the bundle has a sentence in its place.
             found.extend(read_document(&text).ok());
         }
         if found.is_empty() {
@@ -215,7 +215,7 @@ impl Gathered {
     }
 }
 
-/// Returns true for the files that may hold documents; texts and pages beside them are none.
+/// Returns true for files that may contain documents, not for texts and pages beside them.
 fn is_wanted(name: &str) -> bool {
     [".json", ".tar.gz", ".tgz", ".age"]
         .iter()

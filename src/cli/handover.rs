@@ -1,4 +1,4 @@
-//! `status --for-cluster`: how the node gets back into the cluster, and the objects that it can bring along.
+//! `status --for-cluster`: how the node can rejoin the cluster, and the objects that it can contribute.
 
 use crate::base::order::StableOrder;
 use crate::change::session::predict::GivenDaemon;
@@ -35,7 +35,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs, root: &Root) -> Result<ExitCod
     Ok(ExitCode::Done)
 }
 
-/// Whole configs that the node has, the best copy of a name first.
+/// Returns the complete configs on the node, the best copy of a name first.
 fn kept(root: &Root, records: &Records) -> Result<Vec<MachineConfig>> {
     let cache = cache::read_cache(root).context("reading the cache")?;
     let cached = cache::whole_entries(&cache).filter_map(|entry| entry.config().ok());
@@ -50,7 +50,7 @@ fn kept(root: &Root, records: &Records) -> Result<Vec<MachineConfig>> {
     Ok(whole)
 }
 
-/// One object for `oc create`. It holds secrets, so no terminal gets it.
+/// Returns one object for `oc create`. It contains secrets, so it is not printed on a terminal.
 fn one(kept: &[MachineConfig], name: &str) -> Result<String> {
     let Some(config) = kept.iter().find(|config| config.name == name) else {
         bail!(
@@ -131,7 +131,7 @@ fn to_offline(change: &KeptChange) -> OfflineChange {
     }
 }
 
-/// The objects of the change that made the recorded config, or of the last one, as YAML for `oc apply`.
+/// Returns the objects of the change that made the recorded config, or of the last change, as YAML for `oc apply`.
 fn changed_objects(root: &Root, records: &Records) -> Result<String> {
     let changes = KeptChanges::read(root).context("reading the changes")?;
     let recorded = records.name();
@@ -148,7 +148,8 @@ fn changed_objects(root: &Root, records: &Records) -> Result<String> {
     Ok(report::change::objects_text(change))
 }
 
-/// What was asked for; else what the cluster wants, unless the node was brought elsewhere since; else its record.
+/// Returns the requested config; otherwise the one that the cluster wants, unless the node was changed to another one since;
+/// otherwise the recorded one.
 fn target(now: &Forecast, given: Option<&str>) -> Option<String> {
     let known = now.branches.first().filter(|first| first.known);
     let wanted = known.and_then(|first| first.desired.clone());
@@ -160,7 +161,7 @@ fn target(now: &Forecast, given: Option<&str>) -> Option<String> {
         .or(wanted)
 }
 
-/// The middle of a rendered name.
+/// Returns the pool in the name of a rendered config.
 fn pool_in(name: &str) -> Option<String> {
     let (pool, _) = name.strip_prefix("rendered-")?.rsplit_once('-')?;
     Some(pool.to_owned())

@@ -1,4 +1,4 @@
-//! `install`: the program and its units on a node, off it again, or in an archive for an initramfs.
+//! `install`: installs the program and its units on a node, removes them, or writes them into an archive for an initramfs.
 
 use crate::change::install::units::{Due, check};
 use crate::change::staging::state;
@@ -75,7 +75,7 @@ fn install(ui: &Ui<'_>, meant: bool) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// The error of a command that may have put or removed a part.
+/// Returns the error of a command that may have installed or removed a part, with the next step.
 fn go_on(error: anyhow::Error, command: &str) -> anyhow::Error {
     match error::exit_code(&error) {
         ExitCode::Incomplete => {
@@ -90,11 +90,11 @@ fn go_on(error: anyhow::Error, command: &str) -> anyhow::Error {
     }
 }
 
-/// Takes everything away again.
+/// Removes everything that was installed.
 fn remove(ui: &Ui<'_>) -> Result<ExitCode> {
     let change = Opening::of(ui, open_root(&ui.root)?, &Needs::REMOVE)?.begin()?;
     let (root, lock) = (&change.root, change.lock());
-    // One that failed is kept only to be told.
+    // A failed one is only kept to be reported.
     if state::read_awaited(root)?.is_some_and(|awaited| awaited.failed.is_none()) {
         bail!(
             "what an earlier run staged waits for the next boot, and removing would take away what completes it. \
@@ -120,7 +120,7 @@ fn remove(ui: &Ui<'_>) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// What of ours is there, links before units before the program; and what stays, with the reason.
+/// Returns the installed paths, links before units before the program, and the paths to keep, with the reason.
 fn to_remove(root: &Root, lock: &Lock) -> Result<Removed> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let config = records.recorded().map(Desired::from_config);
@@ -213,7 +213,7 @@ fn remove_files(root: &Root, lock: &Lock, ours: &[RootPath]) -> Result<Vec<RootP
         removed.push(copies);
     }
     let [runtime, state, _] = whole;
-    // The state directory knows which directories were made: it goes last.
+    // The state directory records which directories were created, so it is removed last.
     if place::remove_tree(root, lock, &runtime)? {
         removed.push(runtime);
     }
@@ -223,7 +223,7 @@ fn remove_files(root: &Root, lock: &Lock, ours: &[RootPath]) -> Result<Vec<RootP
     Ok(removed)
 }
 
-/// Writes an archive for an initramfs; the node is left alone.
+/// Writes an archive for an initramfs; the node is not changed.
 fn archive(ui: &Ui<'_>, file: &Path, configs: &[String]) -> Result<ExitCode> {
     let baked = bake(configs)?;
     let names: Vec<String> = baked.iter().map(|config| config.file.clone()).collect();
@@ -247,7 +247,7 @@ fn archive(ui: &Ui<'_>, file: &Path, configs: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// Reads and checks configs; each is named after the config that it holds.
+/// Reads and checks configs; each file is named after the config in it.
 fn bake(configs: &[String]) -> Result<Vec<Baked>> {
     let mut all: Vec<Baked> = Vec::new();
     for name in configs {
@@ -260,7 +260,7 @@ fn bake(configs: &[String]) -> Result<Vec<Baked>> {
                 config.name
             );
         }
-        // The ending is for people; both are read alike.
+        // The extension is for people; both formats are read in the same way.
         let json = document.trim_ascii_start().starts_with(b"{");
         let file = format!("{}.{}", config.name, if json { "json" } else { "yaml" });
         match all.iter().find(|baked| baked.file == file) {
@@ -281,7 +281,8 @@ fn pack(archive: &[u8]) -> std::io::Result<Vec<u8>> {
     packed.finish()
 }
 
-/// Nothing that is there is written over: FILE could be a disk, or the initramfs of the node. Configs are for root alone.
+/// Writes the archive. An existing file is never overwritten: FILE could be a disk, or the node's initramfs. An archive with
+/// configs is readable only by its owner.
 fn write_archive(file: &Path, bytes: &[u8], is_readable: bool) -> Result<()> {
     let write = match is_readable {
         true => transaction::write_readable_output,

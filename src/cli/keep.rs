@@ -1,4 +1,4 @@
-//! `keep`: what was changed on the node by hand, as one MachineConfig.
+//! `keep`: writes the changes made by hand on the node as one MachineConfig.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -31,9 +31,9 @@ use crate::node::{Recorded, Records};
 use crate::report;
 use crate::report::keep::KeepReport;
 
-/// Most files that are found below the directories that were named.
+/// Maximum number of files below the named directories.
 const MAX_FILES: usize = 512;
-/// Deepest directory that is looked at.
+/// Maximum depth of directories.
 const MAX_DEPTH: usize = 16;
 
 /// Runs `keep`.
@@ -77,7 +77,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &KeepArgs) -> Result<ExitCode> {
     if let Some(config) = &kept.config {
         let mut again = look_again(&session, config, &pool)?;
         let states = unit_states(&again, config);
-        // With its file the config has the unit, and only then its state was read.
+        // The state of a unit can only be read now, as the merged config contains the unit with its file.
         if !states.is_empty() {
             kept = keep::keep_changes(&KeepRequest {
                 states: &states,
@@ -132,7 +132,7 @@ fn named_paths(names: &[String]) -> Result<Vec<RootPath>> {
     names.iter().map(path).collect()
 }
 
-/// The pool of the recorded config.
+/// Returns the pool of the recorded config.
 fn recorded_pool(records: &Records) -> Result<String> {
     let config = match &records.current_config {
         Recorded::Present(config) => config,
@@ -162,7 +162,8 @@ fn recorded_pool(records: &Records) -> Result<String> {
     })
 }
 
-/// Keeps without secrets first. Those that are found are taken after a question, or with the option. Returns if they are.
+/// Makes the MachineConfig, first without secrets. Secrets are added after a question, or with the option. Also returns whether
+/// they were added.
 fn take_secrets(ui: &Ui<'_>, args: &KeepArgs, request: &KeepRequest<'_>) -> Result<(Kept, bool)> {
     let shows = args.to.is_none() && std::io::stdout().is_terminal();
     let mut kept = keep::keep_changes(request);
@@ -190,7 +191,7 @@ fn take_secrets(ui: &Ui<'_>, args: &KeepArgs, request: &KeepRequest<'_>) -> Resu
     Ok((kept, with_secrets))
 }
 
-/// Merges the MachineConfig over the recorded config, as the cluster would, and looks at the node for the result.
+/// Merges the MachineConfig into the recorded config, as the cluster would, and observes the node for the result.
 fn look_again<'a>(session: &Session<'a>, config: &Value, pool: &str) -> Result<Session<'a>> {
     let merged = merge(&session.chosen.config, config, pool).context(
         "merging the MachineConfig over the recorded config, which is how the cluster would use it",
@@ -208,7 +209,7 @@ fn unit_states(session: &Session<'_>, config: &Value) -> BTreeMap<String, UnitFi
         .collect()
 }
 
-/// Returns what still differs from the merged config, and is not named yet.
+/// Returns the differences from the merged config that are not reported yet.
 fn find_left(again: &Session<'_>, kept: &Kept, within: &[RootPath]) -> Vec<Drift> {
     let (_, mut drifts) = again.compare();
     let is_named = |path: &RootPath| {
@@ -246,7 +247,7 @@ fn merge(recorded: &MachineConfig, kept: &Value, pool: &str) -> Result<MachineCo
     )?)
 }
 
-/// Finds the files at and below the named paths that the config does not have.
+/// Returns the files at and below the named paths that are not in the config.
 fn find_files(
     session: &Session<'_>,
     within: &[RootPath],
@@ -282,7 +283,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Returns true for what the comparison with the config covers.
+    /// Returns true if the comparison with the config covers the path.
     fn is_of_config(&self, path: &RootPath) -> bool {
         let desired = &self.session.desired;
         let is_unit = |name: &String| crate::judge::drift::unit_path(name).as_ref() == Some(path);
@@ -334,7 +335,7 @@ impl Search<'_> {
         else {
             return Ok(());
         };
-        // The file of the OS image is there anyway.
+        // The file of the OS image exists anyway.
         if self.session.node.host.has_usr_etc && path.is_in("etc") {
             let packaged = RootPath::parse(&format!("/usr{path}"));
             let packaged = packaged
@@ -354,13 +355,13 @@ impl Search<'_> {
     }
 }
 
-/// Returns true for a link that enables a unit: that is kept with the unit.
+/// Returns true for a link that enables a unit, which is kept with the unit.
 fn is_switch(path: &RootPath) -> bool {
     let above = path.above().unwrap_or_default();
     above.starts_with(paths::UNITS) && (above.ends_with(".wants") || above.ends_with(".requires"))
 }
 
-/// The bytes and attributes of files.
+/// The contents and attributes of files.
 #[derive(Default)]
 struct ReadFiles {
     contents: BTreeMap<RootPath, Vec<u8>>,
@@ -377,7 +378,7 @@ fn read_files(
         let bytes = match session.root.read_within(&path, keep::MAX_FILE) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => continue,
-            // It is listed as one that cannot be read.
+            // The report lists the file as unreadable.
             Err(error) => {
                 log::warn!("{error}");
                 continue;

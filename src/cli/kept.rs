@@ -1,4 +1,4 @@
-//! The runs that the history keeps: `rollback --list`, and the choice of `rollback --to`.
+//! `rollback --list`: the runs in the history.
 
 use crate::change::staging::state;
 use crate::cli::ui::Ui;

@@ -1,4 +1,4 @@
-//! SSH keys on screen, by their fingerprints, and `apply --key`, which adds one for `core`.
+//! `apply --key`: adds an SSH key for `core`.
 
 use crate::base::invocation::mco_rescue;
 use crate::cli::ui::Ui;
@@ -26,14 +26,14 @@ use crate::run::ending::Ending;
 use crate::run::opening::{Needs, Opening};
 use crate::run::work::RunWork;
 
-/// What `status` and `rollback` call such a run.
+/// The name of such a run for `status` and `rollback`.
 const NAME: &str = "an SSH key for core";
-/// A config that brings nothing.
+/// An empty config.
 const NOTHING: &[u8] = br#"{"ignition":{"version":"3.4.0"}}"#;
-/// No file with one key is larger.
+/// Maximum size of a file with one key.
 const MAX_KEY: usize = 64 << 10;
 
-/// Runs `apply --key`: nothing else of the node is changed.
+/// Runs `apply --key`, which changes nothing else on the node.
 pub(super) fn apply(ui: &Ui<'_>, args: &ApplyArgs, file: &str) -> Result<ExitCode> {
     let (line, key) = read(file)?;
     let root = open_root(&ui.root)?;
@@ -47,7 +47,7 @@ pub(super) fn apply(ui: &Ui<'_>, args: &ApplyArgs, file: &str) -> Result<ExitCod
     });
     let node = observe(root, ui.runner, &path)?;
     let allowed = Allowed {
-        // The keys are of no deployment.
+        // The keys do not depend on a deployment.
         staged: true,
         ..guards.allowed()
     };
@@ -150,7 +150,7 @@ fn show(ui: &Ui<'_>, root: &Root, plan: &Plan, file: &str) -> Result<()> {
     };
     let diffs = crate::cli::diffs::of_keys(root, plan);
     let text = match ui.output {
-        // One document a run: the result follows.
+        // There is only one document per run: the result follows.
         Output::Json if plan.blockers.is_empty() => return Ok(()),
         Output::Json => report::plan::to_json(&heading, plan, &diffs, &None)?,
         Output::Text => report::plan::to_text(&heading, plan, &diffs, ui.detail(false)),
@@ -158,7 +158,7 @@ fn show(ui: &Ui<'_>, root: &Root, plan: &Plan, file: &str) -> Result<()> {
     Ok(report::print(text.as_bytes())?)
 }
 
-/// A key in place is of no use where sshd does not take it.
+/// Warns if sshd does not accept the key although it is in place.
 fn warn_of_sshd(root: &Root, path: &str) {
     let Ok(login) = login::read_login(root) else {
         return;
@@ -183,7 +183,7 @@ fn end(ui: &Ui<'_>, key: &PublicKey, path: &str, steps: usize) -> Result<ExitCod
     Ok(ExitCode::Done)
 }
 
-/// The one key in a file of the caller. What is in the file is never said, as it may be a private key.
+/// Reads the only key in a file. Messages never contain the contents of the file, as it may be a private key.
 fn read(file: &str) -> Result<(String, PublicKey)> {
     let bytes = source::read_named(file)?;
     let text = String::from_utf8_lossy(&bytes).into_owned();

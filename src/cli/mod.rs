@@ -65,7 +65,7 @@ use crate::judge::daemon::release::Release;
 use crate::node::command::HostRunner;
 use ui::Ui;
 
-/// The heading of the options that every command has, so that its own stand together.
+/// The heading of the global options, so that the options of a command are listed together.
 const EVERYWHERE: &str = "PlanOptions of every command";
 
 /// Makes a node be what its rendered MachineConfig says, without the cluster network.
@@ -452,7 +452,7 @@ pub struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// What was asked for.
+    /// Returns the requested config.
     fn choice(&self) -> Option<&str> {
         if self.latest {
             Some(LATEST)
@@ -565,7 +565,7 @@ pub struct DaemonArgs {
 }
 
 impl DaemonArgs {
-    /// Returns what the user knows of the daemon.
+    /// Returns what the user knows about the daemon.
     fn given(&self) -> GivenDaemon<'_> {
         GivenDaemon {
             desired: self.desired.as_deref(),
@@ -619,7 +619,7 @@ pub struct DoctorArgs {
 }
 
 impl DoctorArgs {
-    /// Returns how the node is looked at.
+    /// Returns the options for gathering evidence.
     fn gather_options(&self) -> LookOptions<'_> {
         LookOptions {
             deep: self.deep,
@@ -731,7 +731,7 @@ pub struct ApplyArgs {
 }
 
 impl ApplyArgs {
-    /// The node's own choice of a config, in the place of the first-boot service.
+    /// Returns the arguments to apply the config that the node chooses itself, in place of the first-boot service.
     fn of_first_boot(args: &FirstbootArgs) -> Self {
         let plan = PlanArgs {
             bits: args.bits.clone(),
@@ -1001,10 +1001,10 @@ impl GuardArgs {
 }
 
 impl PlanArgs {
-    /// Returns what is asked of the plan of a session.
+    /// Returns the options for the plan of a session.
     ///
     /// # Errors
-    /// A check of preflight that does not exist.
+    /// A check named by `--accept-risk` does not exist.
     fn run_options(&self) -> anyhow::Result<RunOptions<'_>> {
         Ok(RunOptions {
             policy: self.policy.as_deref(),
@@ -1371,7 +1371,7 @@ pub struct FetchArgs {
 }
 
 impl FetchArgs {
-    /// The digest that was given, as Ignition writes one.
+    /// Returns the given digest in Ignition's notation.
     fn digest(&self) -> Option<String> {
         let sha256 = self.sha256.as_ref().map(|hex| format!("sha256-{hex}"));
         sha256.or(self.sha512.as_ref().map(|hex| format!("sha512-{hex}")))
@@ -1496,7 +1496,7 @@ pub struct RollbackArgs {
 }
 
 impl RollbackArgs {
-    /// Returns what is taken back, and how.
+    /// Returns the options of the rollback.
     fn options(&self) -> RollbackOptions<'_> {
         RollbackOptions {
             to: self.to.as_deref(),
@@ -1512,7 +1512,7 @@ impl RollbackArgs {
 
 /// Runs the command.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
-    // Before a byte of a document is read.
+    // This comes before any document is read.
     privileges::keep_possible();
     invocation::remember_root(&cli.root);
     invocation::remember_arguments(std::env::args_os().skip(1));

@@ -1,4 +1,4 @@
-//! `names`: what completions offer that only the program, or the node, knows. Reads, and says nothing where it cannot.
+//! `names`: words for shell completion that only the program or the node knows. Only reads, and prints nothing if it cannot read.
 
 use crate::cli::ui::Ui;
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &NamesArgs) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// Something of every whole config in the cache, each once.
+/// Returns a part of every complete config in the cache, without duplicates.
 fn of_cache(ui: &Ui<'_>, part: impl Fn(&CacheEntry) -> Option<String>) -> BTreeSet<String> {
     let all = open_root(&ui.root).and_then(|root| Ok(cache::read_cache(&root)?));
     let all = all.unwrap_or_default();

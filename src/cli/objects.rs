@@ -19,17 +19,17 @@ use crate::formats::etcd_data::keys::read_keys;
 use crate::host::caller;
 use crate::host::root::{EntryType, Root, RootPath};
 
-/// Largest file of a directory that is read; a list of all MachineConfigs of a cluster is below 20 MB.
+/// Maximum size of a file; a list of all MachineConfigs of a cluster is below 20 MB.
 const MAX_FILE: u64 = 64 << 20;
-/// Most files that are looked at; a must-gather has some 10,000.
+/// Maximum number of files; a must-gather has about 10,000.
 const MAX_FILES: usize = 100_000;
-/// Deepest directory; a must-gather has ten levels.
+/// Maximum depth of directories; a must-gather has ten levels.
 const MAX_DEPTH: usize = 16;
 
-/// Pools to which no MachineConfig of role worker belongs.
+/// Pools that do not include MachineConfigs with the role worker.
 pub(super) const HAS_NO_WORKERS: [&str; 2] = ["master", "arbiter"];
 
-/// Reads the objects of a file that was named. Every one has to be of a kind that is read.
+/// Reads the objects of a named file. Every object must be of a supported kind.
 pub(super) fn read_given(bytes: &[u8], file: &str) -> Result<Vec<ApiObject>> {
     if let Some(text) = butane_text(bytes) {
         return translate_butane(text, file);
@@ -50,13 +50,13 @@ pub(super) fn read_given(bytes: &[u8], file: &str) -> Result<Vec<ApiObject>> {
     Ok(all)
 }
 
-/// The text of a Butane config; `None` for another document.
+/// Returns the text of a Butane config; `None` for any other document.
 pub(super) fn butane_text(bytes: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(bytes).ok()?;
     butane::is_butane(text).then_some(text)
 }
 
-/// The MachineConfig of a Butane config that needs no other files.
+/// Returns the MachineConfig of a Butane config that needs no other files.
 fn translate_butane(text: &str, file: &str) -> Result<Vec<ApiObject>> {
     let translation = butane::translate_butane(text, None, OutputOptions::default());
     for entry in &translation.report {
@@ -71,7 +71,7 @@ fn translate_butane(text: &str, file: &str) -> Result<Vec<ApiObject>> {
     Ok(read_objects(config.to_string().as_bytes(), file)?)
 }
 
-/// Reads a rendered config that changes go on top of, with its name in messages.
+/// Reads a rendered config as the base for changes, with its name for messages.
 pub(super) fn read_base(file: &str) -> Result<(String, Value)> {
     let all = read_objects(&source::read_named(file)?, file)?;
     let [object] = all.as_slice() else {
@@ -87,14 +87,14 @@ pub(super) fn read_base(file: &str) -> Result<(String, Value)> {
     Ok((file.to_owned(), object.value.clone()))
 }
 
-/// Returns true for a MachineConfig whose role belongs to the pool.
+/// Returns true if the role of a MachineConfig belongs to the pool.
 pub(super) fn has_role_of(object: &ApiObject, pool: &str) -> bool {
     let role = role_of(&object.value);
     role == Some(pool) || role == Some("worker") && !HAS_NO_WORKERS.contains(&pool)
 }
 
-/// Reads the objects of a file, of every YAML and JSON file below a directory, such as a must-gather, or of a snapshot of
-/// etcd. Other files and objects there are left out, and rendered configs.
+/// Reads the objects of a file, of every YAML and JSON file below a directory, such as a must-gather, or of a snapshot of etcd.
+/// Other files and objects are skipped, and so are rendered configs.
 pub(super) fn read_parts(name: &str) -> Result<Vec<ApiObject>> {
     let mut objects = if let Some(database) = open_database(name)? {
         read_database(name, &database)?
@@ -122,7 +122,7 @@ pub(super) fn read_parts(name: &str) -> Result<Vec<ApiObject>> {
     Ok(objects)
 }
 
-/// Places of the objects in the database of the cluster, behind the prefix of the API server.
+/// Groups and kinds of the objects in the database of the cluster, after the prefix of the API server.
 const STORED: [(&str, &str); 3] = [
     (
         "config.openshift.io",
@@ -136,7 +136,7 @@ const STORED: [(&str, &str); 3] = [
     ("operator.openshift.io", "imagecontentsourcepolicies"),
 ];
 
-/// Opens a snapshot or the database of etcd; `None` for another file, or none.
+/// Opens a snapshot or database of etcd; returns `None` for any other file, or if there is none.
 fn open_database(name: &str) -> Result<Option<Database<File>>> {
     let path = Path::new(name);
     let (Some(file), false) = (path.file_name().and_then(|file| file.to_str()), name == "-") else {
@@ -165,8 +165,7 @@ fn open_database(name: &str) -> Result<Option<Database<File>>> {
     })?))
 }
 
-/// Reads the objects of a database of etcd. The API server stores those of these kinds as JSON, and never encrypted by
-/// default.
+/// Reads the objects of an etcd database. The API server stores objects of these kinds as JSON, and by default never encrypts them.
 fn read_database(name: &str, database: &Database<File>) -> Result<Vec<ApiObject>> {
     let is_wanted = |key: &str| {
         let mut parts = key.trim_start_matches('/').splitn(4, '/').skip(1);
@@ -240,14 +239,14 @@ impl Walk<'_> {
         };
         match read_objects(&bytes, &shown) {
             Ok(objects) => self.objects.extend(objects),
-            // Of an object that is read, a part of it would be missing.
+            // Skipping a faulty object would leave the result incomplete.
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 }
 
-/// Returns true for a text that names a kind which is read; the other files of a must-gather are not parsed.
+/// Returns true if the text names a supported kind; the other files of a must-gather are not parsed.
 fn may_have_objects(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return false;
@@ -263,7 +262,7 @@ fn may_have_objects(bytes: &[u8]) -> bool {
     words.any(|word| word == "MachineConfig" || KINDS.contains(&word))
 }
 
-/// Reads a MachineConfig for the merge; errors have their place in the object's file.
+/// Reads a MachineConfig for the merge; errors name the position in the object's file.
 pub(super) fn read_config(object: &ApiObject) -> Result<Input, DocumentError> {
     let text = object.value.to_string();
     let inputs = render::read_inputs(text.as_bytes(), &object.origin);

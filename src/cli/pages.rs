@@ -1,4 +1,4 @@
-//! `completions` and `man`: what a shell and `man` know of the command line, made of the same types as its help.
+//! `completions` and `man`: shell completions and man pages, generated from the same types as the help.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::report;
 
 const NAME: &str = env!("CARGO_PKG_NAME");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The date of this version, as CHANGELOG.md has it.
+/// The date of this version in CHANGELOG.md.
 const DATE: &str = "2026-11-23";
 /// Section of the manual for administration commands.
 const SECTION: &str = "8";
@@ -41,7 +41,7 @@ pub(super) fn completions(args: &CompletionsArgs) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// Every option without a value, of every command.
+/// Returns every option without a value, of all commands.
 fn flags(command: &Command) -> String {
     let own = command.get_arguments();
     let own = own.filter(|one| !one.is_positional() && !one.get_action().takes_values());
@@ -54,7 +54,7 @@ fn flags(command: &Command) -> String {
     names.chain(below).collect::<Vec<String>>().join(" ")
 }
 
-/// The generated function, called by one that adds names.
+/// Returns the script for bash: the generated function, called by one that adds names.
 fn for_bash(script: &str, flags: &str) -> String {
     let names = include_str!("completions/names.bash").replace("@FLAGS@", flags);
     let registered = "\nif [[ \"${BASH_VERSINFO[0]}\" -eq 4 &&";
@@ -66,7 +66,7 @@ fn for_bash(script: &str, flags: &str) -> String {
     format!("{function}{names}{registered}{register}")
 }
 
-/// In the places of the generator's default, which is files.
+/// Returns the script for zsh, with names in place of the generator's default, which is files.
 fn for_zsh(script: &str) -> String {
     let kinds = [
         ("'::config -- ", "configs"),
@@ -89,8 +89,8 @@ fn for_zsh(script: &str) -> String {
     script.replacen("_mco-rescue() {", &format!("{names}_mco-rescue() {{"), 1)
 }
 
-/// For bash, clap_complete 4.6 spells a program's `-` in two ways, so that no option of a command is ever found
-/// (clap-rs/clap#6421).
+/// Fixes the script for bash: clap_complete 4.6 spells the `-` in a program's name in two ways, so that no option of a command is
+/// ever found (clap-rs/clap#6421).
 fn mended(script: &str) -> String {
     script.replace("mco__subcmd__rescue", "mco__rescue")
 }
@@ -106,7 +106,7 @@ pub(super) fn man(args: &ManArgs) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// The same without the hidden commands, which shells would offer.
+/// Returns the command without the hidden commands, which shells would offer.
 fn shown(command: Command) -> Command {
     let subcommands: Vec<Command> = command.get_subcommands().cloned().collect();
     let bare = Command::new(NAME)
@@ -115,7 +115,7 @@ fn shown(command: Command) -> Command {
     bare.subcommands(subcommands.into_iter().filter(|sub| !sub.is_hide_set()))
 }
 
-/// A page for the command and one for each of those below it.
+/// Writes a page for the command, and one for each command below it.
 fn write_all(command: &Command, directory: &Path) -> Result<()> {
     let name = command.get_display_name().unwrap_or(NAME);
     let file = directory.join(format!("{name}.{SECTION}"));
@@ -132,7 +132,7 @@ fn write_all(command: &Command, directory: &Path) -> Result<()> {
         .try_for_each(|sub| write_all(sub, directory))
 }
 
-/// In the parts of the generator, but for the end, to which it can give no titles.
+/// Returns a page. It has the sections of the generator, except for the end, which the generator cannot give titles.
 fn page(command: &Command) -> std::io::Result<Vec<u8>> {
     let command = command.clone().subcommand_value_name("command");
     let command = command.subcommand_help_heading("COMMANDS");
@@ -150,7 +150,7 @@ fn page(command: &Command) -> std::io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// What follows the help, in paragraphs that each begin with a title, and where to read on.
+/// Returns the text after the help, in sections whose titles begin the paragraphs, and the reference to the main page.
 fn end(command: &Command) -> Roff {
     let mut roff = Roff::new();
     let after = command.get_after_long_help().or(command.get_after_help());

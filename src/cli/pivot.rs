@@ -1,4 +1,4 @@
-//! `pivot`: the OS image alone.
+//! `pivot`: changes only the OS image.
 
 use crate::change::session::crossing::{judge_image, judge_staged};
 use crate::change::staging::state;
@@ -99,15 +99,15 @@ struct PivotRun<'a> {
     records: Records,
     image: String,
     node: NodeState,
-    /// The units that are installed before anything is staged.
+    /// The units to install before anything is staged.
     beforehand: Option<Beforehand>,
-    /// The findings on the image.
+    /// The findings about the image.
     crossing: Vec<CrossingFinding>,
     plan: Plan,
 }
 
 impl<'a> PivotRun<'a> {
-    /// Looks at the node and the image, and plans.
+    /// Observes the node and the image, and makes the plan.
     fn plan(change: &NodeChange<'_>, args: &'a PivotArgs) -> Result<Self> {
         let (root, runner) = (&change.root, change.runner());
         let records = Records::read(root)?;
@@ -154,12 +154,12 @@ impl<'a> PivotRun<'a> {
         })
     }
 
-    /// Returns true if the node reboots at the end.
+    /// Returns true if the node will reboot at the end.
     fn reboots(&self) -> bool {
         self.args.reboot && self.plan.os.needs_reboot()
     }
 
-    /// Stages the image. Returns the trial, and the result within it.
+    /// Stages the image. Returns the trial, and the result of staging.
     fn stage<'u>(&self, change: &NodeChange<'u>) -> Result<(Option<RunningTrial<'u>>, Result<()>)> {
         if let Some(beforehand) = &self.beforehand {
             let completion = self.args.guards.completion();
@@ -210,7 +210,7 @@ impl<'a> PivotRun<'a> {
         })
     }
 
-    /// Returns true if preflight finds an inhibitor in what was staged.
+    /// Returns true if preflight finds an inhibitor in the staged image.
     fn judge_staged(&self, root: &Root) -> Result<bool> {
         match self.plan.os.changes_image() {
             true => {
@@ -222,7 +222,7 @@ impl<'a> PivotRun<'a> {
     }
 }
 
-/// The operating system of the node, if OSTree has booted it.
+/// Returns the operating system of the node, if it was booted by OSTree.
 fn facts_of(node: &NodeState) -> Result<&SystemFacts> {
     match &node.system {
         System::Known(facts) => Ok(facts),
@@ -253,7 +253,7 @@ fn request(change: &NodeChange<'_>, args: &PivotArgs) -> Result<PlanRequest> {
     })
 }
 
-/// Refuses a medium that was named and holds another image: nothing would be taken from it.
+/// Refuses a named medium that contains another image, as nothing would be read from it.
 fn expect_on_medium(root: &Root, image: &str, args: &PivotArgs) -> Result<()> {
     let options = args.bits.options();
     let Some(medium) = options.os_from else {
@@ -307,7 +307,7 @@ fn say_end(ui: &Ui<'_>, root: &Root, run: &PivotRun<'_>) -> Result<()> {
         report::print_result(text.as_bytes());
         return Ok(());
     }
-    // Staging undoes a prepared soft reboot.
+    // Staging cancels a prepared soft reboot.
     remember_soft_reboot(is_soft_prepared(root));
     if plan.os.needs_reboot() && !reboots {
         let what = match plan.os.steps.is_empty() {
@@ -321,7 +321,7 @@ fn say_end(ui: &Ui<'_>, root: &Root, run: &PivotRun<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns what the next boot enters already, and what else comes with it.
+/// Returns what the next boot already enters, and what else comes with it.
 fn describe_waiting(root: &Root, facts: &SystemFacts) -> Result<String> {
     let awaited = state::read_awaited(root)?;
     let next = find_next_boot(facts, awaited.as_ref(), String::new);

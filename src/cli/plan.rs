@@ -1,4 +1,4 @@
-//! `plan`: everything that `apply` would do, and nothing done.
+//! `plan`: shows everything that `apply` would do, without doing it.
 
 use super::diffs;
 use crate::change::trial::facts;
@@ -51,7 +51,8 @@ pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
     plan_session(ui, session, args, &before, &[])
 }
 
-/// Plans and shows; `before` is what is said first. Of paths that are `foreseen` the disk has another content yet.
+/// Makes and shows the plan. `before` is printed first. Paths in `foreseen` still have other contents on the disk, so they get no
+/// diff.
 fn plan_session(
     ui: &Ui<'_>,
     mut session: Session<'_>,
@@ -61,7 +62,7 @@ fn plan_session(
 ) -> Result<ExitCode> {
     let beforehand = session.beforehand();
     let mut plan = session.plan_run(&args.run_options()?, beforehand.as_ref())?;
-    // The reboot is an option of apply: it is taken as given where it is needed.
+    // The reboot is an option of `apply`; it is assumed here if the plan needs one.
     let reboots = plan.os.needs_reboot();
     if args.trial.window.is_some() {
         facts::add_to_plan(&session.root, &mut plan, reboots)?;
@@ -92,7 +93,7 @@ fn plan_session(
     })
 }
 
-/// No config is looked at for another machine: its changes are none of this plan.
+/// Prints the refusal of a wrong machine. No config is read for it, as its changes would not belong to this plan.
 fn refuse(ui: &Ui<'_>, machine: &Machine, against: Notice) -> Result<ExitCode> {
     let heading = Heading::of_machine(machine);
     let plan = Plan::refused(against);
@@ -106,8 +107,8 @@ fn refuse(ui: &Ui<'_>, machine: &Machine, against: Notice) -> Result<ExitCode> {
     Ok(ExitCode::Error)
 }
 
-/// A node whose files are of two configs is nothing to plan from: `apply` asks about the interrupted run first. The plan is that
-/// from the node after it. Where the node is in the wanted config then, the rest of that run is the plan.
+/// Plans for a node with an interrupted run, whose files belong to two configs. `apply` asks about that run first, so the plan
+/// starts from the node after it. If the node then has the wanted config, the plan is the rest of that run.
 fn half_way(
     ui: &Ui<'_>,
     root: Root,
@@ -132,7 +133,7 @@ fn half_way(
     }
     let chosen = choose_config(&root, args.config.choice(), Unnamed::Wanted, &records)?;
     if let Ok(None) = &outlook {
-        // Its files are all in place, or none is.
+        // All of its files are in place, or none of them.
         let before = format!(
             "A run to {} stopped before its end, and no file of it is left to change; apply tidies up after it first.",
             interrupted.name
@@ -205,7 +206,7 @@ fn half_way(
     })
 }
 
-/// When the daemon is told of.
+/// Returns the beginning of the forecast: the time that it is about.
 pub(super) fn begin(plan: &Plan, daemon: &Forecast) -> &'static str {
     if plan.is_empty() || !plan.blockers.is_empty() {
         daemon.begin()
@@ -216,8 +217,8 @@ pub(super) fn begin(plan: &Plan, daemon: &Forecast) -> &'static str {
     }
 }
 
-/// Returns what carries out the plan of a config: this run with `apply`, or, where another command shows the plan, the
-/// config by its name.
+/// Returns the command that carries out the plan: this command line with `apply`, or, if another command shows the plan, `apply`
+/// with the config by name.
 fn apply_next(config: Option<&str>) -> String {
     let command = match (invocation::command_name(), config) {
         ("plan" | "apply", _) => again_as("apply", &["--dry-run", "-n", "--check", "--yes", "-y"]),

@@ -1,4 +1,4 @@
-//! `preflight`: can this node run another OS image?
+//! `preflight`: checks if this node can run another OS image.
 
 use crate::base::order::StableOrder;
 use crate::report::plan::Heading;
@@ -80,7 +80,8 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
     })
 }
 
-/// Returns the findings on units that systemd refuses at the next boot: those of the config that is to come, else those of the node.
+/// Returns the findings about units that systemd would refuse at the next boot: those of the new config if there is one, otherwise
+/// those of the node.
 fn judge_units(
     root: &Root,
     desired: Option<&Desired>,
@@ -91,7 +92,7 @@ fn judge_units(
         None => read_judged_units(root)?,
         Some(desired) => {
             let mut interest = paths_of_interest(desired, old, None);
-            // The operating system is judged by the other checks.
+            // Other checks judge the operating system.
             interest.system = false;
             let node = node::observe_node(root, interest, runner)?;
             judge_units_of(&simulate_update(desired, old, &node).tree)
@@ -102,7 +103,7 @@ fn judge_units(
 
 fn unit_finding(unit: &JudgedUnit) -> CrossingFinding {
     let (severity, what) = match (&unit.objection, unit.consequence()) {
-        // The image may have what is missing.
+        // The image may contain the missing part.
         (Objection::Refused(_), Some(boot)) if unit.is_of_image => (
             CrossingSeverity::Warning,
             format!("systemd refuses this unit, unless the image has what is missing. {boot}"),
@@ -130,8 +131,8 @@ fn unit_finding(unit: &JudgedUnit) -> CrossingFinding {
     }
 }
 
-/// Returns the image that is meant, and its config: the argument, that of the config in the argument, or the one that the
-/// node is to run. With a medium alone it is the image there.
+/// Returns the image to check, and its config: the argument, or the image of the config in the argument, or the image that the node
+/// should run. Without an argument but with a medium, it is the image on the medium.
 fn find_image(
     root: &Root,
     args: &PreflightArgs,
@@ -140,7 +141,7 @@ fn find_image(
     if let Some(name) = named {
         match ImageName::parse(name) {
             Ok(_) => return Ok((Some(name.to_owned()), None)),
-            // No file has such a name.
+            // A file never has such a name.
             Err(error @ NameError::Digest(_)) => return Err(error.into()),
             Err(_) => {}
         }

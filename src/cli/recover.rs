@@ -1,4 +1,4 @@
-//! `recover`: finish or undo an interrupted run.
+//! `recover`: finishes or undoes an interrupted run.
 
 use anyhow::{Context, Result};
 
@@ -33,13 +33,13 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
     report::print_result(text.as_bytes());
     name_unconfirmed(&again);
     Ok(match done.recovered {
-        // Files from before may stand beside those of the run.
+        // Old files and files of the run may be mixed.
         Recovered::GivenUp(..) => ExitCode::Drift,
         _ => ExitCode::Done,
     })
 }
 
-/// What may stay as it is.
+/// Returns the paths that may be left as they are.
 fn leave(paths: &[String]) -> Result<Leave> {
     let all = |path: &&String| path.trim_matches('/').is_empty() && path.starts_with('/');
     let named = paths.iter().filter(|path| !all(path));

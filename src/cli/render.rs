@@ -1,4 +1,4 @@
-//! `render`: the MachineConfigs of a pool become the config that the operator would render.
+//! `render`: merges the MachineConfigs of a pool into the config that the operator would render.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::config::controllers::{ApiObject, read_objects};
 use crate::config::render::{self, Input, Pool};
 use crate::report;
 
-/// Runs `render`. What is printed is a document in any case, so there is one form of it.
+/// Runs `render`. The output is always a document, so there is only one form of it.
 pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
     let pool = Pool {
         name: args.pool.clone(),
@@ -51,7 +51,7 @@ pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// Returns true if a file has an object that a controller reads.
+/// Returns true if a file contains an object that a controller reads.
 fn has_objects(files: &[(&str, Vec<u8>)]) -> bool {
     files.iter().any(|(file, bytes)| {
         objects::butane_text(bytes).is_some()
@@ -126,7 +126,7 @@ fn warn(inputs: &[Input], pool: &str) {
     }
 }
 
-/// What was found in a MachineConfig, and one that looks like another pool's.
+/// Warns about findings in a MachineConfig, and about one that seems to belong to another pool.
 fn warn_of(input: &Input, pool: &str) {
     let (origin, name) = (&input.config.origin, &input.config.name);
     for finding in &input.config.warnings {

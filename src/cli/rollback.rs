@@ -1,4 +1,4 @@
-//! `rollback`: the last finished run taken back, through the same transaction.
+//! `rollback`: reverts the last finished run, through the same transaction.
 
 use super::diffs;
 use crate::change::staging::state;
@@ -54,7 +54,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         }
     }
     if args.if_done && transaction::find_pending(&root)? != Pending::Nothing {
-        // A later start of the service finds it ended.
+        // The service will start again after that run has ended.
         return Ok(ExitCode::Done);
     }
     let opening = Opening::of(ui, root, &Needs::ROLLBACK.meant(meant))?;
@@ -64,7 +64,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     })?;
     let change = opening.begin()?;
     if change.was_taken_back && args.to.is_none() && !args.forget {
-        // That was what is left to take back.
+        // The interrupted run was the one to revert.
         return change.finish(Ending::of(ExitCode::Done));
     }
     if args.forget {
@@ -81,7 +81,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     tell_and_end(ui, args, back.carry_out(change, &options)?)
 }
 
-/// Takes the trial that runs back; `None` if it has ended meanwhile.
+/// Reverts the current trial; returns `None` if it has ended in the meantime.
 fn take_trial_back(
     ui: &Ui<'_>,
     change: NodeChange<'_>,
@@ -108,7 +108,7 @@ fn take_trial_back(
     Ok(Some(ExitCode::Done))
 }
 
-/// Says how a trial has ended that was taken back.
+/// Prints how a reverted trial has ended.
 fn tell_end(ui: &Ui<'_>, result: &TrialResult) -> Result<()> {
     let text = match ui.output {
         Output::Json => report::trial::result_json(result)?,
@@ -127,7 +127,7 @@ fn tell_end(ui: &Ui<'_>, result: &TrialResult) -> Result<()> {
     }
 }
 
-/// Goes back from what was staged, where the files of that run did not come, or it has none.
+/// Reverts a staged change whose files were not written, or that has no files.
 fn leave_staged(
     ui: &Ui<'_>,
     change: NodeChange<'_>,
@@ -163,7 +163,7 @@ fn leave_staged(
     tell_and_end(ui, args, way.leave(change, &options)?)
 }
 
-/// Shows the plan, refuses one with blockers, and asks.
+/// Shows the plan, refuses it if it has blockers, and asks for confirmation.
 fn show_and_ask(
     ui: &Ui<'_>,
     change: &NodeChange<'_>,
@@ -211,7 +211,7 @@ fn leaves(config: &str, leaving: &Leaving) -> String {
     )
 }
 
-/// Says what was taken back, and ends the change.
+/// Prints what was reverted, and ends the change.
 fn tell_and_end(ui: &Ui<'_>, args: &RollbackArgs, went: WentBack<'_>) -> Result<ExitCode> {
     let WentBack {
         change,
@@ -258,7 +258,7 @@ fn tell_and_end(ui: &Ui<'_>, args: &RollbackArgs, went: WentBack<'_>) -> Result<
     }
 }
 
-/// Nothing goes back any more; the room is free for others.
+/// Gives up the ability to revert, which frees the space of the old deployments.
 fn forget(ui: &Ui<'_>, root: &Root, if_done: bool) -> Result<ExitCode> {
     if !root.is_live() {
         bail!("only the running node can let its deployments go; run this on it");

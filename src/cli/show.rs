@@ -1,4 +1,4 @@
-//! `show`: what is in a config, or one of its files, decoded.
+//! `show`: prints what is in a config, or one of its files, decoded.
 
 use crate::cli::ui::Ui;
 use crate::host::caller;
@@ -17,7 +17,7 @@ use crate::judge::drift::{dropin_path, unit_path};
 use crate::node::{Baseline, Recorded, Records};
 use crate::report;
 
-/// The kinds of units that a config can bring.
+/// The kinds of units that a config can contain.
 const UNITS: [&str; 9] = [
     "service",
     "socket",
@@ -30,7 +30,7 @@ const UNITS: [&str; 9] = [
     "timer",
 ];
 
-/// Runs `show`. One argument that is a path or unit of the recorded config means that file.
+/// Runs `show`. A single argument that is a path or unit of the recorded config selects that file.
 pub(super) fn run(ui: &Ui<'_>, args: &ShowArgs) -> Result<ExitCode> {
     let root = open_root(&ui.root)?;
     let records = Records::read(&root).context("reading the daemon's records")?;
@@ -71,7 +71,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ShowArgs) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// The record of a run that is half-way is of the config from before, or of its own.
+/// Warns about an incomplete run: its record is that of the previous config, or its own.
 fn warn_of_half(root: &Root) -> Result<()> {
     if let Pending::Unfinished(config, _) = transaction::find_pending(root)? {
         log::warn!(
@@ -90,7 +90,7 @@ fn command_of(config: Option<&str>) -> String {
     )
 }
 
-/// Returns true for the only argument where it is a path or a unit of a config, and no file to read a config from.
+/// Returns true if the only argument is a path or a unit of a config, and not a file with a config.
 fn is_of_a_config(word: &str) -> bool {
     let is_unit = || {
         word.rsplit_once('.')
@@ -100,7 +100,7 @@ fn is_of_a_config(word: &str) -> bool {
     is_path && matches!(caller::exists(word), Ok(false))
 }
 
-/// Says why a path or a unit of the recorded config cannot be shown, and what to do.
+/// Returns the error if a path or unit of the recorded config cannot be shown, with the next step.
 fn not_there(records: &Records, path: &str) -> anyhow::Error {
     let record = format!("/{}", paths::CURRENT_CONFIG);
     let file = format!("and there is no file {path:?} to read a config from");
@@ -125,7 +125,7 @@ fn not_there(records: &Records, path: &str) -> anyhow::Error {
     }
 }
 
-/// The bytes of the file, unit or drop-in at `path`; `None` where the config brings none.
+/// Returns the contents of the file, unit or drop-in at `path`; `None` if it is not in the config.
 fn contents(desired: &Desired, path: &str) -> Result<Option<Vec<u8>>> {
     if let Some(file) = desired
         .files

@@ -54,7 +54,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
     machine::expect_system(&root)?;
     access::expect_access(&root, AccessNeed::Read)?;
     match expect_known_state(&root) {
-        // Without the run nothing is certain; without the rest the record and the last run are.
+        // If the files of a run cannot be read, nothing is certain; otherwise record and last run still are.
         Err(error) if transaction::find_pending(&root).is_err() => return Err(error),
         Err(error) => log::warn!("{error:#}"),
         Ok(()) => {}
@@ -75,7 +75,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// Writes the metrics; another file is not replaced.
+/// Writes the metrics. A file that does not contain metrics is not replaced.
 fn write_metrics(root: &Root, report: &StatusReport, path: &Path) -> Result<()> {
     let cached = cache::read_cache(root).context("reading the cache")?;
     let times: Vec<u64> = cache::whole_entries(&cached)
@@ -90,7 +90,7 @@ fn write_metrics(root: &Root, report: &StatusReport, path: &Path) -> Result<()> 
     })
 }
 
-/// Everything that `status` tells.
+/// Returns everything that `status` reports.
 pub(super) fn document(
     root: &Root,
     runner: &dyn CommandRunner,
@@ -135,21 +135,21 @@ pub(super) fn document(
         .live
         .then(|| runtime::read_json(runtime::FIRSTBOOT))
         .flatten();
-    // The file is left over after a soft reboot, which has no initramfs.
+    // After a soft reboot, which has no initramfs, the file is outdated.
     let in_initramfs = in_initramfs.filter(|_| {
         let boot = BootIdentity::observe(root, host.deployment.clone(), runner);
         boot.and_then(|boot| boot.soft_reboots).unwrap_or_default() == 0
     });
     let last_trial = unreadable.name("last_trial", read_result(root)).flatten();
     let trial = unreadable.name("trial", read_trial(root)).flatten();
-    // A result that was written, while the trial still runs, does not count.
+    // A result that was written while the trial still runs does not count.
     let is_over = |last: &TrialResult| trial.as_ref().is_none_or(|trial| trial.id != last.id);
     let last_trial = last_trial.filter(is_over);
     let trial = trial.map(|trial| report_trial(root, runner, &trial));
     let trial = trial.transpose()?;
     let neighbours =
         Neighbours::observe(root, &host, runner).context("looking for others at work")?;
-    // A failure that the next boot mends is told as that half.
+    // A failure that the next boot resolves is reported as that mismatch.
     let is_told = awaited.as_ref().is_some_and(|one| one.half);
     let is_told = is_told && !half.as_ref().is_some_and(|half| half.reboot);
     Ok(StatusReport {
@@ -164,7 +164,7 @@ pub(super) fn document(
         next_boot: next_boot
             .as_ref()
             .map(|next| NextBootReport::of(next, verdict.as_ref())),
-        // What failed tells its half itself.
+        // A failed boot already reports its mismatch.
         verdict: verdict.filter(|_| half.is_none() || is_told || !half_only(&awaited)),
         half: half.filter(|_| !is_told),
         os_match,
@@ -187,9 +187,9 @@ pub(super) fn document(
         history,
         unreadable: unreadable.0,
         daemon: match &pending {
-            // What is half-way is finished or undone before the daemon starts.
+            // An incomplete run is finished or undone before the daemon starts.
             Pending::Unfinished(..) => None,
-            // So are files that the next boot brings back.
+            // The same applies to files that the next boot restores.
             _ if goes_back => None,
             _ => {
                 let now = ForecastMoment::Now(&records, Some(&system));
@@ -203,13 +203,13 @@ pub(super) fn document(
     })
 }
 
-/// Names of the parts that cannot be read, as the document names them. They must not hide the rest, and nothing is said of
-/// what is in them.
+/// Names of the unreadable parts, as in the document. They must not hide the other parts, and nothing is claimed about their
+/// contents.
 #[derive(Default)]
 struct Unreadable(Vec<&'static str>);
 
 impl Unreadable {
-    /// Returns what was read; a part that cannot be read is logged and named.
+    /// Returns a part. An unreadable part is logged and added to the list.
     fn name<T, E: Display>(&mut self, part: &'static str, read: Result<T, E>) -> Option<T> {
         read.inspect_err(|error| {
             log::warn!("{error}");
@@ -219,7 +219,7 @@ impl Unreadable {
     }
 }
 
-/// The trial that runs.
+/// Returns the report of the current trial.
 fn report_trial(root: &Root, runner: &dyn CommandRunner, trial: &Trial) -> Result<TrialReport> {
     let boot = match root.is_live() {
         true => BootIdentity::observe(root, Host::observe(root)?.deployment, runner),
@@ -237,7 +237,7 @@ fn report_trial(root: &Root, runner: &dyn CommandRunner, trial: &Trial) -> Resul
     Ok(TrialReport::of(trial, now, guarded))
 }
 
-/// Who staged or queued what does not run, and the commands that enter it or stay with what runs.
+/// Returns who staged or queued a deployment that is not running, and the commands to enter it or to stay with the running one.
 fn staged(system: &System, next: Option<&NextBoot>) -> Option<StagedReport> {
     let (facts, next) = (system.facts()?, next?);
     let by = next.by.as_ref()?.foreign().map(str::to_owned);
@@ -254,7 +254,8 @@ fn staged(system: &System, next: Option<&NextBoot>) -> Option<StagedReport> {
     Some(StagedReport { by, enter })
 }
 
-/// The operating system that runs is not that of the record: the files are old, or it is.
+/// Returns the mismatch if the running operating system is not the recorded one: either the files are old, or the operating system
+/// is.
 fn half_of(
     root: &Root,
     records: &Records,
@@ -297,7 +298,8 @@ fn half_of(
     })
 }
 
-/// The config of the cache whose image runs and that is not recorded: what the cluster wants, else the only one.
+/// Returns the cached config whose image is running and that is not recorded: the one that the cluster wants, otherwise the only
+/// one.
 fn config_of(
     root: &Root,
     records: &Records,
@@ -326,18 +328,18 @@ fn config_of(
     }
 }
 
-/// The files that thaw what an interrupted run has left standing still.
+/// Returns the files that thaw cgroups which an interrupted run left frozen.
 fn frozen(root: &Root) -> Result<Vec<String>> {
     let files = transaction::find_frozen(root)?.into_iter();
     Ok(files.map(|file| file.display().to_string()).collect())
 }
 
-/// True where all that is told of what is awaited is that the node is a half.
+/// Returns true if the only fact about the awaited boot is that operating system and files belong to different configs.
 fn half_only(awaited: &Option<Awaited>) -> bool {
     awaited.as_ref().is_some_and(|awaited| awaited.half)
 }
 
-/// How it stands with what is awaited.
+/// Returns the verdict on the awaited boot.
 fn verdict(
     root: &Root,
     runner: &dyn CommandRunner,
@@ -350,7 +352,7 @@ fn verdict(
     let transaction = facts.is_some_and(|facts| facts.deployments.transaction.is_some());
     let at_work = transaction || transaction::is_held(root);
     if !root.is_live() {
-        // A root that does not run has no boot to be judged.
+        // A root that is not running has no boot to be judged.
         return Ok(match awaited.lacks_files(&history) {
             true => Verdict::CutOff,
             false if awaited.failed.is_some() => Verdict::Failed,
@@ -366,7 +368,7 @@ fn verdict(
     Ok(awaited.verdict(&scene))
 }
 
-/// What was kept of the cluster, with what the log has told since.
+/// Returns the stored facts about the cluster, with newer ones from the log.
 fn seen(root: &Root) -> Result<ClusterReport> {
     Ok(ClusterReport {
         annotations: annotations::read_annotations(root).context("reading the annotations")?,
@@ -375,7 +377,7 @@ fn seen(root: &Root) -> Result<ClusterReport> {
     })
 }
 
-/// The runs that `rollback` can take back.
+/// Returns the runs that `rollback` can revert.
 fn history(root: &Root) -> Result<Vec<CacheCounts>, StateDirectoryError> {
     let runs = transaction::read_history(root)?;
     let kept = |run: crate::change::plan::FinishedRun| CacheCounts {

@@ -1,4 +1,4 @@
-//! Tips for options and commands that people type by habit, from other tools.
+//! Tips for options and commands that people type out of habit, from other tools.
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -8,7 +8,7 @@ use super::Cli;
 use super::version::{describe_build, is_verbose};
 use crate::report::{self, wrap};
 
-/// Columns before the words of a tip.
+/// Indentation of the text of a tip.
 const INDENT: usize = "  tip: ".len();
 
 /// Names of options, and the tip for each group of them.
@@ -82,7 +82,7 @@ const OPTIONS: [(&[&str], &str); 13] = [
     ),
 ];
 
-/// Names for a run that changes nothing.
+/// Option names for a run that changes nothing.
 const DRY: [&str; 8] = [
     "--dry-run",
     "-n",
@@ -153,12 +153,12 @@ const COMMANDS: [(&[&str], &str); 14] = [
     (&["version"], "'mco-rescue --version' prints it"),
 ];
 
-/// Commands that change nothing but their own cache.
+/// Commands that change nothing except their own cache.
 const LOOKING: [&str; 8] = [
     "plan", "verify", "show", "doctor", "status", "fetch", "cache", "render",
 ];
 
-/// Reads the command line; a wrong one ends the program with what is wrong with it, and a tip.
+/// Reads the command line. If it is wrong, ends the program with an error and a tip.
 pub fn parse() -> Cli {
     Cli::try_parse().unwrap_or_else(|error| {
         let words: Vec<String> = std::env::args_os()
@@ -178,7 +178,7 @@ fn print_build() -> ! {
     std::process::exit(i32::from(printed.is_err()))
 }
 
-/// The error with the tip for a name that is typed by habit.
+/// Returns the error, with a tip if the name is one that people type out of habit.
 fn advised(mut error: Error, words: &[String]) -> Error {
     let name = |error: &Error, kind| match error.get(kind) {
         Some(ContextValue::String(name)) => Some(name.clone()),
@@ -195,7 +195,7 @@ fn advised(mut error: Error, words: &[String]) -> Error {
     if let Some(tip) = tip {
         error.remove(ContextKind::SuggestedArg);
         error.remove(ContextKind::SuggestedSubcommand);
-        // Below the words, not below `tip:`.
+        // Lines are aligned with the text, not with `tip:`.
         let tip = wrap(&tip, INDENT).trim().to_owned();
         let tip = ContextValue::StyledStrs(vec![StyledStr::from(tip)]);
         error.insert(ContextKind::Suggested, tip);
@@ -203,7 +203,7 @@ fn advised(mut error: Error, words: &[String]) -> Error {
     error
 }
 
-/// The command among the words of a command line.
+/// Returns the command among the words of a command line.
 fn command_of(words: &[String]) -> Option<String> {
     let all = Cli::command();
     let mut words = words.iter();
@@ -288,7 +288,7 @@ mod tests {
                 let kind = Cli::try_parse_from(line).err().map(|error| error.kind());
                 let is_there = matches!(
                     kind,
-                    // It is named without its pool.
+                    // The tip names the command without its pool.
                     None | Some(ErrorKind::DisplayVersion | ErrorKind::MissingRequiredArgument)
                 );
                 assert!(is_there, "{words}: {kind:?}");

@@ -1,4 +1,4 @@
-//! `trial`: parts of a trial that units and tests run.
+//! `trial`: parts of a trial that are run by units and tests.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub(super) fn session() -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// Runs `trial boot-counter`: GRUB's half of a trial by hand and for tests (docs/develop/boot-counter.md).
+/// Runs `trial boot-counter`: GRUB's part in a trial, by hand and for tests (docs/develop/boot-counter.md).
 pub(super) fn boot_counter(ui: &Ui<'_>, command: &BootCounterCommand) -> Result<ExitCode> {
     let text = match command {
         BootCounterCommand::Show => show(&open_root(&ui.root)?)?,

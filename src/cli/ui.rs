@@ -13,24 +13,24 @@ use crate::report;
 use crate::report::plan::Detail;
 use crate::run::front::{Front, HalfWayAnswer, RunNews};
 
-/// The global options of a command, and the programs that it may start.
+/// The global options of a command, and the runner for programs.
 pub(super) struct Ui<'a> {
     /// The directory that is treated as `/`.
     pub root: PathBuf,
     /// The form of the output.
     pub output: Output,
-    /// Number of `--verbose`.
+    /// How often `--verbose` was given.
     pub verbose: u8,
     /// True with `--quiet`.
     pub quiet: bool,
     /// True with `--yes`: the prompt is skipped.
     pub yes: bool,
-    /// Starts programs.
+    /// The runner that starts programs.
     pub runner: &'a dyn CommandRunner,
 }
 
 impl Ui<'_> {
-    /// Returns how much of a plan is shown.
+    /// Returns how much of a plan to show.
     pub(super) fn detail(&self, summary: bool) -> Detail {
         match (summary, self.verbose) {
             (true, _) => Detail::Counts,
@@ -50,7 +50,7 @@ impl Ui<'_> {
         ask(question)
     }
 
-    /// Prints a line on the progress of a run; JSON output has no such lines.
+    /// Prints a line about the progress of a run; JSON output has no such lines.
     pub(super) fn print_progress(&self, line: &str) {
         if self.output == Output::Text {
             report::print_result(line.as_bytes());

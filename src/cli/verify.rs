@@ -1,4 +1,4 @@
-//! `verify`: what differs, in the daemon's order and words.
+//! `verify`: the differences, in the daemon's order and words.
 
 use super::diffs;
 use crate::cli::ui::Ui;
@@ -21,8 +21,8 @@ use crate::report::verify::VerifyFindings;
 use crate::run::events;
 use crate::run::events::NodeEvent;
 
-/// The files of a run that is half-way are of two configs: against either, what it has not reached would look like changes
-/// by hand.
+/// Reports an incomplete run instead of differences. Its files belong to two configs; compared with either one, some would look
+/// like changes by hand.
 fn half_way(
     ui: &Ui<'_>,
     root: &Root,
@@ -46,8 +46,8 @@ fn half_way(
     Ok(ExitCode::Drift)
 }
 
-/// Returns the reason why the daemon cannot read its record, and its message where that is known: it comes before any
-/// comparison. On a first boot it ignores the record.
+/// Returns the reason why the daemon cannot read its record, and its message if that is known. This comes before any comparison. On
+/// a first boot the daemon ignores the record.
 fn unread(records: &Records) -> (Option<String>, Option<String>) {
     match &records.reader {
         _ if records.node_annotations => (None, None),
@@ -66,7 +66,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
         return half_way(ui, &root, args, &interrupted);
     }
     let session = Session::observe(root, ui.runner, args.choice(), Unnamed::Recorded)?;
-    // The plan knows both sides of everything that differs.
+    // The plan knows both sides of every difference.
     let (plan, drifts) = session.compare();
     let (record_problem, said) = unread(&session.records);
     let verdict = match &record_problem {
@@ -102,7 +102,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
         events::send(&session.root, &NodeEvent::Drift(drifts.len()), config);
     }
     report::print_asked(&text, args.show_secrets)?;
-    // The kernel takes the memory of a large config back faster than it can be put in order.
+    // The kernel reclaims the memory of a large config faster than it could be freed piece by piece.
     std::mem::forget(session);
     Ok(
         if drifts.is_empty() && verdict.is_none() && record_problem.is_none() {

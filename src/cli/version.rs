@@ -1,11 +1,11 @@
-//! `--version --verbose`: the facts of the build, for a report of a fault and for a bill of materials.
+//! `--version --verbose`: the facts of the build, for a bug report and for a bill of materials.
 
 use std::fmt::Write;
 
-/// Shown in the place of the commit where the build had none.
+/// Shown in place of the commit if the build had none.
 const UNRECORDED: &str = "not recorded";
 
-/// Returns the facts, one a line.
+/// Returns the facts, one per line.
 pub(super) fn describe_build() -> String {
     let facts = [
         ("Commit", env!("MCO_RESCUE_COMMIT")),
@@ -17,13 +17,13 @@ pub(super) fn describe_build() -> String {
     let mut text = concat!("mco-rescue ", env!("CARGO_PKG_VERSION"), "\n").to_owned();
     for (name, value) in facts {
         let value = if value.is_empty() { UNRECORDED } else { value };
-        // A string takes every write.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{name:<10}{value}");
     }
     text
 }
 
-/// Returns `true` if words that ask for the version ask for more of it.
+/// Returns true if words that ask for the version ask for its verbose form.
 pub(super) fn is_verbose(words: &[String]) -> bool {
     words.iter().any(|word| match word.strip_prefix("--") {
         Some(long) => long == "verbose",

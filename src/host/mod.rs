@@ -1,8 +1,9 @@
 //! The machine that the program runs on: its kernel, its files, its network.
 //!
-//! Everything that leaves the process goes through here, with two exceptions: [`crate::node::command`] starts programs, and
-//! `change/transaction/disk.rs` changes file systems. So this module only reads, except for files of one boot below `/run`
-//! (`sys/runtime.rs`), settings of the kernel (`sys/kernel.rs`) and messages to the service manager and the journal.
+//! Everything that leaves the process goes through here, with three exceptions: [`crate::node::command`] starts programs,
+//! [`crate::node::mounts`] changes mounts, and `change/transaction/disk.rs` changes file systems. So this module only reads files,
+//! with these exceptions: `sys/runtime.rs` writes files of one boot below `/run`, and Ignition's config in an initramfs;
+//! [`running`] writes settings of the kernel and to devices.
 //!
 //! - [`root`] opens every path of a node, below one root and never outside it. Start there if a link is followed wrongly.
 //! - [`running`] reads the kernel's interfaces (`/proc`, `/sys`, cgroups) and markers of the current boot; [`caller`] opens

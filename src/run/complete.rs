@@ -316,7 +316,7 @@ fn bring_files(change: &NodeChange<'_>, awaited: &mut Awaited) -> Result<()> {
     Ok(())
 }
 
-/// Makes systemd reload unit files that it read before the change.
+/// Makes systemd reload unit files that it read before the change, and logs the affected units.
 fn tell_the_boot<'a>(
     root: &Root,
     runner: &dyn CommandRunner,

@@ -13,7 +13,7 @@ use crate::change::staging::deployments;
 pub struct Ending<'a> {
     /// The trial that the change belongs to.
     pub tried: Option<RunningTrial<'a>>,
-    /// Preflight found an inhibitor in what was staged.
+    /// True if preflight found an inhibitor in the staged image.
     pub is_inhibited: bool,
     /// The node reboots now; contains the value of `--ignore-quorum`.
     pub reboot: Option<bool>,

@@ -36,7 +36,7 @@ pub enum NodeEvent<'a> {
     TrialBegan(u64),
     /// A trial has ended.
     TrialEnded(TrialOutcome),
-    /// The awaited deployment runs.
+    /// The awaited deployment is running.
     BootCompleted(Option<Way>),
     /// The awaited deployment is not running, or not completely.
     BootFailed(Option<Way>),

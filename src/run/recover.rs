@@ -299,7 +299,7 @@ fn end_interrupted(change: &NodeChange<'_>, recovered: &Recovered) -> Result<()>
     Ok(())
 }
 
-/// Returns the result in one sentence.
+/// Returns the result of a recovery in one sentence.
 pub fn sentence(recovered: &Recovered) -> String {
     match recovered {
         Recovered::Nothing => "Nothing was pending.".to_owned(),

@@ -59,7 +59,7 @@ pub struct RollbackOptions<'a> {
 pub struct TookBack {
     /// The reverted run, or the oldest of several.
     pub run: Ran,
-    /// Name of the config that the node is recorded to be in now.
+    /// Name of the config that is recorded now.
     pub recorded: Option<String>,
     /// Number of steps.
     pub steps: usize,
@@ -623,14 +623,14 @@ pub fn is_daemon_done(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let deployments = deployments::read_deployments(root, runner);
     let deployments = deployments.map_err(|cause| deployments::said(root, &cause))?;
-    // A soft reboot keeps the time at which the kernel began.
+    // A soft reboot does not change the time at which the kernel started.
     let kernel = sysinfo::System::boot_time().unwrap_or(u64::MAX);
     let boot = BootIdentity::observe(root, Host::observe(root)?.deployment, runner);
     let since = boot.map_or(kernel, |boot| boot.began(kernel));
     Ok(annotations.seen > since && pins::is_done(&annotations, &records, &deployments))
 }
 
-/// Returns the name of the config that the node is recorded to be in.
+/// Returns the name of the recorded config.
 ///
 /// # Errors
 /// The records cannot be read.

@@ -1,6 +1,5 @@
-//! `doctor --bundle`: what was looked at, in one archive for other people. No content of a file that a config brings is
-//! in it: those are listed by their digests, of secrets by digests with a key of the node; addresses have no user, password
-//! and query.
+//! `doctor --bundle`: the evidence in one archive for other people. It does not contain the contents of files from a config: these
+//! are listed by digest, and secrets by a digest with a key of the node. User, password and query are removed from URLs.
 
 use crate::change::session::predict::GivenDaemon;
 use crate::diagnose::recorder::look::digest_key;
@@ -39,10 +38,10 @@ struct Piece {
     text: String,
 }
 
-/// Where in the archive everything is.
+/// The directory of all files in the archive.
 const FOLDER: &str = "mco-rescue-bundle";
 
-/// Writes the archive, and gives the list of what is in it.
+/// Writes the archive, and returns its list of contents.
 pub(super) fn write(
     root: &Root,
     runner: &dyn CommandRunner,
@@ -76,7 +75,7 @@ pub(super) fn write(
         [] => archive,
         recipients => age::encrypt_to(&archive, recipients).context("encrypting the bundle")?,
     };
-    // A bundle of before is never written over.
+    // An earlier bundle is never overwritten.
     transaction::write_output(path, &bytes, |_| false).map_err(|why| {
         let path = path.display();
         anyhow!("writing {path}: {why}; give another FILE, where nothing is yet and there is room")
@@ -84,7 +83,7 @@ pub(super) fn write(
     Ok(list)
 }
 
-/// Makes the page of the other pieces; what is not a document there is missing on the page.
+/// Returns the page made from the other pieces; a piece that is not a document is missing on it.
 fn page(root: &Root, pieces: &[Piece]) -> String {
     let document = |name: &str| -> Option<Value> {
         let piece = pieces.iter().find(|piece| piece.name == name)?;
@@ -104,7 +103,7 @@ fn page(root: &Root, pieces: &[Piece]) -> String {
     })
 }
 
-/// What cannot be had is in the archive with the reason.
+/// Returns a piece of the archive. If its text is not available, the piece contains the reason.
 fn piece(name: &'static str, what: &'static str, text: Result<String>) -> Piece {
     let text = text.unwrap_or_else(|error| format!("(cannot be had: {error:#})\n"));
     Piece { name, what, text }
@@ -215,7 +214,7 @@ fn of_system(runner: &dyn CommandRunner) -> Vec<Piece> {
     ]
 }
 
-/// Returns an entry of the boot loader as a text.
+/// Returns a boot loader entry as text.
 fn boot_entry(entry: &BootEntry) -> String {
     let options = redacted_arguments(&entry.options.to_string());
     format!(
@@ -228,7 +227,7 @@ fn boot_entry(entry: &BootEntry) -> String {
     )
 }
 
-/// Returns the differences without texts of files, which are of the node alone.
+/// Returns the differences without contents of files, which must not leave the node.
 fn without_texts(mut document: DiffDocument) -> DiffDocument {
     for difference in &mut document.differences {
         difference.text = None;
@@ -236,7 +235,7 @@ fn without_texts(mut document: DiffDocument) -> DiffDocument {
     document
 }
 
-/// Returns a piece as it may leave the node: without secrets, and without characters that hide or forge a text.
+/// Returns a piece that may leave the node: without secrets, and without characters that hide or forge text.
 fn redacted_piece(text: &str) -> String {
     match redacted_document(text) {
         Some(document) => spelled_out(&document),
@@ -244,7 +243,7 @@ fn redacted_piece(text: &str) -> String {
     }
 }
 
-/// Returns a document in which no text has a secret, and no address a login or a query.
+/// Returns a document without secrets, and without logins and queries in URLs.
 fn redacted_document(text: &str) -> Option<String> {
     fn redact(value: &mut Value) {
         match value {
@@ -265,7 +264,7 @@ fn redacted_text(text: &str) -> String {
     words.map(redacted_word).collect()
 }
 
-/// Returns a word without what an address in it carries; the blank behind it stays.
+/// Returns a word without login and query if it is a URL; trailing white space is preserved.
 fn redacted_word(word: &str) -> String {
     let address = word.trim_end();
     match address.contains("://") {

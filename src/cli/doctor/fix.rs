@@ -1,4 +1,4 @@
-//! `doctor --fix`: one finding, cured by changes of files in the ordinary transaction.
+//! `doctor --fix`: fixes one finding by changing files in the ordinary transaction.
 
 use crate::run::front::Front;
 use crate::run::trial::running;
@@ -39,9 +39,9 @@ use crate::run::opening::{Needs, Opening};
 use crate::run::trial::running::{RunningTrial, TrialRequest};
 use crate::run::work::RunWork;
 
-/// A config that brings nothing.
+/// An empty config.
 const NOTHING: &[u8] = br#"{"ignition":{"version":"3.4.0"}}"#;
-/// Larger files are shown by their digests.
+/// Maximum size for a diff; larger files are shown by digest.
 const MAX_DIFF: u64 = 1 << 20;
 
 /// Runs `doctor --fix`.
@@ -67,7 +67,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
         changes: &fix.changes,
         time: change.started,
     };
-    // What changes after this look is noticed by the transaction, and what changed before it by the second examination.
+    // The transaction detects changes after this observation; the second examination detects earlier ones.
     let node =
         node::observe_node(&root, work.interest(), ui.runner).context("looking at the node")?;
     if !looking.finds_again(finding)? {
@@ -100,7 +100,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
     }
 }
 
-/// A check, and the node that it is about.
+/// A check, and the node to examine.
 struct Looking<'a> {
     ui: &'a Ui<'a>,
     args: &'a DoctorArgs,
@@ -109,7 +109,7 @@ struct Looking<'a> {
 }
 
 impl Looking<'_> {
-    /// Gathers the evidence and runs the one check.
+    /// Gathers the evidence and runs the check.
     fn examine(&self) -> Result<Diagnosis> {
         let root = self.root.again()?;
         let evidence = gather::all(
@@ -121,7 +121,7 @@ impl Looking<'_> {
         Ok(doctor::examine(&[*self.check], &evidence))
     }
 
-    /// Returns true if the check finds the same once more, with the same cure.
+    /// Returns true if the check finds the same problem again, with the same cure.
     fn finds_again(&self, finding: &DoctorFinding) -> Result<bool> {
         let changes = |one: &DoctorFinding| one.fix.as_ref().map(|fix| fix.changes.clone());
         let again = self.examine()?.findings;
@@ -143,7 +143,7 @@ impl Looking<'_> {
         Ok(())
     }
 
-    /// Tells about a healthy check, and about findings that files do not cure; returns nothing if there is a cure.
+    /// Reports a healthy check, or findings that cannot be fixed by changing files. Returns `None` if there is a cure.
     fn without_cure(&self, diagnosis: &Diagnosis) -> Result<Option<ExitCode>> {
         let findings = &diagnosis.findings;
         if findings.iter().any(|finding| finding.fix.is_some()) {
@@ -170,7 +170,7 @@ impl Looking<'_> {
         Ok(Some(code))
     }
 
-    /// Runs the check once more, and tells if the finding is gone.
+    /// Runs the check again, and reports whether the finding is gone.
     fn tell_result(
         &self,
         before: &Diagnosis,
@@ -179,7 +179,7 @@ impl Looking<'_> {
     ) -> Result<ExitCode> {
         let now = match self.examine() {
             Ok(now) => now,
-            // The changes are in place: an error would say that they are not.
+            // The changes are in place; an error would claim that they are not.
             Err(error) => {
                 log::warn!(
                     "the changes are in place, but {error:#}. Next: {}",
@@ -208,7 +208,7 @@ impl Looking<'_> {
     }
 }
 
-/// Returns the one finding that is to be cured.
+/// Returns the finding to fix.
 fn choose<'a>(
     check: &DoctorCheck,
     diagnosis: &'a Diagnosis,
@@ -250,12 +250,12 @@ struct Cure<'a> {
 }
 
 impl Cure<'_> {
-    /// The name of the run for `status` and `rollback`.
+    /// Returns the name of the run for `status` and `rollback`.
     fn name(&self) -> String {
         format!("doctor --fix {}", self.looking.check.id)
     }
 
-    /// Plans, with the jobs of a trial.
+    /// Makes the plan, and returns it with the jobs of a trial.
     fn plan(&self, work: FixInputs<'_>) -> Result<(Plan, Vec<Job>)> {
         let Looking { ui, args, root, .. } = self.looking;
         let config = document::parse_document(NOTHING, &self.name())?;
@@ -279,7 +279,7 @@ impl Cure<'_> {
                 clear_immutable: args.cure.clear_immutable,
                 takeover: args.cure.takeover,
                 until_reboot: args.cure.until_reboot,
-                // The cure is of no deployment.
+                // The cure does not depend on a deployment.
                 staged: true,
                 ..Allowed::default()
             },
@@ -299,7 +299,7 @@ impl Cure<'_> {
         Ok((plan, jobs))
     }
 
-    /// Refuses a plan with blockers; otherwise asks.
+    /// Refuses a plan with blockers; otherwise asks for confirmation.
     fn ask(&self, plan: &Plan) -> Result<()> {
         if !plan.blockers.is_empty() {
             bail!("refusing to change anything: see the blockers above; nothing was changed");
@@ -348,7 +348,7 @@ impl Cure<'_> {
             .filter_map(|planned| Some((planned.step.path().clone(), diff(root, planned)?)))
             .collect();
         let text = match ui.output {
-            // One document a run: the result follows.
+            // There is only one document per run: the result follows.
             Output::Json if plan.blockers.is_empty() => return Ok(()),
             Output::Json => report::plan::to_json(&heading, plan, &diffs, &None)?,
             Output::Text => report::plan::to_text(&heading, plan, &diffs, ui.detail(false)),
@@ -357,7 +357,7 @@ impl Cure<'_> {
     }
 }
 
-/// The text that a step changes or brings; nothing of secrets, and of what only gets another name.
+/// Returns the diff of a step; `None` for secrets, and if the contents do not change.
 fn diff(root: &Root, planned: &PlannedStep) -> Option<String> {
     if let Some(keys) = diffs::of_key(root, planned) {
         return Some(keys);

@@ -1,4 +1,4 @@
-//! `doctor`: what is wrong with this node, worst first.
+//! `doctor`: finds out what is wrong with this node, worst first.
 
 mod bundle;
 mod fix;
@@ -72,7 +72,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
     Ok(code(&diagnosis))
 }
 
-/// The journal gets the checks that found something critical.
+/// Sends the checks with critical findings to the journal.
 fn tell_journal(root: &Root, diagnosis: &Diagnosis) {
     let findings = diagnosis.findings.iter();
     let critical = findings.filter(|one| one.severity == CheckSeverity::Critical);
@@ -83,7 +83,7 @@ fn tell_journal(root: &Root, diagnosis: &Diagnosis) {
     }
 }
 
-/// Returns the exit code; evidence that could not be read counts as an error where nothing worse was found.
+/// Returns the exit code. Unreadable evidence counts as an error if nothing worse was found.
 fn code(diagnosis: &Diagnosis) -> ExitCode {
     match diagnosis.worst() {
         Some(CheckSeverity::Critical) => ExitCode::Critical,
@@ -93,13 +93,13 @@ fn code(diagnosis: &Diagnosis) -> ExitCode {
     }
 }
 
-/// Returns true where a check could not read what root can.
+/// Returns true if a check could not read something that root can read.
 fn is_denied(diagnosis: &Diagnosis) -> bool {
     let mut unseen = diagnosis.checks.iter().flat_map(|check| &check.unseen);
     unseen.any(|words| access::is_denied(words))
 }
 
-/// What was found goes into the archive as well as to the terminal.
+/// Writes the findings into a bundle, and prints its list of contents.
 fn bundled(
     ui: &Ui<'_>,
     args: &DoctorArgs,
@@ -143,7 +143,7 @@ fn written_to(path: &Path, recipients: &[Recipient]) -> String {
     )
 }
 
-/// Lists all checks, in the words of the engine that this node has.
+/// Lists all checks, in terms of the engine of this node.
 fn list(ui: &Ui<'_>) -> Result<ExitCode> {
     let engine = engine_of(ui);
     let text = match ui.output {
@@ -157,7 +157,7 @@ fn list(ui: &Ui<'_>) -> Result<ExitCode> {
 /// Finds a check by its id.
 ///
 /// # Errors
-/// No check has this id: the message lists all of them, in the words of this engine.
+/// No check has this id. The message lists all of them, in terms of this engine.
 fn find_check(id: &str, engine: Engine) -> Result<&'static DoctorCheck> {
     let alias = doctor::alias_of(id);
     let Some(check) = doctor::named(CHECKS, alias.map_or(id, |alias| alias.of)) else {
@@ -171,7 +171,7 @@ fn find_check(id: &str, engine: Engine) -> Result<&'static DoctorCheck> {
     Ok(check)
 }
 
-/// Returns the engine that this node has; rpm-ostree where that is not known.
+/// Returns the engine of this node; rpm-ostree if it is unknown.
 fn engine_of(ui: &Ui<'_>) -> Engine {
     let engine = Root::open(&ui.root).and_then(|root| installed_engine(&root));
     engine.unwrap_or_else(|error| {
@@ -180,7 +180,7 @@ fn engine_of(ui: &Ui<'_>) -> Engine {
     })
 }
 
-/// Explains one check, independent of this node but for the engine that it has.
+/// Explains one check, which depends on this node only by its engine.
 fn explain(ui: &Ui<'_>, id: &str) -> Result<ExitCode> {
     let alias = doctor::alias_of(id);
     let engine = engine_of(ui);
@@ -196,7 +196,7 @@ fn explain(ui: &Ui<'_>, id: &str) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// What the terminal can show, as its environment tells.
+/// Returns what the terminal can display, according to its environment.
 fn style() -> Style {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let terminal = variable("TERM");

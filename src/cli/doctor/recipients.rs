@@ -1,4 +1,4 @@
-//! `--recipient`: the keys that a bundle is encrypted to, each given itself or in a file.
+//! `--recipient`: the keys to which a bundle is encrypted, each given directly or in a file.
 
 use anyhow::{Context, Result, bail};
 
@@ -6,10 +6,10 @@ use crate::change::source;
 use crate::formats::age::{Recipient, RecipientError};
 use crate::host::caller;
 
-/// No file of keys is larger.
+/// Maximum size of a key file.
 const MAX_FILE: usize = 256 << 10;
 
-/// Reads all keys. Nothing is looked at or written before each of them is right.
+/// Reads all keys. Nothing is examined or written before all of them are valid.
 pub(super) fn read(given: &[String]) -> Result<Vec<Recipient>> {
     let mut all: Vec<Recipient> = Vec::new();
     for (index, key) in given.iter().enumerate() {
@@ -25,7 +25,7 @@ pub(super) fn read(given: &[String]) -> Result<Vec<Recipient>> {
             }
             Err(error) => bail!("{place} {error}. Nothing was written"),
         };
-        // The same key twice is one.
+        // A repeated key counts once.
         all.extend(
             found
                 .into_iter()
@@ -36,7 +36,7 @@ pub(super) fn read(given: &[String]) -> Result<Vec<Recipient>> {
     Ok(all)
 }
 
-/// Reads a file with one key a line, such as `authorized_keys`.
+/// Reads a file with one key per line, such as `authorized_keys`.
 fn of_file(name: &str) -> Result<Vec<Recipient>> {
     let bytes = source::read_named(name).with_context(|| format!("reading the keys in {name}"))?;
     if bytes.len() > MAX_FILE {

@@ -1,4 +1,4 @@
-//! `doctor --until`: does the node come back by itself if it is off until a date.
+//! `doctor --until`: predicts whether the node will start by itself if it is off until a date.
 
 use anyhow::{Result, anyhow, bail};
 
@@ -11,7 +11,7 @@ use crate::diagnose::doctor::DoctorEvidence;
 use crate::diagnose::doctor::outlook::{OutlookVerdict, look_ahead};
 use crate::report;
 
-/// The outlook until a date.
+/// Prints the outlook until a date.
 pub(super) fn run(ui: &Ui<'_>, evidence: &DoctorEvidence, until: u64) -> Result<ExitCode> {
     let outlook = look_ahead(evidence, until).map_err(|why| anyhow!("{}: {why}", evidence.root))?;
     if until < outlook.now {

@@ -1,5 +1,4 @@
-//! The configs that are at hand in an initramfs, nearest first: named, from the server, of the image, in the cache,
-//! on a medium.
+//! The configs that are available in an initramfs, nearest first: named, from the server, in the image, in the cache, on a medium.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +17,8 @@ use crate::host::root::{Root, RootPath};
 use crate::node::Records;
 use crate::node::command::CommandRunner;
 
-/// What to apply, as an argument of `apply`; nothing where the node's own choice is meant, or nothing is there.
+/// Returns what to apply, as an argument of `apply`; `None` if the node should choose itself, or if nothing is available. A medium
+/// must stay mounted until the config is read.
 pub(super) fn choose(
     root: &Root,
     runner: &dyn CommandRunner,
@@ -40,7 +40,7 @@ pub(super) fn choose(
     all.configs.extend(of_cache(root)?);
     let medium = match (all.is_empty(), parameters.mode) {
         (false, _) => None,
-        // It was given on purpose: a stick may take its time, or be plugged in only now.
+        // A medium is expected here: it may be slow to appear, or be plugged in only now.
         (true, Mode::Apply) => wait_for_medium(runner, parameters.timeout),
         (true, _) => medium(runner),
     };
@@ -66,7 +66,7 @@ pub(super) fn choose(
     Ok((Some(only.argument.clone()), medium))
 }
 
-/// Leaves what may be of the node's pool.
+/// Keeps only the configs that may be of the node's pool.
 fn of_own_pool(root: &Root, all: &mut Vec<AvailableConfig>) -> Result<()> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let node = NodeIdentity::observe(root, &records, None)?;
@@ -87,7 +87,8 @@ fn of_own_pool(root: &Root, all: &mut Vec<AvailableConfig>) -> Result<()> {
     Ok(())
 }
 
-/// A path of the initramfs, else of the root; what is in the cache is named there; a URL is fetched first.
+/// Returns the argument for a named config: a path in the initramfs, otherwise on the root; a name in the cache is returned
+/// unchanged. A URL is first fetched into the cache.
 fn argument(named: &str, parameters: &Parameters, root: &Root) -> Result<String> {
     if named.contains("://") {
         let name = fetched(root, parameters, Some(named), None)?;
@@ -102,7 +103,7 @@ fn argument(named: &str, parameters: &Parameters, root: &Root) -> Result<String>
     Ok(on_root.unwrap_or_else(|| named.to_owned()))
 }
 
-/// Gets a config into the cache of the root; gives its name.
+/// Gets a config into the cache of the root, and returns its name.
 fn fetched(
     root: &Root,
     parameters: &Parameters,
@@ -122,7 +123,7 @@ fn fetched(
     fetch::into_cache(root, &args).context("fetching the config")
 }
 
-/// The configs that were found, and what was passed over.
+/// The configs that were found, and messages about skipped ones.
 #[derive(Default)]
 pub(super) struct AtHand {
     configs: Vec<AvailableConfig>,
@@ -130,7 +131,7 @@ pub(super) struct AtHand {
 }
 
 impl AtHand {
-    /// Adds those of the initramfs, and of the image's own root where that is mounted.
+    /// Adds the configs in the initramfs, and in the image's own root if that is mounted.
     pub(super) fn add_image(&mut self, root: Option<&Root>) {
         self.add_directory(&format!("/{}", paths::IMAGE_CONFIGS), "in the initramfs");
         if let Some(root) = root {
@@ -187,7 +188,7 @@ impl AtHand {
     /// Returns the configs.
     ///
     /// # Errors
-    /// There is none, and something was passed over: it may have been the one.
+    /// There is no config, but something was skipped, which may have been the right one.
     pub(super) fn read(self) -> Result<Vec<AvailableConfig>> {
         if self.is_empty() && !self.passed_over.is_empty() {
             bail!("no config can be read: {}", self.passed_over.join("; "));
@@ -196,8 +197,8 @@ impl AtHand {
     }
 }
 
-/// The files in the directory of the root, by the names under which the initramfs opens them: no link on the root
-/// leads to one of the initramfs.
+/// Returns the files in the directory of the root, by the paths under which the initramfs opens them. A link on the root cannot
+/// lead to a file of the initramfs.
 fn documents_of(root: &Root) -> Result<Vec<String>> {
     let directory = RootPath::fixed(paths::IMAGE_CONFIGS);
     let mut all = Vec::new();
@@ -212,7 +213,7 @@ fn documents_of(root: &Root) -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// Of a part of a rendered config the node would get nothing else.
+/// Refuses a MachineConfig that is only a part of a rendered config, as the node would get nothing else.
 fn rendered(config: MachineConfig) -> Result<MachineConfig> {
     let proven = render::name_matches(&config.record) == Some(true);
     let why = config.why_not_rendered(proven).filter(|_| !config.bare);
@@ -245,7 +246,7 @@ fn wait_for_medium(runner: &dyn CommandRunner, bound: Duration) -> Option<Config
     }
 }
 
-/// The medium, where one is plugged in.
+/// Returns the medium, if one is plugged in.
 pub(super) fn medium(runner: &dyn CommandRunner) -> Option<ConfigMedium> {
     match ConfigMedium::find(runner) {
         Ok(medium) => Some(medium),

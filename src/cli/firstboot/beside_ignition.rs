@@ -1,5 +1,5 @@
-//! Beside an Ignition whose server stays silent: after a while it gets a config that is at hand, put where the image
-//! may bring one along, and goes through all its stages with it. Nothing of Ignition's work is done here.
+//! Helps an Ignition whose server does not answer: after a while, an available config is written to the path at which Ignition
+//! looks for the image's own config, and Ignition runs all its stages with it. This program does none of Ignition's work.
 
 use std::path::Path;
 use std::thread;
@@ -22,23 +22,23 @@ use crate::node::command::{CommandRunner, ignition, systemctl};
 use crate::report::console;
 use crate::report::firstboot as told;
 
-/// Ignition writes it when it has its config (docs/develop/ignition.md: First boot).
+/// Ignition writes this file once it has its config (docs/develop/ignition.md: First boot).
 const FETCHED: &str = "/run/ignition.json";
-/// Which platform Ignition is on.
+/// File with Ignition's platform.
 const ENVIRONMENT: &str = "/run/ignition.env";
-/// Where pointer configs are found without the network, in Ignition's order.
+/// Places of pointer configs without the network, in Ignition's order.
 const POINTERS: [&str; 2] = [
     runtime::IGNITION_CONFIG,
     "/sys/firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw",
 ];
-/// The unit that fetches.
+/// The unit that fetches the config.
 const FETCH: &str = "ignition-fetch.service";
-/// How often is looked whether Ignition has its config.
+/// Pause between two checks whether Ignition has its config.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often a medium is looked for, and the wait is said, once the time is up.
+/// Pause between two searches for a medium, each with a message, after the timeout.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// Waits, and gives Ignition a config when the time is up.
+/// Waits, and gives Ignition a config after the timeout.
 pub(super) fn run(parameters: &Parameters, runner: &dyn CommandRunner) -> Result<ExitCode> {
     let started = Instant::now();
     let mut next = started + parameters.timeout;
@@ -89,7 +89,7 @@ fn pointer_config() -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// One try of our own tells the cause better than Ignition's log; none where the server answers.
+/// Returns the cause, found by one request of this program, which is clearer than Ignition's log; `None` if the server answers.
 fn why_silent(pointer: Option<&str>) -> Option<String> {
     let pointer = pointer?;
     let url = pointer::server_addresses(pointer).into_iter().next()?;
@@ -110,7 +110,7 @@ fn why_silent(pointer: Option<&str>) -> Option<String> {
     answer.err().map(|error| error.to_string())
 }
 
-/// Gives Ignition the only config that is at hand; nothing where there is none.
+/// Gives Ignition the only available config; returns `None` if there is none.
 fn give(
     parameters: &Parameters,
     runner: &dyn CommandRunner,
@@ -132,7 +132,7 @@ fn give(
     runtime::write_ignition_config(Some(config.as_bytes()))
         .with_context(|| format!("writing {}", runtime::IGNITION_CONFIG))?;
     if let Err(error) = make_ignition_read(runner) {
-        // The unit that still asks must not come upon it later.
+        // The unit that is still fetching must not find the config later.
         runtime::write_ignition_config(before.as_deref())
             .with_context(|| format!("putting {} back", runtime::IGNITION_CONFIG))?;
         return Err(error.context(format!("giving Ignition {}", chosen.name)));
@@ -142,7 +142,7 @@ fn give(
     Ok(Some(format!("{} ({})", chosen.name, chosen.place)))
 }
 
-/// The root is not mounted yet: named, of the initramfs, or on a medium.
+/// Returns the available configs: named, in the initramfs, or on a medium. The root is not mounted yet.
 fn all_at_hand(
     parameters: &Parameters,
     runner: &dyn CommandRunner,
@@ -164,7 +164,7 @@ fn all_at_hand(
     Ok((all.read()?, None))
 }
 
-/// What a server would have served: a rendered config gets the files of a first boot.
+/// Returns the config as a server would serve it: a rendered config gets the files of a first boot.
 fn served(chosen: &AvailableConfig) -> Result<String> {
     let bytes = source::read_named(&chosen.argument)?;
     let config = document::parse_document(bytes.as_slice(), &chosen.argument)?;
@@ -194,7 +194,8 @@ fn make_ignition_read(runner: &dyn CommandRunner) -> Result<()> {
     Ok(())
 }
 
-/// Its unit takes this signal for success, so the next stages begin (dracut/50mco-rescue/ignition-fetch.conf).
+/// Ends the fetch by a signal that its unit counts as success, so that the next stages begin
+/// (dracut/50mco-rescue/ignition-fetch.conf).
 fn end_fetch(runner: &dyn CommandRunner) -> Result<()> {
     let pid = systemctl::main_pid(runner, FETCH)?;
     if let Some(pid) = pid {

@@ -1,8 +1,8 @@
-//! `firstboot --complete`: on the booted node, the work of the first-boot service where that cannot do it.
+//! `firstboot --complete`: does the work of the first-boot service on the booted node if the service itself cannot.
 //!
-//! Its units try again for ever without a registry, and the kubelet waits for them (docs/develop/agreement.md: First boot). The pull
-//! alone does no harm: it keeps the boot where it is until the reboot, or until there is nothing left to wait for. The
-//! service itself drops what is staged each time it tries, so it is stopped before anything is.
+//! Without a registry its units retry forever, and the kubelet waits for them (docs/develop/agreement.md: First boot). The pull
+//! alone is harmless: it holds the boot until the reboot, or until there is nothing left to wait for. The service itself discards
+//! the staged deployment on each attempt, so it is stopped before anything is staged.
 
 use crate::change::staging::state;
 use crate::cli::ui::Ui;
@@ -20,7 +20,7 @@ use crate::node::{FIRST_BOOT_PULL, FIRST_BOOT_SERVICE};
 use crate::report;
 use crate::run::first_boot_units::{end_units, is_any_at_work};
 
-/// Does the work, and lets the boot go on where it need not be repeated.
+/// Does the work, and lets the boot continue if no reboot is needed.
 pub(crate) fn run(ui: &Ui<'_>, args: &FirstbootArgs) -> Result<ExitCode> {
     let applied = apply::run(ui, &ApplyArgs::of_first_boot(args));
     let code = applied.map_err(name_the_way_to_a_config)?;
@@ -31,7 +31,7 @@ pub(crate) fn run(ui: &Ui<'_>, args: &FirstbootArgs) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// `firstboot` takes no file: where the node has no config of its own, another command leads out.
+/// Returns the error with another command that helps: `firstboot` accepts no file, so it fails if the node has no config.
 fn name_the_way_to_a_config(error: Error) -> Error {
     match error.downcast_ref() {
         Some(SourceError::NoneRecorded(why)) => anyhow!(
@@ -45,7 +45,7 @@ fn name_the_way_to_a_config(error: Error) -> Error {
     }
 }
 
-/// Nothing waits for a reboot, and nothing calls the service at the next one.
+/// Returns true if nothing waits for a reboot, and nothing starts the service at the next one.
 fn is_completed(root: &Root) -> Result<bool> {
     let called = root.exists(&RootPath::fixed(paths::ENCAPSULATED))?;
     let awaited = state::read_awaited(root)?.is_some_and(|awaited| awaited.failed.is_none());

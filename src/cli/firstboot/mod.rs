@@ -1,5 +1,4 @@
-//! `firstboot`: what the units of the initramfs run. Decides whether there is work, does it, and never stands in the
-//! way of a boot.
+//! `firstboot`: the command that the units of the initramfs run. Decides if there is work, does it, and never prevents a boot.
 
 mod at_hand;
 mod beside_ignition;
@@ -32,7 +31,7 @@ use crate::report::firstboot as told;
 use crate::run::node_change::NodeChange;
 use crate::run::opening::{Needs, Opening};
 
-/// Where the root of a boot is mounted in every initramfs.
+/// The mount point of the root in every initramfs.
 const SYSROOT: &str = "/sysroot";
 
 /// Runs `firstboot`.
@@ -67,7 +66,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &FirstbootArgs) -> Result<ExitCode> {
     tell(&attempt, result, started, &path)
 }
 
-/// `/` is the initramfs itself.
+/// Returns the root. `/` is the initramfs itself.
 fn root_of(ui: &Ui<'_>) -> PathBuf {
     if ui.root == Path::new("/") {
         PathBuf::from(SYSROOT)
@@ -76,7 +75,7 @@ fn root_of(ui: &Ui<'_>) -> PathBuf {
     }
 }
 
-/// Says on every console what came of it, and keeps it for the real root.
+/// Prints the result on every console, and stores it for the real root.
 fn tell(
     attempt: &Attempt<'_>,
     result: Result<FirstBootResult>,
@@ -118,18 +117,18 @@ fn tell(
     Ok(ExitCode::Done)
 }
 
-/// Returns true if a run is half-way; `None` if that is not known.
+/// Returns true if a run is unfinished; `None` if this is unknown.
 fn is_unfinished(path: &Path) -> Option<bool> {
     let pending = transaction::find_pending(&Root::open(path).ok()?).ok()?;
     Some(!matches!(pending, Pending::Nothing))
 }
 
-/// How far it has got.
+/// The progress of the command.
 struct Attempt<'a> {
     ui: &'a Ui<'a>,
     phase: &'static str,
     why: String,
-    /// The machine is meant although it is not a node.
+    /// The user insists on a machine that is not a node.
     not_a_node: bool,
 }
 
@@ -138,7 +137,7 @@ impl Attempt<'_> {
         if parameters.mode == Mode::Off {
             return Ok(FirstBootResult::ended("nothing", "mco_rescue=off", None));
         }
-        // The mounts for this are private to this process, and end with it.
+        // The mounts are private to this process, and end with it.
         mounts::unshare_mounts().context("making mounts of our own")?;
         let looking = BootRoot::prepare(path, RootAccess::Read)?;
         let root = Root::open(path).context("opening the root")?;
@@ -150,7 +149,7 @@ impl Attempt<'_> {
             }
             BootWork::Recover => self.recover(path, root),
             BootWork::Apply(reason) => self.apply(path, root, parameters, reason, facts),
-            // Handled before anything is mounted.
+            // This was handled before anything is mounted.
             BootWork::Shell => bail!("the shell has a unit of its own"),
         }
     }
@@ -180,7 +179,7 @@ impl Attempt<'_> {
         .to_owned();
         self.phase = "choosing a config";
         let deadline = parameters.timeout;
-        // A medium stays mounted as long as its config is read.
+        // The medium must stay mounted while its config is read.
         let (argument, _medium) = match reason {
             WorkReason::Given => (
                 Some(runtime::runtime_path(runtime::GIVEN).display().to_string()),
@@ -203,13 +202,13 @@ impl Attempt<'_> {
         drop(change);
         opened.give_back();
         if reason == WorkReason::Given {
-            // It holds secrets, and the node has it now.
+            // The file contains secrets, and the node has it now.
             runtime::remove_runtime(runtime::GIVEN).context("removing what Ignition was given")?;
         }
         Ok(FirstBootResult::ended("applied", &self.why, Some(name)))
     }
 
-    /// The same transaction as `apply`, without a question.
+    /// Carries out the same transaction as `apply`, without a question.
     fn transact(
         &mut self,
         change: &NodeChange<'_>,
@@ -247,7 +246,7 @@ impl Attempt<'_> {
                 plan: &plan,
                 config: session.config_ref(),
                 undoes: None,
-                // The mounts are given back afterwards.
+                // Releasing the mounts afterwards needs this.
                 more: &[Capability::CAP_SYS_ADMIN],
                 jobs: &[],
             };
@@ -273,18 +272,18 @@ fn facts(root: &Root) -> Result<BootFacts> {
     Ok(BootFacts {
         unfinished: pending != Pending::Nothing,
         never_booted: host.never_booted,
-        // Most boots end here: the config itself is not read for that.
+        // Most boots end here, so the config itself is not read.
         recorded: root.exists(&RootPath::fixed(paths::CURRENT_CONFIG))?,
         provisioned: provisioned(root)?,
         given: runtime::has_runtime(runtime::GIVEN),
     })
 }
 
-/// Whether Ignition wrote a config of the user's; without one it leaves the same file (docs/develop/ignition.md: First boot).
+/// Returns true if Ignition had a config from the user; without one it leaves the same file (docs/develop/ignition.md: First boot).
 fn provisioned(root: &Root) -> Result<bool> {
     let bytes = root.read(&RootPath::fixed(paths::IGNITION_RESULT))?;
     let Some(bytes) = bytes else { return Ok(false) };
     let report: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    // What cannot be read was written by Ignition all the same.
+    // An unreadable report was still written by Ignition.
     Ok(report["userConfigProvided"].as_bool().unwrap_or(true))
 }

@@ -1,4 +1,4 @@
-//! The shell of last resort: the root read-only, and a banner. What it finds is given back when the shell is left.
+//! The shell of last resort, with a read-only root and a banner. The previous state of the root is restored when the shell ends.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::node::mounts::{BootRoot, RootAccess};
 use crate::report;
 use crate::report::firstboot::banner_text;
 
-/// Before the shell. Its mounts stay: the shell is to see them.
+/// Prepares the root before the shell starts. Its mounts are kept, so that the shell can see them.
 pub(super) fn enter(path: &Path) -> Result<ExitCode> {
     let prepared = BootRoot::prepare(path, RootAccess::Read).and_then(|root| root.close());
     let problem = match prepared {
@@ -24,7 +24,7 @@ pub(super) fn enter(path: &Path) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// After it: the boot that goes on finds the root as it would have been without us.
+/// Restores the root after the shell, so that the boot continues as without it.
 pub(super) fn leave(path: &Path) -> Result<ExitCode> {
     if runtime::read_json(runtime::SHELL) == Some(true) {
         BootRoot::reopen(path)?;

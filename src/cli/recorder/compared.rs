@@ -1,4 +1,4 @@
-//! `diff`: what differs between two snapshots, or between the last good boot and now.
+//! `diff`: the differences between two snapshots, or between the last good boot and now.
 
 use crate::diagnose::recorder::look::{add_texts, observe_now};
 use anyhow::{Context, Result, anyhow, bail};
@@ -37,7 +37,7 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &DiffArgs) -> Result<ExitCode> {
                     mco_rescue("record")
                 )
             })?;
-            // The file system of /boot alone has no facts of now.
+            // A file system with only /boot has no current facts.
             (Some(root).filter(has_system), shelf)
         }
     };
@@ -54,10 +54,10 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &DiffArgs) -> Result<ExitCode> {
     })
 }
 
-/// Returns what differs between the last good boot and now.
+/// Returns the differences between the last good boot and now.
 ///
 /// # Errors
-/// There are no snapshots, or none of a boot that reached its end.
+/// There are no snapshots, or none of a boot that finished.
 pub(in crate::cli) fn since_last_good(
     runner: &dyn CommandRunner,
     root: &Root,
@@ -77,7 +77,7 @@ fn has_system(root: &Root) -> bool {
     exists("etc")
 }
 
-/// One side of a comparison; `None`: now.
+/// One side of a comparison; `None` means now.
 pub(in crate::cli) type Side<'a> = Option<&'a SnapshotRecord>;
 
 fn choose<'a>(shelf: &'a Shelf, has_now: bool, args: &DiffArgs) -> Result<(Side<'a>, Side<'a>)> {

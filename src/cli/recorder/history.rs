@@ -1,4 +1,4 @@
-//! `history`: boots and runs of a node in one order.
+//! `history`: boots and runs of a node in chronological order.
 
 use crate::diagnose::recorder::look::find_shelf;
 use anyhow::{Context, Result, bail};
@@ -38,13 +38,13 @@ pub(in crate::cli) fn run(ui: &Ui<'_>, args: &HistoryArgs) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// Opens a directory that the caller named.
+/// Opens a directory of snapshots that the user named.
 pub(in crate::cli) fn open_store(store: &std::path::Path) -> Result<Shelf> {
     let directory = Root::open(store).context("opening the directory of snapshots")?;
     let place = store.display().to_string();
     let mut shelf = Shelf::open(directory, place.clone()).context("reading the snapshots")?;
     if shelf.records.is_empty() && shelf.damaged.is_empty() {
-        // The file system of /boot, or a root.
+        // It may be the file system of /boot, or a root.
         let root = Root::open(store)?;
         if let Some(found) = Shelf::find(&root)? {
             shelf = found;
@@ -60,7 +60,7 @@ pub(in crate::cli) fn open_store(store: &std::path::Path) -> Result<Shelf> {
     Ok(shelf)
 }
 
-/// Returns the history of a root with its snapshots.
+/// Returns the history of a root, including its snapshots.
 ///
 /// # Errors
 /// The snapshots cannot be read.
@@ -69,7 +69,7 @@ pub(in crate::cli) fn of_root(root: &Root) -> Result<HistoryDocument> {
     Ok(document(Some(root), shelf.as_ref()))
 }
 
-/// Returns the history of a root, the newest line first.
+/// Returns the history of a root, the newest entry first.
 pub(in crate::cli) fn document(root: Option<&Root>, shelf: Option<&Shelf>) -> HistoryDocument {
     let records = shelf.map_or(&[][..], |shelf| &shelf.records);
     let (differences, mut damaged) = shelf.map_or_else(Default::default, differences);
@@ -98,7 +98,7 @@ pub(in crate::cli) fn document(root: Option<&Root>, shelf: Option<&Shelf>) -> Hi
     }
 }
 
-/// Returns the number of differences of each snapshot from the one before.
+/// Returns the number of differences between each snapshot and the previous one.
 fn differences(shelf: &Shelf) -> (Vec<Option<usize>>, Vec<Damaged>) {
     let (mut all, mut damaged): (Vec<_>, Vec<Damaged>) = (Vec::new(), Vec::new());
     let mut before: Option<(&SnapshotRecord, Snapshot, bool)> = None;
@@ -129,7 +129,7 @@ fn differences(shelf: &Shelf) -> (Vec<Option<usize>>, Vec<Damaged>) {
     (all, damaged)
 }
 
-/// Returns the starts of the system that the node knows of.
+/// Returns the boots that the node knows.
 fn boots(root: &Root) -> Vec<KnownBoot> {
     let all = boot_log::read_boot_log(root).unwrap_or_else(|error| {
         log::warn!("boots without a snapshot are not listed: {error}");
@@ -142,7 +142,7 @@ fn boots(root: &Root) -> Vec<KnownBoot> {
     all.collect()
 }
 
-/// Returns the runs that the node knows of besides its snapshots.
+/// Returns the runs that the node knows besides those in its snapshots.
 fn runs(root: &Root) -> Vec<KnownRun> {
     let history = transaction::read_history(root).unwrap_or_else(|error| {
         log::warn!("the runs that can be taken back are not listed: {error}");
@@ -166,7 +166,7 @@ fn runs(root: &Root) -> Vec<KnownRun> {
             RunOutcome::RolledBack | RunOutcome::Undone => Outcome::RolledBack,
             RunOutcome::Incomplete => Outcome::Incomplete,
         };
-        // A rollback takes two runs out of the history, itself and the one that it undoes.
+        // A rollback removes two runs from the history: itself and the one that it reverts.
         let event = match (last.outcome, last.id.is_empty()) {
             (RunOutcome::Done, false) => Event::Rollback,
             _ => Event::Apply,

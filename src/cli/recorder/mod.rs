@@ -1,4 +1,4 @@
-//! `record`: a snapshot of the node's facts, at the end of a boot and of a run (docs/explanation/recorder.md).
+//! `record`: takes a snapshot of the node's facts, at the end of a boot and of a run (docs/explanation/recorder.md).
 
 pub(super) mod compared;
 pub(super) mod history;

@@ -34,7 +34,7 @@ impl TrialWayBack {
     }
 }
 
-/// Returns the text for logins while a trial waits. `ends`: its end; seconds since 1970 by the node's clock.
+/// Returns the login message while a trial waits. `ends`: its end, in seconds since 1970 by the node's clock.
 pub fn announce_waiting(ends: u64, way_back: TrialWayBack) -> String {
     wrap(
         &format!(
@@ -89,7 +89,7 @@ pub fn announce_stuck(at: u64, reason: &str) -> String {
     )
 }
 
-/// Returns the text for terminals and logins if the rollback of a trial was given up. `reason`: the error, as a clause.
+/// Returns the text for terminals and logins if reverting a trial was given up. `reason`: the error, as a clause.
 pub fn announce_kept(at: u64, reason: &str) -> String {
     wrap(
         &format!(
@@ -101,7 +101,7 @@ pub fn announce_kept(at: u64, reason: &str) -> String {
     )
 }
 
-/// Returns the text for logins while a run is unfinished.
+/// Returns the login message while a run is unfinished.
 pub fn announce_half_way(config: &str) -> String {
     wrap(
         &format!(
@@ -114,7 +114,7 @@ pub fn announce_half_way(config: &str) -> String {
     )
 }
 
-/// Returns the text for logins after a boot that did not enter the staged deployment.
+/// Returns the login message after a boot that did not enter the staged deployment.
 pub fn announce_failed_boot(config: &str) -> String {
     wrap(
         &format!(

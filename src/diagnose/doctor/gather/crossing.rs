@@ -61,7 +61,7 @@ impl DoctorEvidence {
         })
     }
 
-    /// Returns the deployment of the next boot, if rpm-ostree knows it and it is not the booted one.
+    /// Returns the first deployment that rpm-ostree lists (`next_boot`), if it is not the booted one.
     fn named_next(&self) -> Option<String> {
         let facts = self.facts().ok()?;
         let next = facts.deployments.next_boot()?;
