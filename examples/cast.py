@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes docs/demo.svg of what examples/demo.sh prints: examples/demo.sh | examples/cast.py > docs/demo.svg
+"""Makes docs/demo.svg of what examples/demo.sh prints: DEMO_LINES=1000 examples/demo.sh | examples/cast.py > docs/demo.svg
 
 One frame for each command from `doctor` on, one after the other, for ever. Text stays text."""
 import sys

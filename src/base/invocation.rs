@@ -178,13 +178,13 @@ impl PrintedCommand {
     /// becomes its comment.
     pub fn new(line: impl Into<String>) -> Self {
         let line = Self { line: line.into() };
-        let parts = line.line.rsplit_once(": ").filter(|(_, command_name)| {
-            let program = command_name.split_whitespace().next().unwrap_or_default();
+        let parts = line.line.rsplit_once(": ").filter(|(_, command)| {
+            let program = command.split_whitespace().next().unwrap_or_default();
             OF_THE_MACHINE.contains(&program) || OF_DISKS.contains(&program)
         });
         match parts.filter(|_| line.is_instruction()) {
-            Some((words, command_name)) => Self {
-                line: format!("{command_name} # {words}"),
+            Some((words, command)) => Self {
+                line: format!("{command} # {words}"),
             },
             None => line,
         }
@@ -359,9 +359,7 @@ fn keep_commands() {
 pub fn kept(name: &str) -> &'static str {
     let made = KEPT.get().map_or(&[][..], <[_; 3]>::as_slice);
     let found = made.iter().find(|(known, _)| *known == name);
-    found.map_or("mco-rescue status", |(_, command_name)| {
-        command_name.as_str()
-    })
+    found.map_or("mco-rescue status", |(_, command)| command.as_str())
 }
 
 /// Whether a soft reboot of the running system is prepared.

@@ -66,7 +66,7 @@ use crate::node::command::HostRunner;
 use ui::Ui;
 
 /// The heading of the global options, so that the options of a command are listed together.
-const EVERYWHERE: &str = "PlanOptions of every command";
+const EVERYWHERE: &str = "Options of every command";
 
 /// Makes a node be what its rendered MachineConfig says, without the cluster network.
 #[derive(Debug, Parser)]
@@ -110,8 +110,8 @@ pub struct Cli {
     #[arg(short, long, global = true, help_heading = EVERYWHERE)]
     pub quiet: bool,
 
-    /// Do not ask before changing the node [default: ask, and change nothing where there
-    /// is not a terminal]
+    /// Do not ask before changing the node [default: ask, and change nothing where
+    /// there is no terminal]
     #[arg(short = 'y', long, global = true, help_heading = EVERYWHERE)]
     pub yes: bool,
 
@@ -189,7 +189,7 @@ pub enum Command {
     /// as FP-03, explains that check instead. Ends with exit code 6 when something is
     /// critical, 3 when the worst is a warning, and 0 otherwise. --fix ends with 0 when the
     /// finding is gone, or the check found nothing, and 3 when it is still found, or files
-    /// alone are not a cure. With --until: 6 when
+    /// alone do not cure it. With --until: 6 when
     /// nothing on the node brings it back, 3 when an admin has to act, 0 when it comes
     /// back by itself.
     #[command(after_long_help = examples::DOCTOR)]

@@ -351,7 +351,7 @@ fn line(work: &Work, done: u64, spent: Duration) -> Line {
 }
 
 /// The words of a phase are not shortened below this length, as they say what is done.
-const FEWEST_LETTERS: usize = 24;
+const FEWEST_LETTERS: usize = 16;
 
 /// Joins a line, and shortens it to `room` letters: first its words, as its end changes more, then its end.
 fn cut((words, rest): &Line, room: usize) -> String {

@@ -1,6 +1,7 @@
 //! The report of a run in the initramfs: at most ten lines on every console, and a document for later.
 
 use super::{WIDTH, wrap};
+use crate::base::invocation::shell_word;
 
 /// Maximum number of lines of an error within the ten; the journal has the whole text.
 const CAUSE_LINES: usize = 4;
@@ -60,10 +61,13 @@ pub fn banner_text(root: &str, problem: Option<&str>) -> String {
             0,
         ),
     };
-    text += &format!("  mco-rescue doctor --root {root}\n");
-    text += &format!("  mco-rescue verify --root {root}\n");
-    text += &format!("  mount -o remount,rw {root} && mco-rescue rollback --root {root}\n");
-    text += &format!("  mount -o remount,rw {root} && mco-rescue apply --root {root} CONFIG\n");
+    let root = shell_word(root);
+    for command in ["doctor", "verify"] {
+        text += &format!("  mco-rescue {command} --root {root}\n");
+    }
+    for command in ["rollback", "apply CONFIG"] {
+        text += &format!("  mount -o remount,rw {root} && mco-rescue {command} --root {root}\n");
+    }
     text + "Then: systemctl reboot. With exit the boot continues.\n"
 }
 

@@ -38,11 +38,7 @@ fn the_first_lines_name_the_cause_of_each_accident() {
     let place = template.dir().to_str().unwrap();
     script(&["furnish", place]);
     let well = template.run(&["doctor"]);
-    assert!(
-        well.out().contains("Nothing found wrong"),
-        "{}",
-        well.out()
-    );
+    assert!(well.out().contains("Nothing found wrong"), "{}", well.out());
     let has_etcd = template.exists("var/lib/etcd");
     let (mut broken, mut missed) = (0, Vec::new());
     for line in script(&["list"]).lines() {

@@ -15,7 +15,7 @@
 //!   mco-rescue doctor --root /sysroot
 //!   mco-rescue verify --root /sysroot
 //!   mount -o remount,rw /sysroot && mco-rescue rollback --root /sysroot
-//!   mount -o remount,rw /sysroot && mco-rescue apply --root /sysroot CONFIG
+//!   mount -o remount,rw /sysroot && mco-rescue apply CONFIG --root /sysroot
 //! Then: systemctl reboot. With exit the boot goes on.
 //! mco-rescue# mount -o remount,rw /sysroot && mco-rescue rollback --root /sysroot
 //! Config    (before rendered-worker-d1309b881c9aee4be230e908b265210f)

@@ -56,7 +56,7 @@ pub(super) fn find_newest<'a>(
     let left: Vec<&&CacheEntry> = all.iter().filter(unknown).collect();
     let pools: BTreeSet<String> = left.iter().map(|entry| pool(entry)).collect();
     match left.first() {
-        Some(find_newest) if pools.len() == 1 => Ok(find_newest),
+        Some(newest) if pools.len() == 1 => Ok(newest),
         _ => Err(pools.into_iter().collect()),
     }
 }

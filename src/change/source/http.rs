@@ -113,8 +113,8 @@ pub fn show_progress() -> impl FnMut(FetchProgress<'_>) {
     let mut logged = String::new();
     move |progress| match progress {
         FetchProgress::Failed { attempt, cause, .. } => {
-            let cause = cause.to_string();
-            if progress::note(format!("attempt {attempt} failed: {cause}")) || cause == logged {
+            let (brief, cause) = (cause.brief(), cause.to_string());
+            if progress::note(format!("attempt {attempt}: {brief}")) || cause == logged {
                 return;
             }
             log::warn!("attempt {attempt}: {cause}; it is repeated");

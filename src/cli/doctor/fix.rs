@@ -239,7 +239,7 @@ fn choose<'a>(
 
 fn fix_of(finding: &DoctorFinding) -> Result<&Fix> {
     let fix = finding.fix.as_ref();
-    fix.context("files alone are not a cure of this finding. Nothing was changed")
+    fix.context("changes of files alone do not cure this finding. Nothing was changed")
 }
 
 /// The cure of a finding.

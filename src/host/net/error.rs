@@ -242,6 +242,20 @@ impl FetchCause {
         }
     }
 
+    /// Returns the cause in two or three words, for a line of progress.
+    pub fn brief(&self) -> String {
+        match self {
+            Self::NotResolved { .. } => "name not resolved".to_owned(),
+            Self::NoRoute { .. } => "no route".to_owned(),
+            Self::Refused(_) => "connection refused".to_owned(),
+            Self::ConnectTimeout { .. } | Self::HeaderTimeout { .. } => "no answer".to_owned(),
+            Self::Status(code) => format!("status {code}"),
+            Self::Tls(_) => "TLS failed".to_owned(),
+            Self::Proxy { cause, .. } => format!("proxy: {}", cause.brief()),
+            _ => "connection lost".to_owned(),
+        }
+    }
+
     /// Returns true if the name cannot be resolved because no name server is configured.
     pub fn lacks_name_server(&self) -> bool {
         match self {

@@ -245,8 +245,8 @@ fn queued_action<'a>(
 /// Drops actions without effect: all others next to a reboot, and `None` next to others.
 fn settled(mut all: Vec<Queued>) -> Vec<Queued> {
     let is = |queued: &Queued, action: &Action| queued.action == *action;
-    if let Some(reboot_actions) = all.iter().find(|queued| is(queued, &Action::Reboot)) {
-        return vec![reboot_actions.clone()];
+    if let Some(reboot) = all.iter().find(|queued| is(queued, &Action::Reboot)) {
+        return vec![reboot.clone()];
     }
     if all.iter().any(|queued| !is(queued, &Action::None)) {
         all.retain(|queued| !is(queued, &Action::None));
