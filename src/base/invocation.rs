@@ -162,7 +162,7 @@ const OF_DISKS: [&str; 12] = [
 ];
 
 /// Other programs that messages mention.
-const FIXED: [&str; 4] = ["echo", "lsattr", "mco-rescue", "skopeo"];
+const FIXED: [&str; 5] = ["echo", "lsattr", "mco-rescue", "skopeo", "unshare"];
 
 /// Options that make such a program act on another root.
 const NAMES_A_ROOT: [&str; 5] = ["--root", "--sysroot", "--repo", "--directory", "--file"];

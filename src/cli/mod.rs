@@ -189,7 +189,7 @@ pub enum Command {
     /// as FP-03, explains that check instead. Ends with exit code 6 when something is
     /// critical, 3 when the worst is a warning, and 0 otherwise. --fix ends with 0 when the
     /// finding is gone, or the check found nothing, and 3 when it is still found, or files
-    /// alone do not cure it. With --until: 6 when
+    /// alone do not cure it. Given a date with --until, it ends with 6 when
     /// nothing on the node brings it back, 3 when an admin has to act, 0 when it comes
     /// back by itself.
     #[command(after_long_help = examples::DOCTOR)]

@@ -290,7 +290,8 @@ fn the_real_visudo_and_sshd_are_understood() {
             (
                 services,
                 "chronyd",
-                "etc/chrony.conf",
+                // Where Debian's program looks.
+                "etc/chrony/chrony.conf",
                 "pool a.example iburst\nbogus 3\n",
                 (ID, "warning"),
             ),

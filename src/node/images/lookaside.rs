@@ -176,7 +176,7 @@ mod tests {
                 &["docker:\n  a:\n    use-sigstore-attachments: maybe\n"],
                 "neither true nor false",
             ),
-            (&["docker:\n  a:\n    lookaside: [b]\n"], "no text"),
+            (&["docker:\n  a:\n    lookaside: [b]\n"], "not text"),
             (&["docker: {\n"], "reading /0.yaml"),
             (
                 &["docker:\n  a:\n", "docker:\n  a:\n"],
