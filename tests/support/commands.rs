@@ -23,7 +23,7 @@ const LABELS: [&str; 7] = [
 ];
 
 /// Programs that commands name, beside those that act on the machine.
-const PROGRAMS: [&str; 53] = [
+const PROGRAMS: [&str; 54] = [
     "base64",
     "cat",
     "chattr",
@@ -74,6 +74,7 @@ const PROGRAMS: [&str; 53] = [
     "systemd-sysusers",
     "touch",
     "umount",
+    "unshare",
     "vi",
     "xfs_admin",
     "xfs_info",
