@@ -20,6 +20,7 @@ ignition-validate  -                                             ignition
 strace             -                                             strace
 mkfs.ext4          -                                             e2fsprogs
 mkfs.xfs           -                                             xfsprogs
+mkfs.btrfs         -                                             btrfs-progs
 debugfs            -                                             e2fsprogs
 file               -                                             file
 nm                 -                                             binutils
