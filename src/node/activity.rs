@@ -175,9 +175,23 @@ impl Process {
         let word = |at: usize| self.args.get(at).map_or("", String::as_str);
         match self.program() {
             "bootc" => BOOTC_WORK.contains(&word(1)),
-            "ostree" => word(1) == "admin" && OSTREE_WORK.contains(&word(2)),
+            "ostree" => {
+                word(1) == "admin"
+                    && OSTREE_WORK.contains(&word(2))
+                    && self.sysroot().is_none_or(is_own_sysroot)
+            }
             _ => false,
         }
+    }
+
+    /// Returns the value of `--sysroot`.
+    fn sysroot(&self) -> Option<&str> {
+        let pairs = self.args.iter().zip(self.args.iter().skip(1));
+        let apart = pairs.filter(|(option, _)| *option == "--sysroot");
+        let mut apart = apart.map(|(_, value)| value.as_str());
+        let joined = self.args.iter();
+        let mut joined = joined.filter_map(|word| word.strip_prefix("--sysroot="));
+        joined.next().or_else(|| apart.next())
     }
 }
 
@@ -203,6 +217,11 @@ const OSTREE_WORK: [&str; 9] = [
     "undeploy",
     "upgrade",
 ];
+
+/// Returns true if `--sysroot` names the running system, and not a mounted disk.
+fn is_own_sysroot(path: &str) -> bool {
+    matches!(path.trim_end_matches('/'), "" | "/sysroot")
+}
 
 /// Returns a process that changes deployments, if one runs.
 pub fn deployments_changer() -> Option<Process> {
@@ -383,6 +402,27 @@ mod tests {
             "/system.slice/machine-config-daemon.service",
         ] {
             assert_eq!(container_of(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn ostree_on_a_mounted_disk_changes_nothing_here() {
+        for (line, changes) in [
+            ("/usr/bin/ostree admin deploy os", true),
+            ("ostree admin deploy --sysroot=/ os", true),
+            ("ostree admin deploy --sysroot /sysroot os", true),
+            ("ostree admin deploy --sysroot=/mnt/sysroot os", false),
+            ("ostree admin undeploy --sysroot /mnt 1", false),
+            ("ostree admin status", false),
+            ("bootc switch image", true),
+        ] {
+            let process = Process {
+                pid: 7,
+                parent: 1,
+                args: line.split(' ').map(str::to_owned).collect(),
+                cgroup: None,
+            };
+            assert_eq!(process.changes_deployments(), changes, "{line}");
         }
     }
 
