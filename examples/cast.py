@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes docs/demo.svg of what examples/demo.sh prints: DEMO_LINES=1000 examples/demo.sh | examples/cast.py > docs/demo.svg
 
-One frame for each command from `doctor` on, one after the other, for ever. Text stays text."""
+One frame for each command from `doctor` on, one after the other, in a loop. Text stays text."""
 import sys
 from xml.sax.saxutils import escape
 

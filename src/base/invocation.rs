@@ -362,7 +362,7 @@ pub fn kept(name: &str) -> &'static str {
     found.map_or("mco-rescue status", |(_, command)| command.as_str())
 }
 
-/// Whether a soft reboot of the running system is prepared.
+/// True if a soft reboot of the running system is prepared.
 static SOFT: AtomicBool = AtomicBool::new(false);
 
 /// Stores whether a soft reboot is prepared, for printed commands.

@@ -114,7 +114,7 @@ const DEATHS: &[Death] = &[
         why: OLD_BOOTED,
     },
     Death {
-        name: "kernel is no kernel",
+        name: "kernel file is not a kernel",
         harm: Harm::KernelHeader,
         stuck: Some("Press any key to continue"),
         notices: "power cycle; GRUB",
@@ -246,7 +246,7 @@ deaths! {
     panic_with_a_time: "panic with panic=5", Ext4;
     panic_for_ever: "panic without panic=", Xfs;
     kernel_missing: "kernel missing", Xfs;
-    kernel_is_none: "kernel is no kernel", Ext4;
+    kernel_is_none: "kernel file is not a kernel", Ext4;
     kernel_is_damaged: "kernel cannot be unpacked", Ext4;
     initramfs_torn: "initramfs torn", Xfs;
     initramfs_hangs: "initramfs hangs", Ext4;
