@@ -208,14 +208,7 @@ impl<'a> ApplyRun<'a> {
             stop_service(&self.session.root, change.runner())?;
         }
         if let Some(beforehand) = &mut self.beforehand {
-            let completion = guards.completion();
-            completion.install(
-                &change.root,
-                change.lock(),
-                change.runner(),
-                &self.plan,
-                beforehand,
-            )?;
+            change.install_completion(&guards.completion(), &self.plan, beforehand)?;
             self.plan = plan_again(self.apply, &mut self.session, &self.plan, beforehand)?;
         }
         Ok(())

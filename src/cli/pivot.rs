@@ -163,13 +163,7 @@ impl<'a> PivotRun<'a> {
     fn stage<'u>(&self, change: &NodeChange<'u>) -> Result<(Option<RunningTrial<'u>>, Result<()>)> {
         if let Some(beforehand) = &self.beforehand {
             let completion = self.args.guards.completion();
-            completion.install(
-                &change.root,
-                change.lock(),
-                change.runner(),
-                &self.plan,
-                beforehand,
-            )?;
+            change.install_completion(&completion, &self.plan, beforehand)?;
         }
         let print = |line: &str| change.front.tell(RunNews::Staging(line));
         let staging = self.staging(change, &print)?;

@@ -168,14 +168,17 @@ fn verdict(root: &str, diagnosis: &Diagnosis) -> String {
         &format!("{counts}. First: {}, {}", first.id, inline(&first.what)),
         0,
     );
-    // A command stays on its line, to be copied.
-    match first.next.first() {
-        Some(next) => out.push_str(&format!("Next: {}\n", inline(next))),
-        None => out.push_str(&format!(
-            "Next: {}\n",
-            mco_rescue(&format!("doctor {}", first.id))
-        )),
-    }
+    let next = match first.next.first() {
+        Some(next) => inline(next),
+        None => mco_rescue(&format!("doctor {}", first.id)),
+    };
+    // A command stays on its line, to be copied; an instruction is wrapped as in the finding.
+    let label = "Next: ";
+    out.push_str(label);
+    out.push_str(&match PrintedCommand::new(&next).is_instruction() {
+        true => wrap(&next, label.len()).trim_start().to_owned(),
+        false => format!("{next}\n"),
+    });
     out
 }
 
@@ -237,7 +240,7 @@ pub(super) fn of_finding(finding: &DoctorFinding, style: Style) -> String {
         out.push_str(&hang_text(label, &of_fact(fact)));
     }
     if let Some(words) = &finding.daemon {
-        // So do the daemon's words, to be searched for.
+        // The daemon's message stays on one line too, so that it can be searched for.
         let label = "Daemon";
         out.push_str(&format!("  {label:<INDENT$}{}\n", inline(words.trim_end())));
     }

@@ -2,7 +2,11 @@
 
 use std::cell::RefCell;
 
+use anyhow::Result;
+
 use super::front::Front;
+use crate::change::install::completion::{Beforehand, Completion};
+use crate::change::plan::Plan;
 use crate::change::transaction::Lock;
 use crate::diagnose::recorder::Event;
 use crate::host::root::Root;
@@ -33,6 +37,19 @@ impl<'a> NodeChange<'a> {
     /// Returns the lock of this change.
     pub fn lock(&self) -> &Lock {
         &self.lock
+    }
+
+    /// Installs the units that complete a run with this plan at the next boot, if they are missing.
+    ///
+    /// # Errors
+    /// They cannot be installed, and the plan needs them; nothing of the config was changed.
+    pub fn install_completion(
+        &self,
+        completion: &Completion,
+        plan: &Plan,
+        beforehand: &Beforehand,
+    ) -> Result<()> {
+        completion.install(&self.root, self.lock(), self.runner(), plan, beforehand)
     }
 
     /// Remembers that a transaction was carried out, for the snapshot.
