@@ -11,7 +11,6 @@ const LONG_FILES: &[&str] = &[
     "change/plan/mod.rs",
     "change/plan/os.rs",
     "change/transaction/recover.rs",
-    "cli/mod.rs",
     "host/root/mod.rs",
     "judge/daemon/start.rs",
     "judge/drift/enablement.rs",

@@ -14,8 +14,8 @@ use std::cell::RefCell;
 
 use anyhow::{Context, Result, bail};
 
+use super::Output;
 use super::fetch;
-use super::{ApplyArgs, Output, PlanArgs};
 use crate::base::error::ExitCode;
 use crate::base::invocation::{
     mco_rescue, reboot, remember_soft_reboot, shell_word, whole_command,
@@ -36,6 +36,9 @@ use crate::change::staging::stage::{Over, Staging};
 use crate::change::transaction;
 use crate::change::workloads;
 use crate::change::workloads::Stopped;
+use crate::cli::args::GuardArgs;
+use crate::cli::args::PlanArgs;
+use crate::cli::firstboot::FirstbootArgs;
 use crate::host::root::Root;
 use crate::host::sys::memory::RunStage;
 use crate::host::sys::privileges::Capability;
@@ -54,6 +57,67 @@ use crate::run::node_change::NodeChange;
 use crate::run::opening::{Needs, Opening};
 use crate::run::trial::running::{RunningTrial, TrialRequest};
 use crate::run::work::RunWork;
+use clap::Args;
+
+/// Which config, what is allowed, and what comes after.
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    /// Which config, and what is allowed.
+    #[command(flatten)]
+    pub plan: PlanArgs,
+
+    /// Change nothing, and show what plan shows
+    #[arg(
+        long,
+        visible_short_alias = 'n',
+        alias = "check",
+        conflicts_with = "key"
+    )]
+    pub dry_run: bool,
+
+    /// Reboot at the end, where something is staged for the next boot, or a policy asks
+    /// for it [default: name the reboot]
+    #[arg(long)]
+    pub reboot: bool,
+
+    /// Reload and restart nothing after the files; the jobs that remain are listed
+    #[arg(long)]
+    pub no_actions: bool,
+
+    /// Where the daemon would have drained the node: stop the kubelet and every pod before
+    /// the files change. Pods are not moved elsewhere first. Needs crictl
+    #[arg(long)]
+    pub stop_workloads: bool,
+
+    /// Change nothing else: add the one public SSH key in FILE for core, such as
+    /// ~/.ssh/id_ed25519.pub, when no login works; `-` for standard input. verify
+    /// reports it as a difference, the next apply takes it away, and so does rollback
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "latest", "reboot", "stop_workloads", "window"])]
+    pub key: Option<String>,
+}
+
+impl ApplyArgs {
+    /// Returns the arguments to apply the config that the node chooses itself, in place of the first-boot service.
+    pub(super) fn of_first_boot(args: &FirstbootArgs) -> Self {
+        let plan = PlanArgs {
+            bits: args.bits.clone(),
+            guards: GuardArgs {
+                first_boot: true,
+                ..args.guards.clone()
+            },
+            doubts: args.doubts.clone(),
+            ..PlanArgs::default()
+        };
+        Self {
+            plan,
+            dry_run: false,
+            reboot: args.reboot,
+            no_actions: false,
+            stop_workloads: false,
+            key: None,
+        }
+    }
+}
 
 /// Capabilities that are needed after the files are in place: to discard a staged deployment, and to reboot.
 const LATER: [Capability; 4] = [

@@ -7,14 +7,37 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 
+use super::Output;
 use super::ui::Ui;
-use super::{ButaneArgs, Output};
 use crate::base::error::ExitCode;
 use crate::base::order::StableOrder;
 use crate::change::source;
 use crate::config::butane::{self, FilesDir, OutputOptions, Translation, TreeEntry, TreeEntryKind};
 use crate::host::root::{EntryType, ResolveError, Root, RootError, RootPath};
 use crate::report;
+use clap::Args;
+use std::path::PathBuf;
+
+/// What to translate.
+#[derive(Debug, Args)]
+pub struct ButaneArgs {
+    /// The Butane config, a path of this machine; `-` for standard input
+    #[arg(value_name = "FILE")]
+    pub file: String,
+
+    /// The directory with the files that the config names: `local`, `contents_local`,
+    /// `ssh_authorized_keys_local` and `trees`; nothing outside of it is read
+    #[arg(short = 'd', long, value_name = "DIR")]
+    pub files_dir: Option<PathBuf>,
+
+    /// Print the Ignition config alone, as JSON
+    #[arg(long)]
+    pub raw: bool,
+
+    /// Refuse a config with warnings
+    #[arg(long)]
+    pub strict: bool,
+}
 
 /// Maximum size of a file; a MachineConfig contains far less.
 const MAX_FILE: u64 = 16 << 20;

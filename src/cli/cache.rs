@@ -3,7 +3,7 @@
 use crate::cli::ui::Ui;
 use anyhow::{Context, Result, bail};
 
-use super::{CacheCommand, Output};
+use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::paths;
 use crate::base::text;
@@ -16,6 +16,24 @@ use crate::change::transaction::open_store;
 use crate::host::root::Root;
 use crate::node::Records;
 use crate::report;
+use clap::Subcommand;
+
+/// What to do with the cache.
+#[derive(Debug, Subcommand)]
+pub enum CacheCommand {
+    /// List the configs, the newest first; changes nothing
+    List,
+    /// Print the document of a config as it came; changes nothing
+    Export {
+        /// Name of the config, or a beginning of it that fits no other
+        name: String,
+    },
+    /// Remove a config from the cache; nothing else on the node is changed
+    Forget {
+        /// Name of the config, or of the damaged file
+        name: String,
+    },
+}
 
 /// Runs `cache`.
 pub(super) fn run(ui: &Ui<'_>, command: &CacheCommand) -> Result<ExitCode> {

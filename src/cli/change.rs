@@ -5,10 +5,7 @@ use clap::Parser;
 use serde_json::Value;
 
 use super::ui::Ui;
-use super::{
-    ChangeArgs, ChangeCommand, Cli, Command, MirrorArgs, Output, SettingArgs, WithArgs, fetch,
-    objects, plan,
-};
+use super::{Cli, Command, Output, fetch, objects, plan};
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::base::paths;
@@ -38,6 +35,97 @@ use crate::host::root::{Root, RootPath};
 use crate::node::Records;
 use crate::report;
 use crate::report::change::DerivedChange;
+use clap::Args;
+use clap::Subcommand;
+
+/// What to change.
+#[derive(Debug, Subcommand)]
+pub enum ChangeCommand {
+    /// Pull the images of SOURCE from MIRROR
+    Mirror(MirrorArgs),
+
+    /// Set fields of the kubelet's configuration, such as maxPods=300
+    Kubelet(SettingArgs),
+
+    /// Set fields of the container runtime, such as pidsLimit=4096
+    Runtime(SettingArgs),
+
+    /// Take objects from files: MachineConfigs, and what the controllers read
+    With(WithArgs),
+}
+
+/// A mirror.
+#[derive(Debug, Args)]
+pub struct MirrorArgs {
+    /// Registry or repository that images name, such as quay.io/team or *.example.com
+    #[arg(value_name = "SOURCE")]
+    pub source: String,
+
+    /// Where to pull them from, in order
+    #[arg(value_name = "MIRROR", required = true)]
+    pub mirrors: Vec<String>,
+
+    /// For images that are named by tag; without it, for those named by digest
+    #[arg(long)]
+    pub tags: bool,
+
+    /// Never pull from SOURCE itself
+    #[arg(long)]
+    pub never_contact_source: bool,
+
+    /// Remove these mirrors of SOURCE
+    #[arg(long, conflicts_with = "never_contact_source")]
+    pub remove: bool,
+
+    /// What it is made from.
+    #[command(flatten)]
+    pub from: ChangeArgs,
+}
+
+/// Fields and values.
+#[derive(Debug, Args)]
+pub struct SettingArgs {
+    /// Name of a field, and its value
+    #[arg(value_name = "FIELD=VALUE", required = true)]
+    pub settings: Vec<String>,
+
+    /// What it is made from.
+    #[command(flatten)]
+    pub from: ChangeArgs,
+}
+
+/// Files with objects.
+#[derive(Debug, Args)]
+pub struct WithArgs {
+    /// Objects, YAML or JSON; `-` for standard input
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<String>,
+
+    /// What it is made from.
+    #[command(flatten)]
+    pub from: ChangeArgs,
+}
+
+/// The config that a change is made from.
+#[derive(Debug, Args)]
+pub struct ChangeArgs {
+    /// A rendered MachineConfig [default: the config the node is recorded to be in]
+    #[arg(long, value_name = "CONFIG")]
+    pub from: Option<String>,
+
+    /// File or directory with the MachineConfigs of the cluster, and the objects that made
+    /// them, such as a must-gather: then the name is that of the cluster
+    #[arg(long, value_name = "PATH")]
+    pub parts: Vec<String>,
+
+    /// Image of the release that runs, for blocked and allowed registries
+    #[arg(long, value_name = "IMAGE")]
+    pub release_image: Option<String>,
+
+    /// Show the change and its objects, and keep nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+}
 
 /// A change before it is derived.
 struct Wanted {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::FetchArgs;
 use crate::base::paths;
 use crate::base::time::now;
 use crate::change::source::{self, Http, ReferenceNetwork};
 use crate::change::transaction::store_value;
+use crate::cli::fetch::FetchArgs;
 use crate::host::net::{self, FetchCause, FetchError, FetchRequest};
 use crate::host::root::Root;
 use crate::judge::daemon::annotations::{self, Annotations, ApiAccess};

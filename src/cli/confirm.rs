@@ -2,12 +2,22 @@
 
 use anyhow::Result;
 
+use super::Output;
 use super::ui::Ui;
-use super::{ConfirmArgs, Output};
 use crate::base::error::ExitCode;
 use crate::change::session::open_root;
 use crate::report;
 use crate::run::trial::confirm::confirm;
+use clap::Args;
+
+/// How a trial is confirmed.
+#[derive(Debug, Args)]
+pub struct ConfirmArgs {
+    /// Confirm although this is not a new ssh login: from a console, a BMC or a debug pod. That
+    /// proves nothing about network and sshd
+    #[arg(long)]
+    pub from_console: bool,
+}
 
 /// Runs `confirm`.
 pub(super) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {

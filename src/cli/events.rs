@@ -1,7 +1,8 @@
 //! Output on a running node besides that of the command: journal entries, and a login message while the node needs attention.
 
-use super::{Cli, Command, TrialCommand};
+use super::{Cli, Command};
 use crate::base::invocation;
+use crate::cli::trial::TrialCommand;
 use crate::host::root::Root;
 use crate::run::logins::show_trouble;
 

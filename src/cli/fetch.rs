@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 
+use super::Output;
 use super::cluster;
-use super::{FetchArgs, Output};
 use crate::base::error::ExitCode;
 use crate::base::paths;
 use crate::base::time::now;
@@ -33,6 +33,84 @@ use crate::node::authorities;
 use crate::node::{Host, Records};
 use crate::report;
 use crate::report::fetch::{ClusterReport, FetchOutcome, Fetched, PassedOver};
+use clap::Args;
+
+/// Arguments of `fetch`.
+#[derive(Debug, Default, Args)]
+pub struct FetchArgs {
+    /// A file, a directory that holds some, `-` for standard input, or a URL
+    /// [default: /config/POOL of the Machine Config Server]
+    #[arg(value_name = "SOURCE")]
+    pub source: Option<String>,
+
+    /// Take every config from the medium labelled MCO-RESCUE, which is mounted
+    /// read-only for as long as that takes
+    #[arg(long, conflicts_with = "source")]
+    pub from_media: bool,
+
+    /// The pool [default: that of the recorded config, else of the last fetch]
+    #[arg(long, value_name = "POOL")]
+    pub pool: Option<String>,
+
+    /// The Machine Config Server: a URL, or a host with or without port
+    /// [default: that of the last fetch, else the API's host, port 22623]
+    #[arg(long, value_name = "SERVER")]
+    pub server: Option<String>,
+
+    /// PEM file with the authority that signed the server's certificate, or a kubeconfig
+    /// or pointer config that holds it
+    /// [default: that of the last fetch, and those that the system trusts]
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<String>,
+
+    /// The address of a host name, for nodes whose name resolution is broken; may be
+    /// repeated
+    #[arg(long, value_name = "HOST:ADDR", value_parser = resolution)]
+    pub resolve: Vec<(String, std::net::IpAddr)>,
+
+    /// Keep this file too: the MachineConfiguration object named cluster, JSON or YAML, for
+    /// its node disruption policies and irreconcilableValidationOverrides
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<String>,
+
+    /// The SHA-256 of the document; then also http will do
+    #[arg(long, value_name = "HEX", value_parser = |text: &str| digest(text, 64))]
+    pub sha256: Option<String>,
+
+    /// The SHA-512 of the document; then also http will do
+    #[arg(long, value_name = "HEX", value_parser = |text: &str| digest(text, 128), conflicts_with = "sha256")]
+    pub sha512: Option<String>,
+
+    /// Give up after so many seconds, all attempts together
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
+    pub timeout: u64,
+}
+
+impl FetchArgs {
+    /// Returns the given digest in Ignition's notation.
+    pub(super) fn digest(&self) -> Option<String> {
+        let sha256 = self.sha256.as_ref().map(|hex| format!("sha256-{hex}"));
+        sha256.or(self.sha512.as_ref().map(|hex| format!("sha512-{hex}")))
+    }
+}
+
+fn resolution(text: &str) -> Result<(String, std::net::IpAddr), String> {
+    let form = "is not of the form HOST:ADDR, such as api-int.example:10.0.0.5";
+    let (host, address) = text.split_once(':').ok_or(form)?;
+    let address = address.trim_matches(['[', ']']).parse();
+    match address {
+        Ok(address) if !host.is_empty() => Ok((host.to_owned(), address)),
+        _ => Err(form.to_owned()),
+    }
+}
+
+fn digest(text: &str, length: usize) -> Result<String, String> {
+    if text.len() == length && text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("is not {length} hexadecimal digits"))
+    }
+}
 
 /// The received data, and its source.
 struct Got {

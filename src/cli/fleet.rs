@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use flate2::read::GzDecoder;
 
+use super::Output;
 use super::ui::Ui;
-use super::{Output, ReportArgs};
 use crate::base::error::ExitCode;
 use crate::base::order::StableOrder;
 use crate::base::time::now;
@@ -19,6 +19,20 @@ use crate::diagnose::fleet::{
 };
 use crate::host::root::{EntryType, Root, RootPath};
 use crate::report;
+use clap::Args;
+
+/// Which documents become a page.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The directory with the documents, a path of this machine
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+
+    /// The page; an older page of this program is replaced, any other file is not
+    /// [default: DIR/fleet.html]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
 
 /// Maximum size of a file; a document of a node is much smaller.
 const MAX_FILE: u64 = 16 << 20;

@@ -7,13 +7,14 @@ use std::io::IsTerminal;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Output, StatusArgs};
+use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::change::session::predict;
 use crate::change::session::predict::ForecastMoment;
 use crate::change::source::cache;
 use crate::change::source::changes::{KeptChange, KeptChanges, title_of};
+use crate::cli::status::StatusArgs;
 use crate::config::document::MachineConfig;
 use crate::config::render;
 use crate::host::root::Root;

@@ -15,7 +15,7 @@ use flate2::write::GzEncoder;
 use crate::change::session::open_root;
 use crate::run::opening::{Needs, Opening};
 
-use super::{InstallArgs, Output};
+use super::Output;
 use crate::base::error::{self, Changed, ExitCode};
 use crate::base::invocation::{mco_rescue, reboot};
 use crate::base::paths;
@@ -34,6 +34,30 @@ use crate::node::command::systemctl::{self};
 use crate::node::mounts;
 use crate::report;
 use crate::report::install::{ArchiveReport, Installed, Removed};
+use clap::Args;
+use std::path::PathBuf;
+
+/// What to install where.
+#[derive(Debug, Args)]
+pub struct InstallArgs {
+    /// Remove it all again: units, program, and the state directory with cache and
+    /// history; asks first
+    #[arg(long)]
+    pub remove: bool,
+
+    /// Install although this machine is not a node of a cluster [default: refuse]
+    #[arg(long, conflicts_with_all = ["remove", "initramfs"])]
+    pub not_a_node: bool,
+
+    /// Change nothing on the node: write an archive with the program and the units of
+    /// the dracut module, to be loaded after the distribution's initramfs
+    #[arg(long, value_name = "FILE", conflicts_with = "remove")]
+    pub initramfs: Option<PathBuf>,
+
+    /// A config that goes into the archive; more than one may be given
+    #[arg(long = "config", value_name = "FILE", requires = "initramfs")]
+    pub configs: Vec<String>,
+}
 
 /// Runs `install`.
 pub(super) fn run(ui: &Ui<'_>, args: &InstallArgs) -> Result<ExitCode> {

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
-use super::{KeepArgs, Output};
+use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::base::object::{Object, ObjectKind};
@@ -30,6 +30,33 @@ use crate::judge::drift::Drift;
 use crate::node::{Recorded, Records};
 use crate::report;
 use crate::report::keep::KeepReport;
+use clap::Args;
+use std::path::PathBuf;
+
+/// What is kept, and where it is written.
+#[derive(Debug, Args)]
+pub struct KeepArgs {
+    /// Files and directories of the node [default: everything that verify finds]
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<String>,
+
+    /// Name of the MachineConfig; of two with one path the later name wins
+    /// [default: 99-POOL-zz-kept]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+
+    /// Write it to this new file, which only its owner can read [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub to: Option<PathBuf>,
+
+    /// Keep a kernel argument that the node has, too; may be given more than once
+    #[arg(long, value_name = "ARGUMENT")]
+    pub argument: Vec<String>,
+
+    /// Take contents that may be secret, too: who may read MachineConfigs can read them then
+    #[arg(long)]
+    pub with_secrets: bool,
+}
 
 /// Maximum number of files below the named directories.
 const MAX_FILES: usize = 512;

@@ -5,7 +5,7 @@ use crate::cli::ui::Ui;
 use crate::run::front::Front;
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::{ApplyArgs, Output};
+use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::paths;
 use crate::base::ssh_key::PublicKey;
@@ -15,6 +15,7 @@ use crate::change::session::machine;
 use crate::change::session::open_root;
 use crate::change::source;
 use crate::change::transaction::journal::ConfigRef;
+use crate::cli::apply::ApplyArgs;
 use crate::config::document::{self, Desired};
 use crate::host::root::{Root, RootPath, sha256};
 use crate::node::command::CommandRunner;

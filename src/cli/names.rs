@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 
-use super::{NamesArgs, NamesOf};
 use crate::base::error::ExitCode;
 use crate::base::text;
 use crate::change::session::open_root;
@@ -14,6 +13,29 @@ use crate::change::source::cache::{self, CacheEntry};
 use crate::diagnose::doctor::checks::CHECKS;
 use crate::node::Records;
 use crate::report;
+use clap::Args;
+use clap::ValueEnum;
+
+/// Names that completions offer.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum NamesOf {
+    /// The checks of doctor
+    Checks,
+    /// The configs in the cache, as CONFIG
+    Configs,
+    /// The configs in the cache, by their names
+    Cached,
+    /// Pools
+    Pools,
+}
+
+/// Which names.
+#[derive(Debug, Args)]
+pub struct NamesArgs {
+    /// Of what
+    #[arg(value_enum, value_name = "OF")]
+    pub of: NamesOf,
+}
 
 /// Pools that every cluster has.
 const POOLS: [&str; 2] = ["master", "worker"];

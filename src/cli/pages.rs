@@ -9,11 +9,42 @@ use clap_complete::shells::{Bash, Fish, Zsh};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
+use super::Cli;
 use super::deferred::at_once;
-use super::{Cli, CompletionsArgs, ManArgs, Shell};
 use crate::base::error::ExitCode;
 use crate::change::transaction;
 use crate::report;
+use clap::Args;
+use clap::ValueEnum;
+use std::path::PathBuf;
+
+/// The shells that completions are for.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Shell {
+    /// bash
+    Bash,
+    /// zsh
+    Zsh,
+    /// fish
+    Fish,
+}
+
+/// For which shell.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum, value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+/// Where the pages go.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// A directory, where each command gets a page of its own
+    /// [default: the first page, to standard output]
+    #[arg(value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+}
 
 const NAME: &str = env!("CARGO_PKG_NAME");
 const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -21,7 +21,7 @@ use crate::run::ending::Ending;
 use crate::run::node_change::NodeChange;
 use crate::run::opening::{Needs, Opening};
 
-use super::{Output, PivotArgs};
+use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::invocation::{mco_rescue, reboot, remember_soft_reboot};
 use crate::change::plan::fit::Accepted;
@@ -31,6 +31,10 @@ use crate::change::staging::awaited::{PIVOT, Verdict};
 use crate::change::staging::next_boot::{Author, find_next_boot};
 use crate::change::staging::target::find_target;
 use crate::change::transaction::journal::ConfigRef;
+use crate::cli::args::BitsArgs;
+use crate::cli::args::GuardArgs;
+use crate::cli::args::RiskArgs;
+use crate::cli::args::TryArgs;
 use crate::host::root::Root;
 use crate::judge::crossing::CrossingFinding;
 use crate::node::boot::is_soft_prepared;
@@ -42,6 +46,39 @@ use crate::report;
 use crate::report::plan::{machine_line as of_machine, notices_text, operating_system};
 use crate::report::wrap;
 use crate::run::trial::running::{RunningTrial, TrialRequest};
+use clap::Args;
+
+/// Which image.
+#[derive(Debug, Args)]
+pub struct PivotArgs {
+    /// NAME@sha256:DIGEST, as `osImageURL` has it [default: that of the recorded config]
+    #[arg(value_name = "IMAGE")]
+    pub image: Option<String>,
+
+    /// How it is had.
+    #[command(flatten)]
+    pub bits: BitsArgs,
+
+    /// What may be passed over in the image.
+    #[command(flatten)]
+    pub risks: RiskArgs,
+
+    /// Reboot at the end, where the image is staged for the next boot
+    #[arg(long)]
+    pub reboot: bool,
+
+    /// Stage an image for another architecture than this machine's [default: refuse]
+    #[arg(long)]
+    pub other_architecture: bool,
+
+    /// A change that goes back by itself.
+    #[command(flatten)]
+    pub trial: TryArgs,
+
+    /// What may be passed over on the node.
+    #[command(flatten)]
+    pub guards: GuardArgs,
+}
 
 /// Runs `pivot`.
 pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {

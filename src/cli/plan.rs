@@ -5,7 +5,7 @@ use crate::change::trial::facts;
 use crate::cli::ui::Ui;
 use anyhow::{Context, Result};
 
-use super::{Output, PlanArgs};
+use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::invocation::{self, again_as, mco_rescue, shell_word};
 use crate::base::notice::Notice;
@@ -20,6 +20,7 @@ use crate::change::session::predict;
 use crate::change::session::{Session, Unnamed, choose_config, open_root};
 use crate::change::transaction::journal::ConfigRef;
 use crate::change::transaction::{self, Direction, Pending, RecoveryOutlook};
+use crate::cli::args::PlanArgs;
 use crate::config::document;
 use crate::host::root::{Root, RootPath};
 use crate::judge::daemon::forecast::Forecast;

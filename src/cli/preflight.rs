@@ -4,7 +4,7 @@ use crate::base::order::StableOrder;
 use crate::report::plan::Heading;
 use anyhow::{Context, Result, bail};
 
-use super::{Output, PreflightArgs};
+use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::invocation::on_node;
 use crate::change::plan::paths_of_interest;
@@ -26,6 +26,26 @@ use crate::node::judged_units::read_judged_units;
 use crate::node::platform::{NextConfig, Platform};
 use crate::node::{self, Records};
 use crate::report;
+use clap::Args;
+use std::path::PathBuf;
+
+/// Which image is looked at before a crossing.
+#[derive(Debug, Default, Args)]
+pub struct PreflightArgs {
+    /// A config, as for apply, or the name of an image: HOST/PATH@sha256:DIGEST
+    /// [default: the image at --os-from, else that of the config which the cluster last wanted]
+    #[arg(value_name = "CONFIG|IMAGE")]
+    pub target: Option<String>,
+
+    /// Read the image here: an OCI directory or archive, or a directory that holds its files
+    /// [default: a deployment of this node, or containers-storage]
+    #[arg(long, value_name = "PATH")]
+    pub os_from: Option<PathBuf>,
+
+    /// Read the image in containers-storage, under this very name
+    #[arg(long, conflicts_with = "os_from")]
+    pub from_storage: bool,
+}
 
 /// Runs `preflight`.
 pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result};
 
+use super::Output;
 use super::ui::Ui;
-use super::{Output, RecoverArgs};
 use crate::base::error::ExitCode;
 use crate::change::session::open_root;
 use crate::change::transaction::{Leave, Recovered};
@@ -11,6 +11,29 @@ use crate::change::trial::on_disk::name_unconfirmed;
 use crate::host::root::RootPath;
 use crate::report;
 use crate::run::recovery::{RecoverOptions, recover_root};
+use clap::Args;
+
+/// How to recover.
+#[derive(Debug, Args)]
+pub struct RecoverArgs {
+    /// Undo the interrupted run even if it could be finished
+    #[arg(long)]
+    pub back: bool,
+
+    /// Leave PATH, and what is below it, as it is where it can be brought neither
+    /// forward nor back; may be given more than once
+    #[arg(long, value_name = "PATH")]
+    pub leave: Vec<String>,
+
+    /// Forget an interrupted run whose journal is damaged or of another version: every
+    /// file stays as it is, and the exit code is 3
+    #[arg(long, conflicts_with_all = ["back", "leave", "at_boot"])]
+    pub give_up: bool,
+
+    /// Run by a unit: no user watches, and systemd has read the unit files already
+    #[arg(long, hide = true, conflicts_with = "back")]
+    pub at_boot: bool,
+}
 
 /// Runs `recover`.
 pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {

@@ -3,7 +3,6 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::RenderArgs;
 use super::objects;
 use crate::base::error::ExitCode;
 use crate::change::source;
@@ -11,6 +10,53 @@ use crate::config::controllers::derive::{Derived, Request, derive_config};
 use crate::config::controllers::{ApiObject, read_objects};
 use crate::config::render::{self, Input, Pool};
 use crate::report;
+use clap::Args;
+
+/// What to render.
+#[derive(Debug, Args)]
+pub struct RenderArgs {
+    /// Name of the pool, such as worker
+    #[arg(value_name = "POOL")]
+    pub pool: String,
+
+    /// Every MachineConfig of the pool, JSON or YAML, single or as lists, in any order; and
+    /// objects that become MachineConfigs, such as a KubeletConfig; `-` for standard input
+    #[arg(value_name = "FILE", required_unless_present = "parts")]
+    pub files: Vec<String>,
+
+    /// File or directory with the MachineConfigs of the cluster, and the objects that made
+    /// them: a must-gather, or `oc get -o yaml`; of other pools' nothing is taken
+    #[arg(long, value_name = "PATH")]
+    pub parts: Vec<String>,
+
+    /// Rendered config of the node, where its parts are not at hand: FILE goes on top of it
+    #[arg(long, value_name = "CONFIG", conflicts_with = "parts")]
+    pub base: Option<String>,
+
+    /// Image of the release that runs, for blocked and allowed registries, where no
+    /// ClusterVersion is among the objects
+    #[arg(long, value_name = "IMAGE")]
+    pub release_image: Option<String>,
+
+    /// Print the MachineConfigs that the objects become, in place of the rendered one
+    #[arg(long)]
+    pub generated: bool,
+
+    /// OS image of the release, which a MachineConfig may override; without either, the
+    /// name is not the cluster's
+    #[arg(long, value_name = "URL")]
+    pub os_image: Option<String>,
+
+    /// Image with the extensions of the release, which a MachineConfig may override;
+    /// without either, the name is not the cluster's
+    #[arg(long, value_name = "URL")]
+    pub extensions_image: Option<String>,
+
+    /// Version of the operator, for the annotation generated-by-controller-version
+    /// [default: that of the MachineConfigs which a controller made]
+    #[arg(long, value_name = "VERSION")]
+    pub controller_version: Option<String>,
+}
 
 /// Runs `render`. The output is always a document, so there is only one form of it.
 pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {

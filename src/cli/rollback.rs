@@ -11,8 +11,8 @@ use crate::run::trial::running::TakenBack;
 
 use anyhow::{Result, bail};
 
+use super::Output;
 use super::kept;
-use super::{Output, RollbackArgs};
 use crate::base::error::{ExitCode, RunError};
 use crate::base::invocation::{mco_rescue, whole_command};
 use crate::base::text::count_noun;
@@ -23,6 +23,8 @@ use crate::change::staging::awaited::{Awaited, Leaving, Ran};
 use crate::change::staging::pins;
 use crate::change::transaction::{self, Pending};
 use crate::change::trial::store::read_trial;
+use crate::cli::args::GuardArgs;
+use crate::cli::args::TryArgs;
 use crate::host::root::Root;
 use crate::node::Host;
 use crate::report;
@@ -34,10 +36,74 @@ use crate::run::ending::Ending;
 use crate::run::kept_runs;
 use crate::run::node_change::NodeChange;
 use crate::run::opening::{Needs, Opening};
+use crate::run::rollback::RollbackOptions;
 use crate::run::rollback::{
     GoingBack, HowBack, ONE_RUN, Together, WentBack, find_unfinished, is_daemon_done, recorded,
 };
 use crate::run::taking_back::{before, origin};
+use clap::Args;
+
+/// What rollback may pass over.
+#[derive(Debug, Args)]
+pub struct RollbackArgs {
+    /// Take nothing back; unpin the deployments that were pinned as the way back: the next
+    /// clean-up removes them. The service that fetches does this once the daemon is done
+    #[arg(long, conflicts_with_all = ["leave_changed", "files_only", "reboot"])]
+    pub forget: bool,
+
+    /// With --forget: only if the API has said since the node booted that the daemon is done
+    /// with the recorded config, and its image runs
+    #[arg(long, requires = "forget")]
+    pub if_done: bool,
+
+    /// List the runs that can be taken back, and change nothing
+    #[arg(long, conflicts_with_all = ["forget", "to", "leave_changed", "files_only", "no_actions", "reboot"])]
+    pub list: bool,
+
+    /// Go back to before this run of --list, and take all later ones back too; the name of
+    /// the config that was recorded then will do [default: the last run alone]
+    #[arg(long, value_name = "ID", conflicts_with = "forget")]
+    pub to: Option<String>,
+
+    /// Leave paths that were changed since as they are, instead of refusing
+    #[arg(long)]
+    pub leave_changed: bool,
+
+    /// Leave the operating system as it is, where the run changed that too
+    #[arg(long)]
+    pub files_only: bool,
+
+    /// Reload and restart nothing of what the run did, after the files
+    #[arg(long)]
+    pub no_actions: bool,
+
+    /// Reboot at the end, where the deployment from before is entered at the next boot
+    #[arg(long)]
+    pub reboot: bool,
+
+    /// A change that goes back by itself.
+    #[command(flatten)]
+    pub trial: TryArgs,
+
+    /// What may be passed over on the node.
+    #[command(flatten)]
+    pub guards: GuardArgs,
+}
+
+impl RollbackArgs {
+    /// Returns the options of the rollback.
+    pub(super) fn options(&self) -> RollbackOptions<'_> {
+        RollbackOptions {
+            to: self.to.as_deref(),
+            leave_changed: self.leave_changed,
+            files_only: self.files_only,
+            no_actions: self.no_actions,
+            complete_by_hand: self.guards.complete_by_hand,
+            allowed: self.guards.allowed(),
+            trial: self.trial.options(),
+        }
+    }
+}
 
 /// Runs `rollback`.
 pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {

@@ -5,7 +5,7 @@ use crate::host::caller;
 
 use anyhow::{Context, Result, anyhow};
 
-use super::{Output, ShowArgs};
+use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::invocation::{mco_rescue, shell_word};
 use crate::base::paths;
@@ -16,6 +16,20 @@ use crate::host::root::Root;
 use crate::judge::drift::{dropin_path, unit_path};
 use crate::node::{Baseline, Recorded, Records};
 use crate::report;
+use clap::Args;
+
+/// What to show.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// A rendered MachineConfig; `-` for standard input
+    /// [default: the config the node is recorded to be in]
+    #[arg(value_name = "CONFIG")]
+    pub config: Option<String>,
+
+    /// A file's absolute path, or a unit's name: its decoded contents go to standard output
+    #[arg(value_name = "PATH")]
+    pub path: Option<String>,
+}
 
 /// The kinds of units that a config can contain.
 const UNITS: [&str; 9] = [

@@ -9,8 +9,8 @@ use anyhow::{Context, Result, anyhow};
 use std::fmt::Display;
 use std::path::Path;
 
+use super::Output;
 use super::handover;
-use super::{Output, StatusArgs};
 use crate::base::error::ExitCode;
 use crate::base::invocation::{self, mco_rescue};
 use crate::base::time::now;
@@ -29,6 +29,7 @@ use crate::change::staging::next_boot::{NextBoot, observe_next_boot};
 use crate::change::transaction::{self, Pending, StateDirectoryError};
 use crate::change::trial::store::{read_result, read_trial};
 use crate::change::trial::{Trial, TrialResult};
+use crate::cli::args::DaemonArgs;
 use crate::host::root::Root;
 use crate::host::sys::runtime;
 use crate::judge::daemon::{annotations, pod_log, policies};
@@ -47,6 +48,37 @@ use crate::report::status::{
 };
 use crate::report::trial::TrialReport;
 use crate::run::trial::guards::is_guarded;
+use clap::Args;
+use std::path::PathBuf;
+
+/// What to show of the node.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Print what an admin does with oc when the API is back: the annotations of this
+    /// node and the objects that the daemon needs, as commands, with what to check
+    /// before each
+    #[arg(long)]
+    pub for_cluster: bool,
+
+    /// Print this MachineConfig of the node as an object for `oc create -f -`; it holds
+    /// secrets, so it goes to a file or a pipe only
+    #[arg(long, value_name = "NAME", requires = "for_cluster")]
+    pub object: Option<String>,
+
+    /// Print the objects of the change that was made on this node, as YAML for `oc apply -f -`
+    #[arg(long, requires = "for_cluster", conflicts_with = "object")]
+    pub changes: bool,
+
+    /// Write the state as metrics for Prometheus instead, for the textfile collector of
+    /// node_exporter: whole, in one rename, readable by all. Only a file of this option is
+    /// replaced
+    #[arg(long, value_name = "FILE", conflicts_with = "for_cluster")]
+    pub metrics: Option<PathBuf>,
+
+    /// The daemon that starts next.
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+}
 
 /// Runs `status`.
 pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {

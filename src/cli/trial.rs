@@ -4,7 +4,6 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::BootCounterCommand;
 use crate::base::error::ExitCode;
 use crate::change::session::open_root;
 use crate::change::transaction::{arm_boot_counter, disarm_boot_counter};
@@ -18,6 +17,43 @@ use crate::report;
 use crate::run::node_change::NodeChange;
 use crate::run::opening::{Needs, Opening};
 use crate::run::trial::guard;
+use clap::Subcommand;
+
+/// A part of a trial.
+#[derive(Debug, Clone, Subcommand)]
+pub enum TrialCommand {
+    /// Print the login of this process as JSON
+    Session,
+    /// Take the change back at the end of the time
+    Guard {
+        /// Look once: the second guard
+        #[arg(long)]
+        once: bool,
+    },
+    /// Let GRUB count the next start, or look at its counter
+    #[command(subcommand)]
+    BootCounter(BootCounterCommand),
+}
+
+/// An operation on the counter of GRUB.
+#[derive(Debug, Clone, Subcommand)]
+pub enum BootCounterCommand {
+    /// Print if GRUB can count here, its state, and the boot entries in its order
+    Show,
+    /// Print the id of the boot entry of a deployment
+    Find {
+        /// The deployment
+        #[arg(value_name = "CHECKSUM.SERIAL")]
+        deployment: String,
+    },
+    /// Let the start after the next one take this boot entry
+    Arm {
+        /// Name of its file in /boot/loader/entries, without .conf
+        entry: String,
+    },
+    /// Take that back
+    Disarm,
+}
 
 /// Runs `trial guard`.
 pub(super) fn guard(ui: &Ui<'_>, once: bool) -> Result<ExitCode> {

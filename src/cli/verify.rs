@@ -4,7 +4,7 @@ use super::diffs;
 use crate::cli::ui::Ui;
 use anyhow::{Context, Result};
 
-use super::{ConfigArgs, Output};
+use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::change::session::access;
@@ -13,6 +13,7 @@ use crate::change::session::machine;
 use crate::change::session::{Session, Unnamed, choose_config, open_root};
 use crate::change::transaction::journal::ConfigRef;
 use crate::change::transaction::{self, Pending};
+use crate::cli::args::ConfigArgs;
 use crate::host::root::Root;
 use crate::node::{RecordReader, Records};
 use crate::report;

@@ -20,10 +20,12 @@ use crate::change::session::{open_root, with_disk};
 use crate::change::transaction::Finished;
 use crate::change::transaction::journal::ConfigRef;
 use crate::change::trial::facts;
+use crate::cli::Output;
+use crate::cli::args::TryArgs;
 use crate::cli::diffs;
 use crate::cli::diffs::payload_bytes;
+use crate::cli::doctor::DoctorArgs;
 use crate::cli::ui::Ui;
-use crate::cli::{DoctorArgs, FixArgs, Output};
 use crate::config::document::{self, Desired};
 use crate::diagnose::doctor::gather;
 use crate::diagnose::doctor::{self, Diagnosis, DoctorCheck, DoctorFinding, Fix};
@@ -38,6 +40,43 @@ use crate::run::node_change::NodeChange;
 use crate::run::opening::{Needs, Opening};
 use crate::run::trial::running::{RunningTrial, TrialRequest};
 use crate::run::work::RunWork;
+use clap::Args;
+
+/// Which finding is cured, and what may be passed over.
+#[derive(Debug, Args)]
+pub struct FixArgs {
+    /// Cure the finding of this check where files alone are the cure: show the changes as
+    /// a plan, ask, and make them in one transaction, which rollback takes back
+    #[arg(long, value_name = "ID", conflicts_with_all = ["id", "bundle"])]
+    pub fix: Option<String>,
+
+    /// With --fix: which finding of the check, where it has several
+    #[arg(long, value_name = "N", requires = "fix")]
+    pub finding: Option<usize>,
+
+    /// With --fix: clear the flags immutable and append-only (chattr +i, +a) where they
+    /// stand in the way, right before the renames, and set them again afterwards
+    #[arg(long, requires = "fix")]
+    pub clear_immutable: bool,
+
+    /// With --fix: go on while an update of this node seems to be under way
+    /// [default: refuse]
+    #[arg(long, requires = "fix")]
+    pub takeover: bool,
+
+    /// With --fix: go on although every boot of this system makes /etc or the root anew
+    /// [default: refuse]
+    #[arg(long, requires = "fix")]
+    pub until_reboot: bool,
+
+    /// With --fix: go on although this machine is not a node of a cluster [default: refuse]
+    #[arg(long, requires = "fix")]
+    pub not_a_node: bool,
+
+    /// A change that goes back by itself.
+    #[command(flatten)]
+    pub trial: TryArgs,
+}
 
 /// An empty config.
 const NOTHING: &[u8] = br#"{"ignition":{"version":"3.4.0"}}"#;

@@ -12,13 +12,16 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use super::{DoctorArgs, Output};
+use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::base::text::inline;
 use crate::change::session::access;
 use crate::change::session::{open_root, with_disk};
+use crate::cli::args::DaemonArgs;
+use crate::cli::doctor::fix::FixArgs;
 use crate::diagnose::doctor::checks::CHECKS;
+use crate::diagnose::doctor::gather::LookOptions;
 use crate::diagnose::doctor::gather::since::since_good;
 use crate::diagnose::doctor::{self, CheckSeverity, Diagnosis, DoctorCheck};
 use crate::formats::age::Recipient;
@@ -28,6 +31,62 @@ use crate::report;
 use crate::report::doctor::Style;
 use crate::run::events;
 use crate::run::events::NodeEvent;
+use clap::Args;
+use std::path::PathBuf;
+
+/// What to look for.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Explain this check, such as FP-03, instead of looking at the node
+    #[arg(value_name = "ID")]
+    pub id: Option<String>,
+
+    /// List all checks with their titles, instead of looking at the node
+    #[arg(long, conflicts_with_all = ["id", "bundle", "deep", "until", "fix"])]
+    pub list: bool,
+
+    /// Write the checked evidence into an archive (.tar.gz) for support, and list its
+    /// parts: no content of any file that a config brings, only digests. FILE must
+    /// not be there yet
+    #[arg(long, value_name = "FILE", conflicts_with = "id")]
+    pub bundle: Option<PathBuf>,
+
+    /// Encrypt the bundle to this public key: ssh-ed25519, ssh-rsa or age1..., or a file
+    /// with such keys, one a line; may be given several times. `age -d -i KEYFILE FILE`
+    /// opens it with the secret key
+    #[arg(long, value_name = "KEY", requires = "bundle", conflicts_with = "id")]
+    pub recipient: Vec<String>,
+
+    /// Also run the slow checks: hashes objects and whole databases. Takes minutes on a
+    /// slow disk
+    #[arg(long, conflicts_with = "id")]
+    pub deep: bool,
+
+    /// Instead of checks: suppose that the node is off from now until DATE, such as
+    /// 2026-01-31 or 2026-01-31T12:00:00Z, and show if it comes back by itself, and
+    /// which certificate stops it on which day
+    #[arg(long, value_name = "DATE", value_parser = crate::base::time::parse_day_or_time,
+          conflicts_with_all = ["id", "bundle", "deep", "fix"])]
+    pub until: Option<u64>,
+
+    /// The cure of a finding.
+    #[command(flatten)]
+    pub cure: FixArgs,
+
+    /// The daemon that starts next.
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+}
+
+impl DoctorArgs {
+    /// Returns the options for gathering evidence.
+    pub(in crate::cli) fn gather_options(&self) -> LookOptions<'_> {
+        LookOptions {
+            deep: self.deep,
+            daemon: self.daemon.given(),
+        }
+    }
+}
 
 /// Runs `doctor`.
 pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {

@@ -11,13 +11,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::FirstbootArgs;
 use crate::base::error::ExitCode;
 use crate::base::paths;
 use crate::change::plan::fit::Accepted;
 use crate::change::plan::{PlanRequest, PlanScope};
 use crate::change::session::Session;
 use crate::change::transaction::{self, Pending};
+use crate::cli::args::BitsArgs;
+use crate::cli::args::DoubtArgs;
+use crate::cli::args::GuardArgs;
 use crate::diagnose::first_boot::FirstBootResult;
 use crate::diagnose::first_boot::{self, BootFacts, BootWork, Mode, Parameters, WorkReason};
 use crate::host::root::{Root, RootPath};
@@ -30,6 +32,44 @@ use crate::report::console;
 use crate::report::firstboot as told;
 use crate::run::node_change::NodeChange;
 use crate::run::opening::{Needs, Opening};
+use clap::Args;
+
+/// How a boot is looked at.
+#[derive(Debug, Args)]
+pub struct FirstbootArgs {
+    /// Kernel arguments instead of those of the running kernel
+    #[arg(long, value_name = "TEXT")]
+    pub kernel_arguments: Option<String>,
+
+    /// Wait beside Ignition, and give it a config that is at hand when its server stays silent
+    #[arg(long)]
+    pub beside_ignition: bool,
+
+    /// On the booted node: do the first-boot service's work, image and kernel arguments
+    /// from what is at hand here, and put its trigger away; like apply without CONFIG
+    #[arg(long, conflicts_with_all = ["beside_ignition", "after_shell"])]
+    pub complete: bool,
+
+    /// How an image is had.
+    #[command(flatten)]
+    pub bits: BitsArgs,
+
+    /// What may be passed over on the node.
+    #[command(flatten)]
+    pub guards: GuardArgs,
+
+    /// What may be passed over in the config.
+    #[command(flatten)]
+    pub doubts: DoubtArgs,
+
+    /// Reboot at the end, where something is staged for the next boot
+    #[arg(long, requires = "complete")]
+    pub reboot: bool,
+
+    /// After the shell: give the root back as it was found
+    #[arg(long, conflicts_with = "beside_ignition")]
+    pub after_shell: bool,
+}
 
 /// The mount point of the root in every initramfs.
 const SYSROOT: &str = "/sysroot";

@@ -10,8 +10,8 @@ use crate::base::time::now;
 use crate::change::session::access;
 use crate::change::session::access::AccessNeed;
 use crate::change::session::{open_root, with_disk};
+use crate::cli::Output;
 use crate::cli::ui::Ui;
-use crate::cli::{DiffArgs, Output};
 use crate::diagnose::recorder::look::find_shelf;
 use crate::diagnose::recorder::shelf::{Damaged, Shelf};
 use crate::diagnose::recorder::timeline::TimelineMoment;
@@ -20,6 +20,26 @@ use crate::host::root::Root;
 use crate::node::command::CommandRunner;
 use crate::report;
 use crate::report::history::DiffDocument;
+use clap::Args;
+use std::path::PathBuf;
+
+/// The two sides of the comparison.
+#[derive(Debug, Default, Args)]
+pub struct DiffArgs {
+    /// Number of a snapshot, as history lists it, or `good`: that of the last good boot
+    /// [default: good]
+    #[arg(value_name = "A")]
+    pub from: Option<String>,
+
+    /// The same, or `now` [default: now; without a node, the newest snapshot]
+    #[arg(value_name = "B")]
+    pub to: Option<String>,
+
+    /// Read the snapshots here: the directory mco-rescue on the file system of a node's
+    /// /boot, or that file system [default: those of the root]
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+}
 
 /// Runs `diff`.
 pub(in crate::cli) fn run(ui: &Ui<'_>, args: &DiffArgs) -> Result<ExitCode> {

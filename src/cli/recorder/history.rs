@@ -8,8 +8,8 @@ use crate::base::order::StableOrder;
 use crate::base::time::now;
 use crate::change::session::open_root;
 use crate::change::transaction::{self, RunOutcome};
+use crate::cli::Output;
 use crate::cli::ui::Ui;
-use crate::cli::{HistoryArgs, Output};
 use crate::diagnose::recorder::look::boot_id;
 use crate::diagnose::recorder::shelf::{Damaged, Shelf};
 use crate::diagnose::recorder::timeline::{self, HistorySources, KnownBoot, KnownRun};
@@ -18,6 +18,17 @@ use crate::host::root::Root;
 use crate::node::{boot_log, host};
 use crate::report;
 use crate::report::history::HistoryDocument;
+use clap::Args;
+use std::path::PathBuf;
+
+/// Which history.
+#[derive(Debug, Default, Args)]
+pub struct HistoryArgs {
+    /// Read the snapshots here: the directory mco-rescue on the file system of a node's
+    /// /boot, or that file system [default: those of the root]
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+}
 
 /// Runs `history`.
 pub(in crate::cli) fn run(ui: &Ui<'_>, args: &HistoryArgs) -> Result<ExitCode> {

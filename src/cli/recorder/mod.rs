@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 
-use super::{Output, RecordArgs};
+use super::Output;
 use crate::base::error::ExitCode;
 use crate::change::session::open_root;
 use crate::cli::ui::Ui;
@@ -18,6 +18,15 @@ use crate::diagnose::recorder::Event;
 use crate::node::mounts;
 use crate::report;
 use crate::run::opening::{Needs, Opening, is_held};
+use clap::Args;
+
+/// How to record.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// Run by a unit at the end of a boot: its result is recorded too
+    #[arg(long, hide = true)]
+    pub at_boot: bool,
+}
 
 /// Runs `record`.
 pub(super) fn run(ui: &Ui<'_>, args: &RecordArgs) -> Result<ExitCode> {

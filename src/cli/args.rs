@@ -1,0 +1,381 @@
+//! Options that several commands share.
+use crate::change::install::completion::Completion;
+use crate::change::plan::AcceptedRisks;
+use crate::change::plan::Allowed;
+use crate::change::plan::PlanOptions;
+use crate::change::plan::fit::Accepted;
+use crate::change::probes::Probe;
+use crate::change::probes::parse_probe;
+use crate::change::session::RunOptions;
+use crate::change::session::predict::GivenDaemon;
+use crate::change::source::LATEST;
+use crate::change::staging::image_source::SourceOptions;
+use crate::change::trial::parse_time;
+use crate::judge::crossing::checks;
+use crate::judge::daemon::release::Release;
+use crate::run::trial::running::TrialOptions;
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Which config.
+#[derive(Debug, Default, Args)]
+pub struct ConfigArgs {
+    /// A rendered MachineConfig, JSON or YAML as `oc get mc NAME -o yaml` prints it,
+    /// or an Ignition config; what that refers to is fetched; `-` for standard input;
+    /// `cached:NAME` for one of the node's cache
+    /// [default: the config that the cluster last wanted, if it is at hand intact,
+    /// else (and for verify always) the one the node is recorded to be in]
+    #[arg(value_name = "CONFIG")]
+    pub config: Option<String>,
+
+    /// Take the config of the node's pool that was fetched last; its name's hash must be right
+    #[arg(long, conflicts_with = "config")]
+    pub latest: bool,
+
+    /// Show contents that may be secret, too [default: their sizes]
+    #[arg(long)]
+    pub show_secrets: bool,
+}
+
+impl ConfigArgs {
+    /// Returns the requested config.
+    pub(super) fn choice(&self) -> Option<&str> {
+        if self.latest {
+            Some(LATEST)
+        } else {
+            self.config.as_deref()
+        }
+    }
+}
+
+/// Which config, and what is allowed.
+#[derive(Debug, Default, Args)]
+pub struct PlanArgs {
+    /// Which config.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+
+    /// Show sections and counts only, without paths, diffs and notices; blockers stay
+    #[arg(long)]
+    pub summary: bool,
+
+    /// Pass over sections that are never applied on a running node (disks, raid,
+    /// filesystems, luks, groups) instead of refusing, and take steps that the daemon
+    /// refuses although they are harmless (changed directories and links)
+    #[arg(long)]
+    pub ignore_unsupported: bool,
+
+    /// Apply files, units and users although the OS image, kernel arguments, extensions
+    /// or kernel type of the config differ; the daemon reports those until they are done
+    #[arg(long)]
+    pub files_only: bool,
+
+    /// Allow a config that leaves core without any key or password [default: refuse it]
+    #[arg(long)]
+    pub allow_lockout: bool,
+
+    /// Allow a config that brings /etc/passwd, /etc/group, /etc/shadow or /etc/gshadow as a
+    /// whole file; accounts that the file does not list are removed [default: refuse it]
+    #[arg(long)]
+    pub allow_account_files: bool,
+
+    /// Leave the rest to the daemon: the record stays as it is, and once the files are in
+    /// place /run/machine-config-daemon-force is made. When the daemon starts in this
+    /// boot, it compares nothing, writes all files and units of the desired config anew,
+    /// drains, and reboots
+    #[arg(long, requires = "files_only")]
+    pub request_mcd_force: bool,
+
+    /// The MachineConfiguration object named cluster, JSON or YAML: the node disruption
+    /// policies in it decide what is reloaded and restarted after the files, and
+    /// irreconcilableValidationOverrides which changed storage sections pass
+    /// [default: what fetch has kept, else the operator's own policies]
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<String>,
+
+    /// How an image is had.
+    #[command(flatten)]
+    pub bits: BitsArgs,
+
+    /// What may be passed over in another image.
+    #[command(flatten)]
+    pub risks: RiskArgs,
+
+    /// What may be passed over on the node.
+    #[command(flatten)]
+    pub guards: GuardArgs,
+
+    /// What may be passed over in the config.
+    #[command(flatten)]
+    pub doubts: DoubtArgs,
+
+    /// A change that goes back by itself.
+    #[command(flatten)]
+    pub trial: TryArgs,
+
+    /// The daemon that starts afterwards.
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+}
+
+/// What is known of the daemon that starts next.
+#[derive(Debug, Default, Args)]
+pub struct DaemonArgs {
+    /// What the cluster wants the node to be in (annotation desiredConfig), for the
+    /// forecast of the daemon [default: the last value of the API, or of the daemon's log]
+    #[arg(long, value_name = "NAME")]
+    pub desired: Option<String>,
+
+    /// The daemon's release, such as 4.19, 4.19.3 or 5.0, or the day of its source, such as
+    /// 2025-07-22 [default: that of the node, else the newest]
+    #[arg(long, value_name = "VERSION")]
+    pub daemon_version: Option<Release>,
+}
+
+impl DaemonArgs {
+    /// Returns what the user knows about the daemon.
+    pub(super) fn given(&self) -> GivenDaemon<'_> {
+        GivenDaemon {
+            desired: self.desired.as_deref(),
+            release: self.daemon_version,
+        }
+    }
+}
+
+/// A change that goes back by itself.
+#[derive(Debug, Clone, Args)]
+pub struct TryArgs {
+    /// Take everything back unless `mco-rescue confirm` is run from a new login within TIME,
+    /// such as 90s, 10m or 1h; survives a lost login, hangs and power cuts
+    /// [without =TIME: 10m]
+    #[arg(long = "try", value_name = "TIME", num_args = 0..=1, require_equals = true,
+        default_missing_value = "10m", value_parser = parse_time)]
+    pub window: Option<Duration>,
+
+    /// With --try: confirm it without a login, once this probe succeeds twice: default-route,
+    /// name-servers, api, kubelet, sshd, or a command; may be given several times, and all
+    /// have to succeed, with those in /etc/mco-rescue/probes.d
+    #[arg(long, value_name = "PROBE", requires = "window", value_parser = parse_probe)]
+    pub probe: Vec<Probe>,
+
+    /// With --try: end as soon as the change is in place, and do not wait for the confirmation
+    #[arg(long, requires = "window")]
+    pub detach: bool,
+
+    /// With --try and a reboot: the boot has to reach its end within TIME; firmware is not
+    /// counted
+    #[arg(long, value_name = "TIME", requires = "window", default_value = "15m",
+        value_parser = parse_time)]
+    pub boot_limit: Duration,
+}
+
+impl TryArgs {
+    /// Returns the options of the trial.
+    pub(super) fn options(&self) -> TrialOptions {
+        TrialOptions {
+            window: self.window,
+            probe: self.probe.clone(),
+            detach: self.detach,
+            boot_limit: self.boot_limit,
+        }
+    }
+}
+
+impl Default for TryArgs {
+    fn default() -> Self {
+        Self {
+            window: None,
+            probe: Vec::new(),
+            detach: false,
+            boot_limit: Duration::from_secs(15 * 60),
+        }
+    }
+}
+
+/// How an image is had.
+#[derive(Debug, Clone, Default, Args)]
+pub struct BitsArgs {
+    /// Take the OS image from a medium: an OCI directory or archive, or a directory of
+    /// `skopeo copy dir:`, whose digest is that of the wanted name; it is brought into
+    /// containers-storage first
+    #[arg(long, value_name = "PATH")]
+    pub os_from: Option<PathBuf>,
+
+    /// Take the OS image from containers-storage, where it is under its very name
+    /// [default: its registry, or a mirror in registries.conf]
+    #[arg(long, conflicts_with = "os_from")]
+    pub from_storage: bool,
+
+    /// Take the packages of extensions and kernels from a directory: a repository, or the
+    /// unpacked image of extensions [default: the image of extensions that CONFIG names]
+    #[arg(long, value_name = "DIR")]
+    pub extensions_from: Option<PathBuf>,
+}
+
+impl BitsArgs {
+    /// Returns the options that choose the source of the image.
+    pub fn options(&self) -> SourceOptions<'_> {
+        SourceOptions {
+            os_from: self.os_from.as_deref(),
+            from_storage: self.from_storage,
+            extensions_from: self.extensions_from.as_deref(),
+        }
+    }
+}
+
+/// What on the node may be passed over.
+#[derive(Debug, Clone, Default, Args)]
+pub struct GuardArgs {
+    /// Clear the flags immutable and append-only (chattr +i, +a) where they stand in the
+    /// way, right before the renames, and set them again afterwards
+    #[arg(long)]
+    pub clear_immutable: bool,
+
+    /// Force the run while an update of this node seems to be under way, and drop a deployment
+    /// that another program staged where it is in the way [default: refuse]
+    #[arg(long)]
+    pub takeover: bool,
+
+    /// Go on although a reboot of this control-plane node would leave etcd without quorum
+    /// [default: refuse]
+    #[arg(long)]
+    pub ignore_quorum: bool,
+
+    /// Stage an operating system although no unit of ours would complete the run at the
+    /// next boot; mco-rescue complete has to be run there by hand [default: refuse]
+    #[arg(long)]
+    pub complete_by_hand: bool,
+
+    /// Go on although every boot of this system makes /etc or the root anew (transient), so
+    /// that the changes are gone after the next reboot [default: refuse]
+    #[arg(long)]
+    pub until_reboot: bool,
+
+    /// Go on although this machine is not a node of a cluster: no CoreOS, not booted by
+    /// OSTree, and without any record of the daemon [default: refuse]
+    #[arg(long)]
+    pub not_a_node: bool,
+
+    /// The work of the first-boot service is done in its place.
+    #[arg(skip)]
+    pub first_boot: bool,
+}
+
+/// Doubts about the config that may be passed over, each by itself.
+#[derive(Debug, Clone, Default, Args)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "one option each, independent of the others"
+)]
+pub struct DoubtArgs {
+    /// Apply a MachineConfig that is not a rendered one: what it does not name is removed
+    /// [default: refuse; render merges all of a pool]
+    #[arg(long)]
+    pub not_rendered: bool,
+
+    /// Allow a plan that takes away more than a tenth of the recorded config, or a part of
+    /// kubelet, CRI-O, network or sshd [default: refuse]
+    #[arg(long)]
+    pub allow_removals: bool,
+
+    /// Apply the config of another pool than the node's [default: refuse]
+    #[arg(long)]
+    pub other_pool: bool,
+
+    /// Apply the config of another cluster than the node's [default: refuse]
+    #[arg(long)]
+    pub other_cluster: bool,
+
+    /// Stage an image for another architecture than this machine's [default: refuse]
+    #[arg(long)]
+    pub other_architecture: bool,
+
+    /// Apply a config whose contents do not match the hash in its name [default: refuse]
+    #[arg(long)]
+    pub edited_config: bool,
+}
+
+/// What may be passed over in another image.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RiskArgs {
+    /// Stage the image although this check of preflight found an inhibitor, such as
+    /// interface-names; may be given several times [default: refuse]
+    #[arg(long, value_name = "CHECK")]
+    pub accept_risk: Vec<String>,
+}
+
+impl RiskArgs {
+    pub(super) fn accepted(&self) -> anyhow::Result<AcceptedRisks> {
+        let mut accepted = AcceptedRisks::default();
+        for check in &self.accept_risk {
+            accepted = accepted.with(check).ok_or_else(|| {
+                let of_image = checks::ALL.iter().filter(|one| one.is_of_image);
+                let known = of_image.map(|one| one.id);
+                let known = known.collect::<Vec<_>>().join(", ");
+                anyhow::anyhow!("--accept-risk {check}: there is no such check. These are: {known}")
+            })?;
+        }
+        Ok(accepted)
+    }
+}
+
+impl DoubtArgs {
+    pub(super) fn accepted(&self) -> Accepted {
+        Accepted {
+            not_rendered: self.not_rendered,
+            removals: self.allow_removals,
+            other_pool: self.other_pool,
+            other_cluster: self.other_cluster,
+            other_architecture: self.other_architecture,
+            edited_config: self.edited_config,
+        }
+    }
+}
+
+impl GuardArgs {
+    pub(super) fn completion(&self) -> Completion {
+        Completion::new(self.complete_by_hand)
+    }
+
+    pub(super) fn allowed(&self) -> Allowed {
+        Allowed {
+            clear_immutable: self.clear_immutable,
+            takeover: self.takeover,
+            until_reboot: self.until_reboot,
+            first_boot: self.first_boot,
+            ..Allowed::default()
+        }
+    }
+}
+
+impl PlanArgs {
+    /// Returns the options for the plan of a session.
+    ///
+    /// # Errors
+    /// A check named by `--accept-risk` does not exist.
+    pub(super) fn run_options(&self) -> anyhow::Result<RunOptions<'_>> {
+        Ok(RunOptions {
+            policy: self.policy.as_deref(),
+            options: self.options(),
+            allowed: self.guards.allowed(),
+            accepted: self.doubts.accepted(),
+            risks: self.risks.accepted()?,
+            ignores_quorum: self.guards.ignore_quorum,
+            source: self.bits.options(),
+            completion: self.guards.completion(),
+            reboots: false,
+            stops_workloads: false,
+        })
+    }
+
+    pub(super) fn options(&self) -> PlanOptions {
+        PlanOptions {
+            ignore_unsupported: self.ignore_unsupported,
+            files_only: self.files_only,
+            allow_lockout: self.allow_lockout,
+            allow_account_files: self.allow_account_files,
+            request_force: self.request_mcd_force,
+        }
+    }
+}
