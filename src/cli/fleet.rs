@@ -49,7 +49,8 @@ pub(super) fn run(ui: &Ui<'_>, args: &ReportArgs) -> Result<ExitCode> {
     let root = Root::open(&args.directory).with_context(|| format!("opening {shown}"))?;
     let mut gathered = Gathered::default();
     gathered.directory(&root, &RootPath::fixed("."), &[])?;
-    let fleet = gathered.compared();
+    let now = now();
+    let fleet = gathered.compared(now);
     if fleet.nodes.is_empty() {
         for skipped in &fleet.skipped {
             log::warn!("{} {}", skipped.file, skipped.why);
@@ -59,7 +60,6 @@ pub(super) fn run(ui: &Ui<'_>, args: &ReportArgs) -> Result<ExitCode> {
              mco-rescue status --output json >DIR/NODE.status.json"
         );
     }
-    let now = now();
     let page = report::html::fleet::to_html(&fleet, now);
     let path = match &args.out {
         Some(path) => path.clone(),
@@ -107,8 +107,8 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn compared(self) -> Fleet {
-        Fleet::new(self.nodes.into_values().collect(), self.skipped)
+    fn compared(self, now: u64) -> Fleet {
+        Fleet::new(self.nodes.into_values().collect(), self.skipped, now)
     }
 
     fn skip(&mut self, names: &[String], why: impl Into<String>) {

@@ -26,6 +26,7 @@ const INDENT: usize = 9;
 #[derive(Serialize)]
 struct DoctorDocument<'a> {
     schema: &'static str,
+    now: u64,
     root: &'a str,
     worst: Option<CheckSeverity>,
     #[serde(flatten)]
@@ -61,6 +62,7 @@ struct ListedCheck {
 pub fn to_json(root: &str, diagnosis: &Diagnosis) -> serde_json::Result<String> {
     let document = DoctorDocument {
         schema: "mco-rescue/doctor/v1",
+        now: now(),
         root,
         worst: diagnosis.worst(),
         diagnosis,

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::wrap;
 use crate::base::text::{count_noun, inline};
+use crate::base::time::utc;
 use crate::diagnose::fleet::{
     Fleet, FleetNode, NodeHealth, SiblingDifference, SkippedFile, Trouble, five_facts, text_of,
 };
@@ -35,6 +36,8 @@ struct NodeLine<'a> {
     interrupted: Option<String>,
     daemon: Option<String>,
     seen: Option<u64>,
+    not_checked: Option<usize>,
+    stale: bool,
 }
 
 /// Returns the summary as JSON.
@@ -73,26 +76,29 @@ fn line(node: &FleetNode) -> NodeLine<'_> {
         interrupted,
         daemon,
         seen: node.seen(),
+        not_checked: node.not_checked(),
+        stale: node.is_stale,
     }
 }
 
 /// Returns the summary as text: counts, the worst problems, and differences between siblings.
 pub fn to_text(fleet: &Fleet, page: &str) -> String {
-    let all = [
-        NodeHealth::Critical,
-        NodeHealth::Warning,
-        NodeHealth::Unknown,
-        NodeHealth::Notice,
-        NodeHealth::Healthy,
-    ];
-    let counts: Vec<String> = all
-        .into_iter()
-        .map(|health| (fleet.count(health), health.word()))
-        .filter(|(number, _)| *number > 0)
-        .map(|(number, word)| format!("{number} {word}"))
-        .collect();
+    let tally = fleet.tally();
+    let counts = tally
+        .iter()
+        .map(|(_, words, number)| format!("{number} {words}"));
+    let counts: Vec<String> = counts.collect();
     let nodes = count_noun(fleet.nodes.len(), "node");
     let mut out = wrap(&format!("{nodes}: {}", counts.join(", ")), 0);
+    let partial = |node: &&FleetNode| node.not_checked().is_some_and(|number| number > 0);
+    let partial = fleet.nodes.iter().filter(partial).count();
+    if partial > 0 {
+        let nodes = count_noun(partial, "node");
+        out.push_str(&format!(
+            "On {nodes} some checks could not look at everything.\n"
+        ));
+    }
+    out.push_str(&stale(fleet));
     if !fleet.troubles.is_empty() {
         out.push_str("\nFindings, worst first:\n");
     }
@@ -132,6 +138,21 @@ pub fn to_text(fleet: &Fleet, page: &str) -> String {
     out.push_str(&more(fleet.skipped.len()));
     out.push_str(&format!("\nWritten to {}\n", inline(page)));
     out
+}
+
+/// Returns the nodes with stale documents, and their dates.
+fn stale(fleet: &Fleet) -> String {
+    let all = fleet.nodes.iter().filter(|node| node.is_stale);
+    let all = all.map(|node| match node.oldest() {
+        Some(date) => format!("{} ({})", node.name, utc(date)),
+        None => node.name.clone(),
+    });
+    let all: Vec<String> = all.collect();
+    let names: Vec<&str> = all.iter().map(String::as_str).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => hanging(&format!("Stale, gather again: {}", listed(&names))),
+    }
 }
 
 fn difference(one: &SiblingDifference) -> String {

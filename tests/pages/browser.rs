@@ -24,6 +24,8 @@ pub(super) struct Seen {
     pub(super) overflow: i64,
     /// Elements that reach beyond the window, outside of boxes that scroll by themselves.
     pub(super) outside: Vec<String>,
+    /// Tables that do not fit into their boxes, which scroll.
+    pub(super) scrolled: Vec<String>,
     /// Rules of the style that are in force.
     pub(super) rules: i64,
     /// Elements that could run or load something.
@@ -42,6 +44,7 @@ addEventListener('load', () => {
     .filter((x) => !own(x) && x.getBoundingClientRect().right > WIDTH + 0.5)
     .map((x) => x.tagName + '.' + x.className);
   const all = {
+    scrolled: [...d.querySelectorAll('.box')].filter((x) => x.scrollWidth > x.clientWidth).map((x) => x.innerText),
     text: d.body.innerText, overflow: e.scrollWidth - WIDTH, outside,
     rules: [...d.styleSheets].reduce((n, s) => n + s.cssRules.length, 0),
     active: d.querySelectorAll('script,img,iframe,link,object,embed,form,svg,video,audio').length,
@@ -73,6 +76,7 @@ pub(super) fn shown(page: &str, width: u32) -> Option<Seen> {
         text: all["text"].as_str().unwrap().to_owned(),
         overflow: all["overflow"].as_i64().unwrap(),
         outside: serde_json::from_value(all["outside"].clone()).unwrap(),
+        scrolled: serde_json::from_value(all["scrolled"].clone()).unwrap(),
         rules: all["rules"].as_i64().unwrap(),
         active: all["active"].as_i64().unwrap(),
     })

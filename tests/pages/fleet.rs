@@ -126,7 +126,7 @@ fn the_page_tells_who_is_on_what_who_is_sick_and_who_differs() {
     assert_eq!(mode & 0o777, 0o600);
     let said = run.out();
     assert!(
-        said.starts_with("7 nodes: 1 warning, 6 healthy\n"),
+        said.starts_with("7 nodes: 1 warning, 6 nothing found\n"),
         "{said}"
     );
     let all_said = flat(&said);
@@ -208,6 +208,8 @@ fn a_browser_shows_the_fleet_on_a_phone_and_on_a_desk() {
             return;
         };
         seen.is_well();
+        // On a desk every column is there without scrolling.
+        assert!(width == PHONE || seen.scrolled.is_empty(), "{seen:?}");
         seen.says(&[
             "Fleet of 8 nodes",
             "FP-03",
@@ -391,7 +393,7 @@ fn five_hundred_nodes_have_one_page() {
     }
     let said = all.run(&[]).exits(3).out();
     assert!(
-        said.starts_with("500 nodes: 10 warning, 490 healthy\n"),
+        said.starts_with("500 nodes: 10 warning, 490 nothing found\n"),
         "{said}"
     );
     assert!(
@@ -405,4 +407,132 @@ fn five_hundred_nodes_have_one_page() {
         "{}",
         page.len()
     );
+}
+
+/// The documents of a node that were made at another time.
+fn dated(document: &Value, seconds: i64) -> Value {
+    let mut document = document.clone();
+    document["now"] = json!(document["now"].as_i64().unwrap() + seconds);
+    document
+}
+
+#[test]
+fn the_page_begins_with_the_worst_node_and_leads_to_its_commands() {
+    let all = Gathered::fleet();
+    let mut critical = all.sick.clone();
+    critical["findings"][0]["severity"] = json!("critical");
+    critical["findings"][0]["next"] = json!(["Ask a person first; it is late.", "oc get csr"]);
+    all.node("worker-11", "worker", 'a', &critical);
+    all.run(&[]).exits(6);
+    let page = all.page();
+    is_closed(&page);
+    let begin = page.split("<ul class=\"tally\">").next().unwrap();
+    for words in [
+        "Begin with worker-11: 1 critical",
+        "First: FP-03, /etc/a is not as recorded.",
+    ] {
+        assert!(begin.contains(words), "{begin}");
+    }
+    // An instruction in words is no command to copy.
+    assert!(begin.contains("<p>Ask a person first"), "{begin}");
+    let place = page.split("\">worker-11</a>").next().unwrap();
+    let place = place.rsplit("href=\"#").next().unwrap();
+    let part = page.split(&format!("id=\"{place}\"")).nth(1).unwrap();
+    let part = part.split("</article>").next().unwrap();
+    assert!(
+        part.contains("<pre class=\"command\">oc get csr</pre>"),
+        "{part}"
+    );
+}
+
+#[test]
+fn a_stale_document_is_marked_and_proves_no_health() {
+    let all = Gathered::new();
+    let day = 24 * 3600;
+    for (name, age) in [("old", -115 * day), ("ahead", 2 * day), ("fresh", -day / 2)] {
+        all.write(
+            &format!("{name}.status.json"),
+            &dated(&all.status, age).to_string(),
+        );
+        all.write(
+            &format!("{name}.doctor.json"),
+            &dated(&all.healthy, age).to_string(),
+        );
+    }
+    all.write(
+        "old-sick.doctor.json",
+        &dated(&all.sick, -115 * day).to_string(),
+    );
+    // A document of a version that had no date in it is as old as the status beside it.
+    let mut undated = all.healthy.clone();
+    undated.as_object_mut().unwrap().remove("now");
+    all.write("undated.doctor.json", &undated.to_string());
+    all.write(
+        "undated.status.json",
+        &dated(&all.status, -115 * day).to_string(),
+    );
+    let document = all.run(&["--output", "json"]).exits(3).json();
+    let nodes = document["nodes"].as_array().unwrap();
+    let mut found: Vec<(&str, &str, bool)> = nodes
+        .iter()
+        .map(|node| {
+            let word = |key: &str| node[key].as_str().unwrap();
+            (
+                word("name"),
+                word("health"),
+                node["stale"].as_bool().unwrap(),
+            )
+        })
+        .collect();
+    found.sort_unstable();
+    assert_eq!(
+        found,
+        [
+            ("ahead", "unknown", true),
+            ("fresh", "healthy", false),
+            ("old", "unknown", true),
+            ("old-sick", "warning", true),
+            ("undated", "unknown", true),
+        ]
+    );
+    let said = flat(&all.run(&[]).exits(3).out());
+    assert!(said.contains("Stale, gather again: "), "{said}");
+    let page = all.page();
+    is_closed(&page);
+    assert!(page.contains("4 nodes with stale documents"), "{page}");
+    assert!(page.contains("Stale: a document is of 20"), "{page}");
+}
+
+#[test]
+fn a_node_is_healthy_only_where_every_check_looked_at_everything() {
+    let all = Gathered::new();
+    all.node("partial", "worker", 'a', &all.healthy);
+    let mut whole = all.healthy.clone();
+    for check in whole["checks"].as_array_mut().unwrap() {
+        check["unseen"] = json!([]);
+    }
+    all.node("whole", "worker", 'a', &whole);
+    let said = all.run(&[]).exits(0).out();
+    assert!(
+        said.starts_with("2 nodes: 1 healthy, 1 nothing found\n"),
+        "{said}"
+    );
+    assert!(
+        said.contains("On 1 node some checks could not look at everything.\n"),
+        "{said}"
+    );
+    let document = all.run(&["--output", "json"]).exits(0).json();
+    let of = |name: &str| {
+        let nodes = document["nodes"].as_array().unwrap();
+        let node = nodes.iter().find(|node| node["name"] == name).unwrap();
+        node["not_checked"].as_u64().unwrap()
+    };
+    assert_eq!(of("whole"), 0);
+    let page = all.page();
+    assert!(page.contains("No node needs attention."), "{page}");
+    assert!(
+        page.contains(&format!("{} not looked at", of("partial"))),
+        "{page}"
+    );
+    assert_eq!(page.matches(">healthy<").count(), 1, "{page}");
 }

@@ -111,6 +111,14 @@ fn the_page_has_the_findings_with_evidence_and_commands_and_the_five_facts() {
     ] {
         assert!(page.contains(words), "no {words:?} in {page}");
     }
+    // First of all the verdict, with the next command.
+    let begin = page.split("<ul class=\"tally\">").next().unwrap();
+    assert!(begin.contains("<p class=\"verdict\">"), "{begin}");
+    assert!(begin.contains(". First: FP-"), "{begin}");
+    assert!(
+        begin.contains("<pre class=\"command\">mco-rescue "),
+        "{begin}"
+    );
     // The worst is first, as in the documents.
     let severities: Vec<usize> = page
         .split("<article class=\"card finding ")

@@ -871,7 +871,7 @@ pub fn fleet_documents(data: &[u8]) {
         nodes.push(node);
     }
     let number = nodes.len();
-    let fleet = Fleet::new(nodes, Vec::new());
+    let fleet = Fleet::new(nodes, Vec::new(), 0);
     assert_eq!(fleet.nodes.len(), number);
 }
 

@@ -5,6 +5,7 @@
 
 mod facts;
 mod names;
+mod verdict;
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ use crate::base::order::StableOrder;
 
 pub use facts::{StatusFact, five_facts, pool_of_config};
 pub use names::{node_of_bundle, node_of_document};
+pub use verdict::{NodeVerdict, verdict_of};
 
 /// A document of a node.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,7 +65,7 @@ pub enum NodeHealth {
     Critical,
     /// The worst finding is a warning.
     Warning,
-    /// There is no doctor document, so nothing is known.
+    /// There is no doctor document, or a stale one without a warning: nothing is known.
     Unknown,
     /// The worst finding is a notice.
     Notice,
@@ -102,21 +104,21 @@ pub struct FleetNode {
     pub status: Option<Value>,
     /// The doctor document.
     pub doctor: Option<Value>,
+    /// True if a document is of another day than the page.
+    pub is_stale: bool,
 }
 
 impl FleetNode {
     /// Adds a document. Of two documents of one kind, keeps the newer; without timestamps, the one added last.
     pub fn add(&mut self, document: NodeDocument) {
-        let time = |value: &Value| value.get("now").and_then(Value::as_u64).unwrap_or_default();
-        match document {
-            NodeDocument::Status(new) => {
-                let is_older = |old: &Value| time(old) > time(&new);
-                if !self.status.as_ref().is_some_and(is_older) {
-                    self.status = Some(new);
-                }
-            }
-            NodeDocument::Doctor(new) => self.doctor = Some(new),
-            NodeDocument::Other => {}
+        let (kept, new) = match document {
+            NodeDocument::Status(new) => (&mut self.status, new),
+            NodeDocument::Doctor(new) => (&mut self.doctor, new),
+            NodeDocument::Other => return,
+        };
+        let is_newer = |old: &Value| time_of(old) > time_of(&new);
+        if !kept.as_ref().is_some_and(is_newer) {
+            *kept = Some(new);
         }
     }
 
@@ -125,19 +127,64 @@ impl FleetNode {
         pool_of_config(text_of(self.status.as_ref()?, "recorded")?)
     }
 
-    /// Returns the health by the worst finding.
+    /// Returns the health by the worst finding. A stale document proves a trouble, but not that there is none.
     pub fn health(&self) -> NodeHealth {
         let Some(doctor) = &self.doctor else {
             return NodeHealth::Unknown;
         };
         let worst = list_findings(doctor).map(severity_of).min();
-        worst.unwrap_or(NodeHealth::Healthy)
+        match worst.unwrap_or(NodeHealth::Healthy) {
+            NodeHealth::Healthy | NodeHealth::Notice if self.is_stale => NodeHealth::Unknown,
+            health => health,
+        }
+    }
+
+    /// Returns the number of checks that could not look at everything; `None` without a doctor document.
+    pub fn not_checked(&self) -> Option<usize> {
+        self.doctor.as_ref().map(not_checked)
     }
 
     /// Returns the time of the status document.
     pub fn seen(&self) -> Option<u64> {
-        self.status.as_ref()?.get("now")?.as_u64()
+        time_of(self.status.as_ref()?)
     }
+
+    /// Returns the time of the oldest document.
+    pub fn oldest(&self) -> Option<u64> {
+        let all = [&self.status, &self.doctor];
+        all.into_iter().flatten().filter_map(time_of).min()
+    }
+
+    /// Returns the health in the words of a page, where "healthy" takes that every check looked at everything.
+    pub fn health_words(&self) -> &'static str {
+        match self.health() {
+            NodeHealth::Healthy if self.not_checked() != Some(0) => "nothing found",
+            health => health.word(),
+        }
+    }
+
+    /// Returns the verdict in the words of a page; `None` without a doctor document.
+    pub fn verdict(&self) -> Option<NodeVerdict> {
+        self.doctor.as_ref().map(verdict_of)
+    }
+}
+
+/// Difference of two clocks, in seconds, from which a document is stale.
+const STALE: u64 = 24 * 3600;
+
+/// Returns the time of a document by the clock of its node.
+fn time_of(document: &Value) -> Option<u64> {
+    document.get("now").and_then(Value::as_u64)
+}
+
+/// Returns the number of checks of a doctor document that could not look at everything.
+pub fn not_checked(doctor: &Value) -> usize {
+    let all = doctor.get("checks").and_then(Value::as_array);
+    let unseen = |check: &&Value| {
+        let why = check.get("unseen").and_then(Value::as_array);
+        why.is_some_and(|why| !why.is_empty())
+    };
+    all.into_iter().flatten().filter(unseen).count()
 }
 
 /// Returns the findings of a doctor document.
@@ -246,8 +293,13 @@ pub struct SkippedFile {
 }
 
 impl Fleet {
-    /// Compares the nodes.
-    pub fn new(mut nodes: Vec<FleetNode>, skipped: Vec<SkippedFile>) -> Self {
+    /// Compares the nodes. `now` is the time of the page: a document that is a day older, or newer, is stale.
+    pub fn new(mut nodes: Vec<FleetNode>, skipped: Vec<SkippedFile>, now: u64) -> Self {
+        for node in &mut nodes {
+            let dates = [&node.status, &node.doctor].map(|one| one.as_ref().and_then(time_of));
+            let mut dates = dates.into_iter().flatten();
+            node.is_stale = dates.any(|date| date.abs_diff(now) >= STALE);
+        }
         nodes.order_by(|a, b| {
             let key = |node: &FleetNode| (node.health(), natural(&node.name));
             key(a).cmp(&key(b))
@@ -258,6 +310,20 @@ impl Fleet {
             nodes,
             skipped,
         }
+    }
+
+    /// Returns the number of nodes for each health, worst first, with its words.
+    pub fn tally(&self) -> Vec<(NodeHealth, &'static str, usize)> {
+        let mut all: Vec<(NodeHealth, &'static str, usize)> = Vec::new();
+        for node in &self.nodes {
+            let (health, words) = (node.health(), node.health_words());
+            match all.iter_mut().find(|(_, known, _)| *known == words) {
+                Some((_, _, number)) => *number += 1,
+                None => all.push((health, words, 1)),
+            }
+        }
+        all.order_by_key(|(health, words, _)| (*health, words.len()));
+        all
     }
 
     /// Returns the number of nodes with this health.
@@ -385,7 +451,7 @@ mod tests {
             status: Some(
                 json!({"recorded": config, "os": {"booted": image}, "pending": "nothing"}),
             ),
-            doctor: None,
+            ..FleetNode::default()
         }
     }
 
@@ -406,7 +472,7 @@ mod tests {
             node("w-10", "rendered-worker-a", "i"),
             node("m-1", "rendered-master-c", "j"),
         ];
-        let fleet = Fleet::new(nodes, Vec::new());
+        let fleet = Fleet::new(nodes, Vec::new(), 0);
         assert_eq!(
             others(&fleet, "config"),
             [(
@@ -426,7 +492,7 @@ mod tests {
             node("a", "rendered-worker-a", "i"),
             node("b", "rendered-worker-b", "i"),
         ];
-        let fleet = Fleet::new(nodes, Vec::new());
+        let fleet = Fleet::new(nodes, Vec::new(), 0);
         let found = others(&fleet, "config");
         assert_eq!(found[0].0, None);
         assert_eq!(found[0].1.len(), 2);
@@ -442,7 +508,7 @@ mod tests {
             json!({"findings": [1, {}, {"severity": "awful"}]}),
         ));
         assert_eq!(node.health(), NodeHealth::Unknown);
-        let fleet = Fleet::new(vec![node], Vec::new());
+        let fleet = Fleet::new(vec![node], Vec::new(), 0);
         assert_eq!(fleet.troubles.len(), 1);
         assert_eq!(five_facts(&json!(null)).len(), 5);
     }

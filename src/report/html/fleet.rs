@@ -1,12 +1,15 @@
 //! `fleet.html`: many nodes on one page.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
 
 use super::{Html, page, short};
 use crate::base::text::count_noun;
 use crate::base::time::utc;
 use crate::diagnose::fleet::{
-    Fleet, FleetNode, NodeHealth, SiblingDifference, Trouble, five_facts, text_of,
+    Fleet, FleetNode, NodeHealth, NodeVerdict, SiblingDifference, Trouble, five_facts,
+    list_findings, text_of,
 };
 
 /// Maximum number of node names in a cell; the others are counted.
@@ -21,12 +24,15 @@ pub fn to_html(fleet: &Fleet, now: u64) -> String {
     html.open("main", "");
     html.out.push('\n');
     html.heading("findings", "Findings");
-    troubles(&mut html, &fleet.troubles);
-    matrix(&mut html, fleet);
+    let places = places(&fleet.nodes);
+    troubles(&mut html, &places, &fleet.troubles);
+    matrix(&mut html, &places, fleet);
+    html.heading("next", "Next commands of each node");
+    parts(&mut html, &places, &fleet.nodes);
     html.heading("differences", "Differences within pools");
-    differences(&mut html, &fleet.differences);
+    differences(&mut html, &places, &fleet.differences);
     html.heading("nodes", "State of the nodes");
-    nodes(&mut html, &fleet.nodes);
+    nodes(&mut html, &places, &fleet.nodes);
     if !fleet.skipped.is_empty() {
         html.heading("skipped", "Files that were not used");
         html.table("", &["File", "Reason"]);
@@ -63,28 +69,41 @@ fn head(html: &mut Html, fleet: &Fleet, now: u64) {
     ];
     parts.push(format!("mco-rescue {}", env!("CARGO_PKG_VERSION")));
     html.line("p", "soft", &parts.join(" \u{b7} "));
+    let first = fleet.nodes.first();
+    let first = first.filter(|node| node.health() <= NodeHealth::Warning);
+    if let Some((node, verdict)) = first.and_then(|node| Some((node, node.verdict()?))) {
+        html.verdict(&NodeVerdict {
+            sentence: format!("Begin with {}: {}", node.name, verdict.sentence),
+            next: verdict.next,
+        });
+    } else if !fleet
+        .nodes
+        .iter()
+        .any(|node| node.health() == NodeHealth::Unknown)
+    {
+        html.line("p", "verdict", "No node needs attention.");
+    } else {
+        let words =
+            "No warning was found, but some nodes are not known: gather their documents again.";
+        html.line("p", "verdict", words);
+    }
     html.open("ul", "tally");
-    for (health, class) in [
-        (NodeHealth::Critical, "critical"),
-        (NodeHealth::Warning, "warning"),
-        (NodeHealth::Unknown, "plain"),
-        (NodeHealth::Notice, "notice"),
-        (NodeHealth::Healthy, "good"),
-    ] {
-        let number = fleet.count(health);
-        if number > 0 {
-            html.open("li", "");
-            html.put(
-                "span",
-                &format!("badge {class}"),
-                &format!("{number} {}", health.word()),
-            );
-            html.close("li");
-        }
+    for (health, words, number) in fleet.tally() {
+        html.open("li", "");
+        let class = format!("badge {}", class_of(health));
+        html.put("span", &class, &format!("{number} {words}"))
+            .close("li");
+    }
+    let stale = fleet.nodes.iter().filter(|node| node.is_stale).count();
+    if stale > 0 {
+        html.open("li", "");
+        let words = format!("{} with stale documents", count_noun(stale, "node"));
+        html.put("span", "badge warning", &words).close("li");
     }
     html.end("ul");
     let mut links = vec![
         ("findings", "Findings"),
+        ("next", "Next commands"),
         ("differences", "Differences"),
         ("nodes", "State of the nodes"),
     ];
@@ -95,21 +114,110 @@ fn head(html: &mut Html, fleet: &Fleet, now: u64) {
     html.end("header");
 }
 
+/// The place of each node on the page.
+type Places<'a> = BTreeMap<&'a str, String>;
+
+/// Returns the anchors of the nodes.
+fn places(nodes: &[FleetNode]) -> Places<'_> {
+    let all = nodes.iter().enumerate();
+    all.map(|(index, node)| (node.name.as_str(), format!("node-{index}")))
+        .collect()
+}
+
+/// Adds the name of a node, as a link to its part of the page.
+fn link(html: &mut Html, places: &Places<'_>, name: &str, end: &str) {
+    match places.get(name) {
+        Some(place) => drop(
+            html.open_with("a", "href", &format!("#{place}"))
+                .text(name)
+                .close("a"),
+        ),
+        None => drop(html.text(name)),
+    }
+    html.text(end);
+}
+
 /// Adds names, each unbroken if it fits; those beyond the limit are only counted.
-fn names<'a>(html: &mut Html, all: impl IntoIterator<Item = &'a str>) {
+fn names<'a>(html: &mut Html, places: &Places<'_>, all: impl IntoIterator<Item = &'a str>) {
     let all: Vec<&str> = all.into_iter().collect();
     let (first, rest) = all.split_at_checked(NAMES).unwrap_or((&all, &[]));
     for (index, name) in first.iter().enumerate() {
         let comma = if index + 1 < first.len() { "," } else { "" };
-        html.put("span", "name", &format!("{name}{comma}"))
-            .text(" ");
+        html.open("span", "name");
+        link(html, places, name, comma);
+        html.close("span").text(" ");
     }
     if !rest.is_empty() {
         html.put("span", "soft", &format!("and {} more", rest.len()));
     }
 }
 
-fn troubles(html: &mut Html, troubles: &[Trouble]) {
+/// Returns the class of a badge.
+fn class_of(health: NodeHealth) -> &'static str {
+    match health {
+        NodeHealth::Healthy => "good",
+        NodeHealth::Unknown => "plain",
+        other => other.word(),
+    }
+}
+
+/// Returns true if a node has a part of its own, with its findings; the others are in the table only.
+fn has_part(node: &FleetNode) -> bool {
+    let finds = node
+        .doctor
+        .as_ref()
+        .and_then(|doctor| list_findings(doctor).next());
+    finds.is_some() || node.health() == NodeHealth::Unknown
+}
+
+/// Adds a part for each node that has something to do, worst first: its findings with their next commands.
+fn parts(html: &mut Html, places: &Places<'_>, nodes: &[FleetNode]) {
+    let mut is_empty = true;
+    for node in nodes.iter().filter(|node| has_part(node)) {
+        is_empty = false;
+        let health = node.health();
+        html.out.push_str("<article");
+        html.attribute("class", &format!("card finding {}", class_of(health)));
+        if let Some(place) = places.get(node.name.as_str()) {
+            html.attribute("id", place);
+        }
+        html.out.push_str(">\n");
+        html.open("h3", "");
+        html.put("span", "badge", node.health_words());
+        html.put("span", "", &node.name);
+        html.put("span", "soft", node.pool().unwrap_or_default());
+        html.end("h3");
+        if node.is_stale {
+            html.line("p", "alarm", &stale_words(node));
+        }
+        if node.doctor.is_none() {
+            html.line("p", "", "No doctor document was gathered.");
+            html.step("mco-rescue doctor");
+        }
+        for finding in node.doctor.iter().flat_map(list_findings) {
+            let id = text_of(finding, "id").unwrap_or("(no id)");
+            html.open("p", "").put("b", "", id).text(" ");
+            html.text(text_of(finding, "what").unwrap_or("(not said)"))
+                .end("p");
+            let next = finding.get("next").and_then(Value::as_array);
+            let next = next.into_iter().flatten().filter_map(Value::as_str);
+            next.for_each(|step| html.step(step));
+        }
+        html.end("article");
+    }
+    if is_empty {
+        html.line("p", "card soft", "No node has anything to do.");
+    }
+}
+
+fn stale_words(node: &FleetNode) -> String {
+    match node.oldest() {
+        Some(date) => format!("Stale: a document is of {}. Gather it again.", utc(date)),
+        None => "Stale: gather its documents again.".to_owned(),
+    }
+}
+
+fn troubles(html: &mut Html, places: &Places<'_>, troubles: &[Trouble]) {
     if troubles.is_empty() {
         html.line("p", "card soft", "No check found anything on these nodes.");
     }
@@ -127,7 +235,7 @@ fn troubles(html: &mut Html, troubles: &[Trouble]) {
         html.end("h3");
         for (what, nodes) in kinds.iter().take(NAMES) {
             html.open("p", "").put("b", "", what).text(": ");
-            names(html, nodes.iter().copied());
+            names(html, places, nodes.iter().copied());
             html.end("p");
         }
         if let Some(rest) = kinds.get(NAMES..).filter(|rest| !rest.is_empty()) {
@@ -142,7 +250,7 @@ fn troubles(html: &mut Html, troubles: &[Trouble]) {
 }
 
 /// Adds the table of nodes and checks, without nodes and checks that have nothing to show.
-fn matrix(html: &mut Html, fleet: &Fleet) {
+fn matrix(html: &mut Html, places: &Places<'_>, fleet: &Fleet) {
     let sick = |node: &&FleetNode| node.health() <= NodeHealth::Warning;
     let nodes: Vec<&FleetNode> = fleet.nodes.iter().filter(sick).collect();
     let serious = |trouble: &&Trouble| trouble.severity <= NodeHealth::Warning;
@@ -165,7 +273,9 @@ fn matrix(html: &mut Html, fleet: &Fleet) {
     columns.extend(checks.iter().map(|check| check.check.as_str()));
     html.table("stick matrix", &columns);
     for node in nodes {
-        html.open("tr", "").put("th", "", &node.name);
+        html.open("tr", "").open("th", "");
+        link(html, places, &node.name, "");
+        html.close("th");
         for check in &checks {
             let all = check.nodes.iter().filter(|one| one.node == node.name);
             match all.map(|one| one.severity).min() {
@@ -187,7 +297,7 @@ fn matrix(html: &mut Html, fleet: &Fleet) {
     html.end("details");
 }
 
-fn differences(html: &mut Html, differences: &[SiblingDifference]) {
+fn differences(html: &mut Html, places: &Places<'_>, differences: &[SiblingDifference]) {
     if differences.is_empty() {
         html.line(
             "p",
@@ -217,41 +327,40 @@ fn differences(html: &mut Html, differences: &[SiblingDifference]) {
             html.open("p", "")
                 .put("b", "", &short(&other.value))
                 .text(": ");
-            names(html, other.nodes.iter().map(String::as_str));
+            names(html, places, other.nodes.iter().map(String::as_str));
             html.end("p");
         }
         html.end("article");
     }
 }
 
-fn nodes(html: &mut Html, nodes: &[FleetNode]) {
+fn nodes(html: &mut Html, places: &Places<'_>, nodes: &[FleetNode]) {
     html.table(
-        "wide stick",
+        "stick fleet",
         &[
-            "Node",
+            "Node and pool",
             "Health",
-            "Pool",
             "Recorded config",
             "Running",
             "Next boot",
             "Interrupted run",
             "Daemon",
-            "Looked at",
+            "Looked at (UTC)",
         ],
     );
     for node in nodes {
-        let health = node.health();
-        html.open("tr", "");
-        html.put("th", "", &node.name);
-        let class = match health {
-            NodeHealth::Healthy => "good",
-            NodeHealth::Unknown => "plain",
-            other => other.word(),
+        match places.get(node.name.as_str()).filter(|_| !has_part(node)) {
+            Some(place) => html.open_with("tr", "id", place),
+            None => html.open("tr", ""),
         };
-        html.open("td", "");
-        html.put("span", &format!("badge {class}"), health.word())
-            .close("td");
-        html.put("td", "", node.pool().unwrap_or("\u{2013}"));
+        html.open("th", "");
+        match has_part(node) {
+            true => link(html, places, &node.name, ""),
+            false => drop(html.text(&node.name)),
+        }
+        html.put("div", "soft small", node.pool().unwrap_or("no pool known"));
+        html.close("th");
+        health(html, node);
         match &node.status {
             None => {
                 for _ in 0..5 {
@@ -265,17 +374,37 @@ fn nodes(html: &mut Html, nodes: &[FleetNode]) {
                     Some(name) if !recorded.alarm => name.to_owned(),
                     _ => recorded.value.clone(),
                 };
-                html.put("td", "long", &short(&recorded));
-                html.put("td", "long", &short(&runs.value));
-                for (fact, class) in [(next, "long"), (interrupted, ""), (daemon, "")] {
-                    let alarm = if fact.alarm { " alarm" } else { "" };
-                    html.put("td", &format!("{class}{alarm}"), &short(&fact.value));
+                html.put("td", "", &short(&recorded));
+                html.put("td", "", &short(&runs.value));
+                for fact in [next, interrupted, daemon] {
+                    let class = if fact.alarm { "alarm" } else { "" };
+                    html.put("td", class, &short(&fact.value));
                 }
+                let class = if node.is_stale { "alarm" } else { "" };
                 let seen = node.seen().map(utc);
-                html.put("td", "", seen.as_deref().unwrap_or("\u{2013}"));
+                let seen = seen.as_deref().unwrap_or("not known");
+                // The date on one line, the time on the next.
+                let (date, time) = seen.split_once('T').unwrap_or((seen, ""));
+                html.open("td", class).put("div", "", date);
+                html.put("div", "", time).close("td");
             }
         }
         html.end("tr");
     }
     html.end_table();
+}
+
+/// Adds the cell with the health, and what limits it.
+fn health(html: &mut Html, node: &FleetNode) {
+    let class = format!("badge {}", class_of(node.health()));
+    html.open("td", "").put("span", &class, node.health_words());
+    if node.is_stale {
+        html.text(" ").put("span", "badge warning", "stale");
+    }
+    match node.not_checked() {
+        None => drop(html.put("div", "soft small", "no doctor document")),
+        Some(0) => {}
+        Some(some) => drop(html.put("div", "soft small", &format!("{some} not looked at"))),
+    }
+    html.close("td");
 }

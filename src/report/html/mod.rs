@@ -11,7 +11,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
+use crate::base::invocation::PrintedCommand;
 use crate::base::text::printable;
+use crate::diagnose::fleet::NodeVerdict;
 
 /// The style of all pages.
 const STYLE: &str = include_str!("style.css");
@@ -135,6 +137,23 @@ impl Html {
     /// Ends a table.
     fn end_table(&mut self) {
         self.close("tbody").close("table").end("div");
+    }
+
+    /// Adds the next step: a command to copy, or an instruction in words.
+    fn step(&mut self, step: &str) {
+        match PrintedCommand::new(step).is_instruction() {
+            true => self.line("p", "", step),
+            false => self.line("pre", "command", step),
+        };
+    }
+
+    /// Adds the first sentence of a page, with the next step.
+    fn verdict(&mut self, verdict: &NodeVerdict) {
+        self.line("p", "verdict", &verdict.sentence);
+        if let Some(next) = &verdict.next {
+            self.line("h4", "", "Next");
+            self.step(next);
+        }
     }
 
     /// Adds a label and its value to a list of facts.

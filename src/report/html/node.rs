@@ -5,9 +5,13 @@
 use serde_json::Value;
 
 use super::{Html, page, timeline};
+use crate::base::invocation::mco_rescue;
 use crate::base::text::count_noun;
 use crate::base::time::utc;
-use crate::diagnose::fleet::{NodeHealth, five_facts, list_findings, severity_of, text_of};
+use crate::diagnose::fleet::{
+    NodeHealth, NodeVerdict, five_facts, list_findings, not_checked, severity_of, text_of,
+    verdict_of,
+};
 
 /// The documents of one node.
 #[derive(Debug, Clone, Copy, Default)]
@@ -80,6 +84,13 @@ fn head(html: &mut Html, name: &str, node: &NodeDocuments<'_>) {
     parts.push(format!("looked at {}", utc(node.now)));
     parts.push(format!("mco-rescue {}", env!("CARGO_PKG_VERSION")));
     html.line("p", "soft", &parts.join(" \u{b7} "));
+    match node.doctor {
+        Some(doctor) => html.verdict(&verdict_of(doctor)),
+        None => html.verdict(&NodeVerdict {
+            sentence: "The diagnosis is missing: doctor.json has the reason.".to_owned(),
+            next: Some(mco_rescue("doctor")),
+        }),
+    }
     html.open("ul", "tally");
     for severity in [
         NodeHealth::Critical,
@@ -98,12 +109,18 @@ fn head(html: &mut Html, name: &str, node: &NodeDocuments<'_>) {
             html.close("li");
         }
     }
+    let unseen = node.doctor.map(not_checked);
     if node
         .doctor
         .is_some_and(|doctor| list_findings(doctor).next().is_none())
     {
         html.open("li", "");
         html.put("span", "badge good", "nothing found").close("li");
+    }
+    if let Some(unseen) = unseen.filter(|number| *number > 0) {
+        html.open("li", "");
+        let words = format!("{unseen} not looked at");
+        html.put("span", "badge plain", &words).close("li");
     }
     html.end("ul");
     let mut links = vec![("findings", "Findings"), ("status", "Status")];
@@ -127,7 +144,7 @@ fn all_findings(html: &mut Html, doctor: &Value) {
     if number == 0 {
         missing(
             html,
-            "No check found anything wrong. What could not be checked stands below.",
+            "No check found anything wrong. What could not be checked is listed below.",
         );
     }
 }
@@ -150,9 +167,7 @@ fn finding(html: &mut Html, finding: &Value) {
     let next = strings(finding, "next");
     if !next.is_empty() {
         html.line("h4", "", "Next");
-        for command in next {
-            html.line("pre", "command", command);
-        }
+        next.into_iter().for_each(|step| html.step(step));
     }
     if let Some(command) = finding.get("fix").and_then(|fix| text_of(fix, "command")) {
         html.line("h4", "", "Files alone cure it; this shows the plan first");
