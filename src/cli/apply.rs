@@ -3,7 +3,6 @@
 use super::diffs;
 use crate::change::session::RunOptions;
 use crate::change::staging::state;
-use crate::change::trial::facts;
 use crate::cli::ui::Ui;
 use crate::report::plan::Heading;
 use crate::run::front::Front;
@@ -17,13 +16,11 @@ use anyhow::{Context, Result, bail};
 use super::Output;
 use super::fetch;
 use crate::base::error::ExitCode;
-use crate::base::invocation::{
-    mco_rescue, reboot, remember_soft_reboot, shell_word, whole_command,
-};
+use crate::base::invocation::{mco_rescue, reboot, remember_soft_reboot, shell_word};
 use crate::base::paths;
 use crate::base::text::count_noun;
 use crate::change::install::completion::Beforehand;
-use crate::change::plan::{After, Force, Plan, PlanOptions, PlannedStep};
+use crate::change::plan::{After, Force, Plan, PlanOptions, TrialReboot};
 use crate::change::session::policies;
 use crate::change::session::predict;
 use crate::change::session::{Session, Unnamed, choose_config, open_root};
@@ -188,8 +185,6 @@ struct ApplyRun<'a> {
     plan: Plan,
     /// The units to install before the first step.
     beforehand: Option<Beforehand>,
-    /// The jobs of a trial.
-    concerned: Vec<Job>,
 }
 
 impl<'a> ApplyRun<'a> {
@@ -207,22 +202,21 @@ impl<'a> ApplyRun<'a> {
             None => Session::observe(root, runner, args.config.choice(), Unnamed::Wanted)?,
         };
         let beforehand = session.beforehand();
-        let mut plan = planned(apply, &mut session, beforehand.as_ref())?;
-        let reboots = apply.reboot && plan.reboots();
-        let concerned = match args.trial.window.is_some() && !apply.no_actions {
-            true => {
-                let policies = &session.cluster(None)?.policies;
-                facts::activate(&session.root, runner, policies, &mut plan, reboots)?
-            }
-            false => Vec::new(),
+        let options = RunOptions {
+            reboots: apply.reboot,
+            stops_workloads: apply.stop_workloads,
+            trial: args
+                .trial
+                .planned(TrialReboot::when(apply.reboot), !apply.no_actions),
+            ..args.run_options()?
         };
+        let plan = session.plan_run(&options, beforehand.as_ref())?;
         Ok(Self {
             ui,
             apply,
             session,
             plan,
             beforehand,
-            concerned,
         })
     }
 
@@ -265,24 +259,24 @@ impl<'a> ApplyRun<'a> {
         })
     }
 
-    /// Installs the units that complete the run at a boot, and plans again after that.
-    fn install_units(&mut self, change: &NodeChange<'_>) -> Result<()> {
+    /// Installs the units that complete the run at a boot. The plan already counts on their directories.
+    fn install_units(&self, change: &NodeChange<'_>) -> Result<()> {
         let guards = &self.apply.plan.guards;
         if guards.first_boot {
             stop_service(&self.session.root, change.runner())?;
         }
-        if let Some(beforehand) = &mut self.beforehand {
-            change.install_completion(&guards.completion(), &self.plan, beforehand)?;
-            self.plan = plan_again(self.apply, &mut self.session, &self.plan, beforehand)?;
+        match &self.beforehand {
+            Some(due) => change.install_completion(&guards.completion(), &self.plan, due),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn begin_trial(&self, change: &NodeChange<'a>) -> Result<Option<RunningTrial<'a>>> {
         let (args, config) = (&self.apply.plan.trial, &self.session.chosen.config.name);
         let options = args.options();
         let request = TrialRequest::of_plan(&options, config, &self.plan, self.reboots());
-        let (jobs, _) = all_jobs(self.apply, &self.session, &self.plan, &self.concerned);
+        let (jobs, _) = jobs(self.apply, &self.session, &self.plan);
+        let jobs = self.plan.all_jobs(jobs);
         RunningTrial::begin(change, request.with_jobs(jobs))
     }
 
@@ -291,11 +285,10 @@ impl<'a> ApplyRun<'a> {
         let (apply, session, plan) = (self.apply, &self.session, &self.plan);
         // With a reboot, services need no jobs to use the new files. Only reverting a trial needs them then, as services may have
         // started with these files.
-        let activated = match self.reboots() {
-            true => &[][..],
-            false => &self.concerned,
-        };
-        let (mut jobs, left) = all_jobs(apply, session, plan, activated);
+        let (mut jobs, left) = jobs(apply, session, plan);
+        if !self.reboots() {
+            jobs = plan.all_jobs(jobs);
+        }
         let stopped = stop_workloads(apply, session, plan)?;
         let restarts = stopped.is_some() && !plan.reboots() && systemd_runs(&session.root);
         jobs.extend(restarts.then(Stopped::job));
@@ -390,25 +383,6 @@ fn force(session: &Session<'_>, plan: &Plan) {
     }
 }
 
-/// Returns the plan of this run.
-fn planned(
-    apply: &ApplyArgs,
-    session: &mut Session<'_>,
-    beforehand: Option<&Beforehand>,
-) -> Result<Plan> {
-    let options = RunOptions {
-        reboots: apply.reboot,
-        stops_workloads: apply.stop_workloads,
-        ..apply.plan.run_options()?
-    };
-    let mut plan = session.plan_run(&options, beforehand)?;
-    let reboots = apply.reboot && plan.reboots();
-    if apply.plan.trial.window.is_some() {
-        facts::add_to_plan(&session.root, &mut plan, reboots)?;
-    }
-    Ok(plan)
-}
-
 /// Returns the jobs to run on the running system, and those that are left out.
 fn jobs(apply: &ApplyArgs, session: &Session<'_>, plan: &Plan) -> (Vec<Job>, Vec<Job>) {
     let all = plan.after.as_ref().map(After::jobs).unwrap_or_default();
@@ -417,18 +391,6 @@ fn jobs(apply: &ApplyArgs, session: &Session<'_>, plan: &Plan) -> (Vec<Job>, Vec
     } else {
         (all, Vec::new())
     }
-}
-
-/// Returns the jobs of a trial and those that the policies ask for, and those that are left out.
-fn all_jobs(
-    apply: &ApplyArgs,
-    session: &Session<'_>,
-    plan: &Plan,
-    activated: &[Job],
-) -> (Vec<Job>, Vec<Job>) {
-    let (jobs, left) = jobs(apply, session, plan);
-    let others = jobs.into_iter().filter(|job| !activated.contains(job));
-    (activated.iter().cloned().chain(others).collect(), left)
 }
 
 /// Stops the kubelet and its pods if requested, in cases where the daemon would drain the node.
@@ -527,32 +489,6 @@ fn note_reboot(session: &Session<'_>, plan: &Plan) -> Result<()> {
     let causes = after.map_or_else(Vec::new, After::causes);
     let config = &session.chosen.config.name;
     reboots::note_run(&session.root, session.runner, config, causes)
-}
-
-/// Plans again after units were installed, as their directories may have been steps of the plan that was shown. The new plan no
-/// longer announces the units.
-fn plan_again(
-    apply: &ApplyArgs,
-    session: &mut Session<'_>,
-    shown: &Plan,
-    beforehand: &mut Beforehand,
-) -> Result<Plan> {
-    session.observe_again()?;
-    beforehand.end_announcement();
-    let plan = planned(apply, session, Some(beforehand))?;
-    let was_shown = |planned: &PlannedStep| {
-        let mut all = shown.steps.iter();
-        all.any(|shown| shown.step == planned.step)
-    };
-    let same = plan.steps.iter().all(was_shown) && plan.os == shown.os && plan.after == shown.after;
-    if !plan.blockers.is_empty() || !same {
-        bail!(
-            "the node has changed since the plan was shown; {} was not applied. Next: {}",
-            session.chosen.config.name,
-            whole_command()
-        );
-    }
-    Ok(plan)
 }
 
 fn show_plan(ui: &Ui<'_>, args: &PlanArgs, session: &Session<'_>, plan: &Plan) -> Result<()> {

@@ -2,7 +2,6 @@
 
 use crate::change::session::crossing::{judge_image, judge_staged};
 use crate::change::staging::state;
-use crate::change::trial::facts;
 use crate::cli::ui::Ui;
 use crate::report::plan::Heading;
 use crate::run::front::Front;
@@ -25,7 +24,7 @@ use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::invocation::{mco_rescue, reboot, remember_soft_reboot};
 use crate::change::plan::fit::Accepted;
-use crate::change::plan::{self, Allowed, Plan, PlanRequest, PlanScope, Task};
+use crate::change::plan::{self, Allowed, Plan, PlanRequest, PlanScope, Task, TrialReboot};
 use crate::change::session::machine;
 use crate::change::staging::awaited::{PIVOT, Verdict};
 use crate::change::staging::next_boot::{Author, find_next_boot};
@@ -176,10 +175,7 @@ impl<'a> PivotRun<'a> {
             image: &image,
             crossing: &crossing,
         };
-        let mut plan = plan::plan_whole(&task, &request(change, args)?, &evidence)?;
-        if args.trial.window.is_some() {
-            facts::add_to_plan(root, &mut plan, args.reboot)?;
-        }
+        let plan = plan::plan_whole(&task, &request(change, args)?, &evidence)?;
         Ok(Self {
             args,
             records,
@@ -280,6 +276,7 @@ fn request(change: &NodeChange<'_>, args: &PivotArgs) -> Result<PlanRequest> {
         risks: args.risks.accepted()?,
         reboots: true,
         ignores_quorum: args.guards.ignore_quorum,
+        trial: args.trial.planned(TrialReboot::when(args.reboot), false),
         ..PlanRequest::default()
     })
 }
@@ -324,7 +321,7 @@ fn show(ui: &Ui<'_>, root: &Root, image: &str, plan: &Plan) -> Result<()> {
     let mut text = of_machine(&Heading::of_machine(&machine::observe_machine(root)?)) + "\n";
     text += &notices_text("Blockers", &plan.blockers);
     text += &operating_system(&plan.os);
-    text += &notices_text("Notices", &plan.notices);
+    text += &notices_text("Notices", &plan.notices_before());
     if plan.os.is_empty() && plan.blockers.is_empty() {
         text += &format!("Nothing to do: {image} runs.\n");
     }

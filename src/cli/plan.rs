@@ -1,7 +1,6 @@
 //! `plan`: shows everything that `apply` would do, without doing it.
 
 use super::diffs;
-use crate::change::trial::facts;
 use crate::cli::ui::Ui;
 use anyhow::{Context, Result};
 
@@ -62,12 +61,7 @@ fn plan_session(
     foreseen: &[RootPath],
 ) -> Result<ExitCode> {
     let beforehand = session.beforehand();
-    let mut plan = session.plan_run(&args.run_options()?, beforehand.as_ref())?;
-    // The reboot is an option of `apply`; it is assumed here if the plan needs one.
-    let reboots = plan.os.needs_reboot();
-    if args.trial.window.is_some() {
-        facts::add_to_plan(&session.root, &mut plan, reboots)?;
-    }
+    let plan = session.plan_run(&args.run_options()?, beforehand.as_ref())?;
     let mut diffs = diffs::of_session(&session, &plan, args.config.show_secrets);
     diffs.retain(|path, _| !foreseen.contains(path));
     let heading = Heading::of_session(&session);

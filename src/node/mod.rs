@@ -86,7 +86,7 @@ pub mod zipl;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::base::object::{Flags, Object, Stamp};
+use crate::base::object::{Flags, Object, ObjectKind, Stamp};
 use crate::config::controllers::kubelet::values::MachineSize;
 use crate::formats::systemd::{Support, UnitEntry, UnitTree};
 use crate::host::root::{
@@ -372,6 +372,34 @@ impl NodeState {
         let seen = observer::observe_all(new, &paths)?;
         self.take(seen);
         Ok(())
+    }
+
+    /// Adds directories that will exist before the first step of a plan, topmost first. Those that no path of interest lies below
+    /// are left out.
+    pub fn foresee_directories(&mut self, paths: &[RootPath]) {
+        let owner = self.host.attainable((0, 0));
+        for path in paths {
+            let is_below_known = match path.parent() {
+                Some(parent) => self.directories.contains_key(&parent),
+                None => true,
+            };
+            if !is_below_known || self.objects.contains_key(path) {
+                continue;
+            }
+            let directory = Directory {
+                mount: self.mount_for(path),
+                mode: 0o755,
+                owner,
+            };
+            self.directories.insert(path.clone(), directory);
+            let object = Object {
+                kind: ObjectKind::Directory,
+                mode: directory.mode,
+                uid: owner.0,
+                gid: owner.1,
+            };
+            self.objects.insert(path.clone(), object);
+        }
     }
 
     /// Adds the results of observers, in their order.

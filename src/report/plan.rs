@@ -130,7 +130,7 @@ pub fn to_json(
         schema: "mco-rescue/plan/v1",
         heading,
         blockers: &plan.blockers,
-        notices: &plan.notices,
+        notices: &plan.notices_before(),
         os: &plan.os,
         steps: steps.collect::<serde_json::Result<_>>()?,
         held: &plan.held,
@@ -229,17 +229,18 @@ pub fn to_text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) ->
         out.push_str(&held(&plan.held));
     }
     out.push_str(&plan.after.as_ref().map(after::to_text).unwrap_or_default());
+    let notices = plan.notices_before();
     match detail {
-        Detail::Counts if plan.notices.is_empty() => {}
+        Detail::Counts if notices.is_empty() => {}
         Detail::Counts => {
-            let said = count_noun(plan.notices.len(), "notice");
+            let said = count_noun(notices.len(), "notice");
             out.push_str(&format!("{said}, shown without --summary.\n\n"));
         }
         Detail::Changes => {
-            let said = collapse_notices(&plan.notices, " (-v lists them)");
+            let said = collapse_notices(&notices, " (-v lists them)");
             out.push_str(&notices_text("Notices", &said));
         }
-        Detail::All => out.push_str(&notices_text("Notices", &plan.notices)),
+        Detail::All => out.push_str(&notices_text("Notices", &notices)),
     }
     out
 }

@@ -5,15 +5,13 @@ use crate::base::error::{self, Changed, RunError};
 use crate::base::invocation::mco_rescue;
 use crate::base::notice::Notice;
 use crate::change::install::completion::refuse_without_completion;
-use crate::change::plan::{Allowed, ChangedSince, FinishedRun, Plan};
-use crate::change::session::policies;
+use crate::change::plan::{Allowed, ChangedSince, FinishedRun, PlannedTrial, TrialReboot};
 use crate::change::staging::awaited::{Awaited, Leaving, OsRun, Ran};
 use crate::change::staging::deployments::{self, WayBack};
 use crate::change::staging::pins;
 use crate::change::staging::reboots::{self, RebootNeed};
 use crate::change::staging::state;
 use crate::change::transaction::{self, Direction};
-use crate::change::trial::facts;
 use crate::formats::checkpoint::kubernetes_minor;
 use crate::host::root::Root;
 use crate::host::sys::signals::DeferredSignals;
@@ -162,7 +160,7 @@ impl GoingBack {
                 older_runs.push((run.clone(), observe_run(root, runner, run)?));
             }
         }
-        let mut jobs = match options.no_actions || !systemd_runs(root) {
+        let jobs = match options.no_actions || !systemd_runs(root) {
             true => Vec::new(),
             false => run.jobs_back(),
         };
@@ -173,20 +171,21 @@ impl GoingBack {
             together,
             jobs: &jobs,
             keeps_history: is_tried,
+            trial: is_tried.then_some(PlannedTrial {
+                reboot: TrialReboot::Never,
+                activates: !options.no_actions,
+            }),
         };
         let mut back = TakingBack::prepare(root, runner, run, &wanted)?;
         if let Some(way) = &way {
             let notices = kubelet_notices(root, &way.leaving.to).unwrap_or_default();
             back.plan.notices.extend(notices);
         }
-        if is_tried {
-            jobs = jobs_of_trial(change, options, &mut back.plan, jobs)?;
-        }
         Ok(Self {
+            jobs: back.plan.all_jobs(jobs),
             back,
             older,
             way,
-            jobs,
         })
     }
 
@@ -339,24 +338,6 @@ fn allowed(
         staged: !options.files_only && deployments::is_staged_by_run(root, runner, &run.id)?,
         ..options.allowed
     })
-}
-
-/// Adds the effects of a trial to the plan, and returns the jobs; those of the trial come first.
-fn jobs_of_trial(
-    change: &NodeChange<'_>,
-    options: &RollbackOptions<'_>,
-    plan: &mut Plan,
-    jobs: Vec<Job>,
-) -> Result<Vec<Job>> {
-    let root = &change.root;
-    facts::add_to_plan(root, plan, false)?;
-    let policies = policies::cluster(root, None)?.policies;
-    let activated = match options.no_actions {
-        true => Vec::new(),
-        false => facts::activate(root, change.runner(), &policies, plan, false)?,
-    };
-    let others = jobs.into_iter().filter(|job| !activated.contains(job));
-    Ok(activated.iter().cloned().chain(others).collect())
 }
 
 fn changed_since(options: &RollbackOptions<'_>) -> ChangedSince {

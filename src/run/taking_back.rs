@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 
 use crate::base::paths;
 use crate::change::plan::{
-    self, Allowed, ChangedSince, FinishedRun, Plan, PlanRequest, RollbackInputs, Task,
+    self, Allowed, ChangedSince, FinishedRun, Plan, PlanRequest, PlannedTrial, RollbackInputs, Task,
 };
 use crate::change::session::evidence::NodeEvidence;
 use crate::change::transaction::journal::ConfigRef;
@@ -31,6 +31,8 @@ pub struct TakeBack<'a> {
     pub jobs: &'a [Job],
     /// The reverted run stays in the history, with this one before it, so that the revert can itself be reverted.
     pub keeps_history: bool,
+    /// The trial that the revert is part of.
+    pub trial: Option<PlannedTrial>,
 }
 
 /// A finished run, with the plan to revert it.
@@ -64,6 +66,7 @@ impl TakingBack {
         };
         let request = PlanRequest {
             allowed: wanted.allowed,
+            trial: wanted.trial,
             ..PlanRequest::default()
         };
         let evidence = NodeEvidence::of_node(root, &node, runner);

@@ -918,9 +918,10 @@ fn a_live_apply_first_puts_what_recovers_it_at_boot() {
         let run = live.run(&["apply", "--takeover", "--yes", "/config"]).ok();
         assert!(!run.err().contains("installed"), "{}", run.err());
         assert!(!run.out().contains("recovery at boot"), "{}", run.out());
-        // Where it cannot be put, the run goes on all the same.
+        // Where it cannot be put, the run goes on all the same, with the directory that both need.
         fs::remove_file(live.root.path(RECOVER)).unwrap();
         fs::create_dir(live.root.path(RECOVER)).unwrap();
+        fs::remove_dir_all(live.root.path("etc/systemd/system/sysinit.target.wants")).unwrap();
         live.root.write("etc/systemd/system/a.service", "changed\n");
         let run = live.run(&["apply", "--takeover", "--yes", "/config"]).ok();
         assert!(
@@ -929,6 +930,8 @@ fn a_live_apply_first_puts_what_recovers_it_at_boot() {
             run.err()
         );
         assert_eq!(live.root.read("etc/systemd/system/a.service"), unit);
+        let link = "etc/systemd/system/sysinit.target.wants/a.service";
+        assert!(live.root.exists(link) && !live.root.exists(RECOVER_LINK));
     });
 }
 

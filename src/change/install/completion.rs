@@ -27,8 +27,8 @@ use crate::node::space::MountState;
 )]
 pub struct Beforehand {
     due: Result<Due, String>,
-    /// The plan still has to name the units.
-    announced: bool,
+    /// The directories that are created for the units, topmost first.
+    directories: Vec<RootPath>,
 }
 
 impl Beforehand {
@@ -53,31 +53,32 @@ impl Beforehand {
         if !systemd_runs(root) || image_recovers(root) {
             return None;
         }
-        match Due::of(root, InstallScope::Recovery, theirs) {
-            Ok(due) if due.is_nothing() => None,
-            Ok(due) => Some(Self {
+        let due = Due::of(root, InstallScope::Recovery, theirs);
+        match due.and_then(|due| Ok((due.missing_directories(root)?, due))) {
+            Ok((_, due)) if due.is_nothing() => None,
+            Ok((directories, due)) => Some(Self {
                 due: Ok(due),
-                announced: true,
+                directories,
             }),
             Err(error) => {
                 let why = format!("{error:#}");
                 log::warn!("{}", without_recovery(&why));
                 Some(Self {
                     due: Err(why),
-                    announced: true,
+                    directories: Vec::new(),
                 })
             }
         }
     }
 
-    /// Ends the notice: the units are in place, or a warning has said why not.
-    pub fn end_announcement(&mut self) {
-        self.announced = false;
+    /// Returns the directories that exist before the first step of a plan, because they are created for the units.
+    pub fn directories(&self) -> &[RootPath] {
+        &self.directories
     }
 
     /// Returns the notice on the units that are installed before the first step of a plan.
     pub fn notice(&self) -> Option<Notice> {
-        let due = self.due.as_ref().ok().filter(|_| self.announced)?;
+        let due = self.due.as_ref().ok()?;
         Some(Notice {
             subject: "recovery at boot".to_owned(),
             message: announce_units(&due.found),
@@ -107,6 +108,7 @@ impl Beforehand {
 
 impl Due {
     fn try_install(&self, root: &Root, lock: &Lock, runner: &dyn CommandRunner) -> Result<String> {
+        self.make_parents(root, lock)?;
         let unlabelled = self.put(root, lock, Changed::Before)?;
         let check = check(root, lock, self, runner)?;
         if let Some(problem) = check.problem(&unlabelled) {

@@ -93,6 +93,35 @@ impl Due {
         !self.found.iter().any(FoundItem::is_due)
     }
 
+    /// Returns the directories that [`Self::put`] creates, topmost first.
+    ///
+    /// # Errors
+    /// A path cannot be resolved, or a directory cannot be created there.
+    pub fn missing_directories(&self, root: &Root) -> Result<Vec<RootPath>> {
+        let mut all = Vec::new();
+        for found in self.found.iter().filter(|found| found.is_due()) {
+            let missing = place::missing_directories(root, &found.item.path)?;
+            all.extend(missing.into_iter().map(|(named, _)| named));
+        }
+        let mut known = BTreeSet::new();
+        all.retain(|path| known.insert(path.clone()));
+        Ok(all)
+    }
+
+    /// Creates the missing directories, all that can be created: a plan may need them even if a file cannot be put.
+    ///
+    /// # Errors
+    /// A directory cannot be created.
+    pub fn make_parents(&self, root: &Root, lock: &Lock) -> Result<()> {
+        let due = self.found.iter().filter(|found| found.is_due());
+        let made = due.map(|found| {
+            let path = &found.item.path;
+            place::make_parent(root, lock, path, &self.host, &self.labels)
+                .with_context(|| format!("installing {path}"))
+        });
+        made.fold(Ok(()), Result::and)
+    }
+
     /// Puts what is missing or differs, each of which is `changed`; gives what could not be labelled, and why.
     ///
     /// # Errors

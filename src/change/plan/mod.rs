@@ -42,6 +42,7 @@ mod selinux;
 mod services;
 mod space;
 pub mod staged;
+mod trial;
 mod units;
 mod users;
 mod whole;
@@ -70,6 +71,7 @@ use crate::judge::daemon::policies::Overrides;
 use crate::judge::drift::enablement::UnchangedUnits;
 use crate::judge::drift::{SETGID, kind_noun};
 use crate::node::accounts::find_no_hash;
+use crate::node::command::job::Job;
 use crate::node::{Baseline, NodeState, Records};
 
 pub use after::{After, Rules};
@@ -95,6 +97,7 @@ pub use quorum::{Quorum, judge_quorum};
 use removals::find_removals;
 use rollback::plan_rollback;
 pub use rollback::{ChangedSince, FinishedRun, RecordBefore, RollbackInputs};
+pub use trial::{PlannedTrial, TrialFindings, TrialReboot};
 pub use whole::{Findings, LiveEvidence, PlanRequest, PlanScope, Task, plan_whole};
 
 /// One change of one path.
@@ -337,9 +340,25 @@ pub struct Plan {
     pub after: Option<After>,
     /// What happens to the daemon's force file.
     pub force: Force,
+    /// The units that are installed before the first step, in words.
+    pub installs: Option<Notice>,
+    /// The jobs of a trial, after which the services use the new files.
+    pub trial_jobs: Vec<Job>,
 }
 
 impl Plan {
+    /// Returns all jobs: first those of the trial, then the others.
+    pub fn all_jobs(&self, others: Vec<Job>) -> Vec<Job> {
+        let others = others.into_iter();
+        let others = others.filter(|job| !self.trial_jobs.contains(job));
+        self.trial_jobs.iter().cloned().chain(others).collect()
+    }
+
+    /// Returns all notices to show before the plan is carried out.
+    pub fn notices_before(&self) -> Vec<Notice> {
+        self.notices.iter().chain(&self.installs).cloned().collect()
+    }
+
     /// Returns true if only a reboot completes it.
     pub fn reboots(&self) -> bool {
         self.os.needs_reboot() || self.after.as_ref().is_some_and(After::reboots)

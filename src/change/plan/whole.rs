@@ -7,10 +7,12 @@ use super::crossing::{self, AcceptedRisks};
 use super::fit::{self, Accepted};
 use super::lasting::check_transient;
 use super::login::{Logins, check_login};
+use super::trial::add_trial;
 use super::{
     Addition, After, Allowed, FixInputs, ImageEvidence, OsPlan, Plan, PlanInputs, PlanOptions,
-    RollbackInputs, after, find_removals, guard_plan, image, neighbours, network, one_more_key, os,
-    plan_changes, plan_fix, plan_rollback, pull_files, quorum, selinux, services,
+    PlannedTrial, RollbackInputs, TrialFindings, after, find_removals, guard_plan, image,
+    neighbours, network, one_more_key, os, plan_changes, plan_fix, plan_rollback, pull_files,
+    quorum, selinux, services,
 };
 use crate::base::invocation::{mco_rescue, reboot};
 use crate::base::notice::Notice;
@@ -84,6 +86,8 @@ pub struct PlanRequest {
     pub ignores_quorum: bool,
     /// Checks of another image whose inhibitors are accepted.
     pub risks: AcceptedRisks,
+    /// The trial that the run is part of.
+    pub trial: Option<PlannedTrial>,
 }
 
 /// Blockers and notices of one check.
@@ -186,6 +190,12 @@ pub trait LiveEvidence {
 
     /// Returns a notice about the units that are installed before the first step.
     fn recovery_units(&self) -> Option<Notice>;
+
+    /// Returns the findings about a trial of the plan, and its jobs.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn trial(&self, plan: &Plan, trial: PlannedTrial) -> Result<TrialFindings>;
 }
 
 /// Creates the plan of a task.
@@ -277,9 +287,10 @@ pub fn plan_whole(
         plan.blockers.extend(found.blockers);
         plan.notices.extend(found.notices);
         if !plan.is_empty() && plan.blockers.is_empty() {
-            plan.notices.extend(evidence.recovery_units());
+            plan.installs = evidence.recovery_units();
         }
     }
+    add_trial(&mut plan, request.trial, evidence)?;
     Ok(plan)
 }
 

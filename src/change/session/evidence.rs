@@ -5,15 +5,17 @@ use anyhow::{Context, Result};
 use crate::base::notice::Notice;
 use crate::change::install::completion::{Beforehand, Completion};
 use crate::change::plan::{
-    Findings, ImageEvidence, LiveEvidence, Logins, OsPlan, Plan, find_leftovers,
+    Findings, ImageEvidence, LiveEvidence, Logins, OsPlan, Plan, PlannedTrial, TrialFindings,
+    find_leftovers,
 };
 use crate::change::session::Session;
-use crate::change::session::access;
+use crate::change::session::{access, policies};
 use crate::change::source::identity::NodeIdentity;
 use crate::change::staging::image_source::{self, SourceOptions};
 use crate::change::staging::stage::Over;
 use crate::change::staging::{quorum, state};
 use crate::change::transaction;
+use crate::change::trial::facts::find_trial_facts;
 use crate::config::document::{FORCE_FILE, MachineConfig};
 use crate::config::render::NameHash;
 use crate::host::root::{Root, RootError, RootPath};
@@ -201,5 +203,17 @@ impl LiveEvidence for NodeEvidence<'_> {
 
     fn recovery_units(&self) -> Option<Notice> {
         self.beforehand.and_then(Beforehand::notice)
+    }
+
+    fn trial(&self, plan: &Plan, trial: PlannedTrial) -> Result<TrialFindings> {
+        let read;
+        let cluster = match self.session {
+            Some(session) => session.cluster(self.policy)?,
+            None => {
+                read = policies::cluster(self.root, None)?;
+                &read
+            }
+        };
+        find_trial_facts(self.root, self.runner, &cluster.policies, plan, trial)
     }
 }

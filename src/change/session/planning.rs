@@ -10,7 +10,7 @@ use super::evidence::NodeEvidence;
 use crate::change::install::completion::{Beforehand, Completion};
 use crate::change::plan::fit::Accepted;
 use crate::change::plan::{
-    self, AcceptedRisks, Allowed, Plan, PlanOptions, PlanRequest, PlanScope, Task,
+    self, AcceptedRisks, Allowed, Plan, PlanOptions, PlanRequest, PlanScope, PlannedTrial, Task,
 };
 use crate::change::staging::deployments;
 use crate::change::staging::image_source::SourceOptions;
@@ -42,6 +42,8 @@ pub struct RunOptions<'a> {
     pub reboots: bool,
     /// The kubelet and its pods are stopped before the files change.
     pub stops_workloads: bool,
+    /// The trial that the run is part of.
+    pub trial: Option<PlannedTrial>,
 }
 
 impl Session<'_> {
@@ -81,6 +83,8 @@ impl Session<'_> {
         if !options.options.files_only {
             self.judge_crossing(&options.source)?;
         }
+        let directories = beforehand.map_or(&[][..], Beforehand::directories);
+        self.node.foresee_directories(directories);
         let request = PlanRequest {
             risks: options.risks,
             options: options.options,
@@ -90,6 +94,7 @@ impl Session<'_> {
             reboots: options.reboots,
             stops_workloads: options.stops_workloads,
             ignores_quorum: options.ignores_quorum,
+            trial: options.trial,
         };
         let evidence = NodeEvidence {
             session: Some(self),

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::awaited::{Awaited, Booted, Inherited, PIVOT, VERSION, Way};
 use super::deployments::{
@@ -104,6 +104,7 @@ impl Staging<'_> {
         if self.plan.is_empty() {
             return Ok(());
         }
+        self.expect_as_planned(facts)?;
         // A signal that ends the run must leave nothing provided to rpm-ostreed and no incompletely staged deployment.
         let signals = DeferredSignals::new();
         signals::set_answer(SignalAnswer::Cancelling);
@@ -137,6 +138,20 @@ impl Staging<'_> {
             signals::set_answer(SignalAnswer::Said);
         }
         Err(error)
+    }
+
+    /// Refuses if the deployments are no longer those that the plan was made for: its steps name some of them by index.
+    fn expect_as_planned(&self, facts: &SystemFacts) -> Result<()> {
+        let now = read_deployments(self.root, self.runner);
+        let now = now.map_err(|cause| said(self.root, &cause))?;
+        if now.all != facts.deployments.all {
+            bail!(
+                "the deployments have changed since the plan was made; nothing was staged, and no file was changed. \
+                 Next: {}",
+                whole_command()
+            );
+        }
+        Ok(())
     }
 
     /// Takes all steps; the error is what went wrong and what to do.

@@ -126,7 +126,10 @@ fn read_made(root: &Root, state: &StateDirectory) -> Result<Made, StateError> {
 }
 
 /// Returns the missing parent directories of a path, topmost first, each with its name and its real path.
-fn missing_directories(
+///
+/// # Errors
+/// A path cannot be resolved, or a link leads where no directory can be created.
+pub fn missing_directories(
     root: &Root,
     path: &RootPath,
 ) -> Result<Vec<(RootPath, RootPath)>, PlaceError> {

@@ -6,8 +6,8 @@ use anyhow::Result;
 
 use crate::base::invocation::mco_rescue;
 use crate::base::notice::Notice;
-use crate::change::plan::Plan;
 use crate::change::plan::activation::{self, Activation};
+use crate::change::plan::{Findings, Plan, PlannedTrial, TrialFindings};
 use crate::change::trial::coverage::{CoverageFacts, list_accidents};
 use crate::change::trial::store::read_trial;
 use crate::host::root::{Root, RootPath, skip_obstacle};
@@ -15,7 +15,6 @@ use crate::host::sys::kernel;
 use crate::judge::daemon::policies::ClusterPolicies;
 use crate::node::boot_counter::{self, Counting};
 use crate::node::command::CommandRunner;
-use crate::node::command::job::Job;
 use crate::node::host::systemd_runs;
 use crate::node::services_at_work::ServicesAtWork;
 
@@ -35,20 +34,38 @@ const OTHERS: [(&str, &str); 3] = [
     ),
 ];
 
-/// Returns the jobs after which the services use the new files of a plan in this boot. The plan gets a
-/// notice on them, unless the trial reboots.
+/// Returns the findings about a trial of a plan on this node, and its jobs.
 ///
 /// # Errors
 /// The node cannot be read.
-pub fn activate(
+pub fn find_trial_facts(
     root: &Root,
     runner: &dyn CommandRunner,
     policies: &ClusterPolicies,
-    plan: &mut Plan,
-    reboots: bool,
-) -> Result<Vec<Job>> {
+    plan: &Plan,
+    trial: PlannedTrial,
+) -> Result<TrialFindings> {
+    let reboots = trial.reboots_with(plan);
+    let mut found = judge_trial(root, plan, reboots)?;
+    if trial.activates {
+        let activation = find_activation(root, runner, policies, plan)?;
+        if !reboots {
+            found.findings.notices.extend(describe(&activation));
+        }
+        found.jobs = activation.jobs;
+    }
+    Ok(found)
+}
+
+/// Returns the jobs after which the services use the new files of a plan in this boot.
+fn find_activation(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    policies: &ClusterPolicies,
+    plan: &Plan,
+) -> Result<Activation> {
     if !systemd_runs(root) {
-        return Ok(Vec::new());
+        return Ok(Activation::default());
     }
     let failed = RefCell::new(None);
     let read = |path: &RootPath| {
@@ -62,48 +79,41 @@ pub fn activate(
         return Err(error.into());
     }
     let services = ServicesAtWork::observe(root, runner, &settings)?;
-    let Activation { jobs, left } = activation::activation_jobs(&changed, &services, policies);
-    if reboots {
-        return Ok(jobs);
-    }
-    let mut add = |message: String| {
-        plan.notices.push(Notice {
-            subject: "trial".to_owned(),
-            message,
-        });
-    };
-    if !jobs.is_empty() {
-        let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
-        add(format!(
+    Ok(activation::activation_jobs(&changed, &services, policies))
+}
+
+/// Returns the notices on the jobs of a trial without a reboot, and on what it does not try.
+fn describe(activation: &Activation) -> Vec<Notice> {
+    let mut all = Vec::new();
+    if !activation.jobs.is_empty() {
+        let jobs: Vec<String> = activation.jobs.iter().map(ToString::to_string).collect();
+        all.push(notice(format!(
             "the services use the new files at once: {}",
             jobs.join(", ")
-        ));
+        )));
     }
-    if !left.is_empty() {
-        let left: Vec<String> = left
+    if !activation.left.is_empty() {
+        let left: Vec<String> = activation
+            .left
             .iter()
             .map(|left| format!("{} {}", left.path, left.why))
             .collect();
-        add(format!("not tried: {}", left.join("; ")));
+        all.push(notice(format!("not tried: {}", left.join("; "))));
     }
-    Ok(jobs)
+    all
 }
 
-/// Adds to a plan what a trial of it means on this node, and what stands against it.
-///
-/// # Errors
-/// The node cannot be read.
-pub fn add_to_plan(root: &Root, plan: &mut Plan, reboots: bool) -> Result<()> {
-    if plan.is_empty() {
-        return Ok(());
-    }
-    let system = plan.os.needs_reboot();
-    let against = against(root, plan, system, reboots)?;
-    let blockers = against.into_iter().map(|message| Notice {
+fn notice(message: String) -> Notice {
+    Notice {
         subject: "trial".to_owned(),
         message,
-    });
-    plan.blockers.extend(blockers);
+    }
+}
+
+/// Returns what a trial of a plan means on this node, and the reasons against it.
+fn judge_trial(root: &Root, plan: &Plan, reboots: bool) -> Result<TrialFindings> {
+    let system = plan.os.needs_reboot();
+    let against = against(root, plan, system, reboots)?;
     let counting = match system && reboots {
         true => Some(boot_counter::observe_boot_counter(root)?.counting),
         false => None,
@@ -119,11 +129,13 @@ pub fn add_to_plan(root: &Root, plan: &mut Plan, reboots: bool) -> Result<()> {
         panic: kernel::read_panic_timeout().unwrap_or_default(),
     };
     let accidents = list_accidents(&facts).into_iter();
-    plan.notices.extend(accidents.map(|accident| Notice {
-        subject: "trial".to_owned(),
-        message: accident.words(),
-    }));
-    Ok(())
+    Ok(TrialFindings {
+        findings: Findings {
+            blockers: against.into_iter().map(notice).collect(),
+            notices: accidents.map(|accident| notice(accident.words())).collect(),
+        },
+        jobs: Vec::new(),
+    })
 }
 
 /// Returns the reasons against a trial.

@@ -11,15 +11,13 @@ use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::base::object::ObjectKind;
 use crate::change::plan::{
-    self, Allowed, FixInputs, Plan, PlanInputs, PlanRequest, PlannedStep, Step, Task,
+    self, Allowed, FixInputs, Plan, PlanInputs, PlanRequest, PlannedStep, Step, Task, TrialReboot,
 };
 use crate::change::session::evidence::NodeEvidence;
 use crate::change::session::machine;
-use crate::change::session::policies;
 use crate::change::session::{open_root, with_disk};
 use crate::change::transaction::Finished;
 use crate::change::transaction::journal::ConfigRef;
-use crate::change::trial::facts;
 use crate::cli::Output;
 use crate::cli::args::TryArgs;
 use crate::cli::diffs;
@@ -30,7 +28,6 @@ use crate::config::document::{self, Desired};
 use crate::diagnose::doctor::gather;
 use crate::diagnose::doctor::{self, Diagnosis, DoctorCheck, DoctorFinding, Fix};
 use crate::host::root::Root;
-use crate::node::command::job::Job;
 use crate::node::{self, NodeState, Records};
 use crate::report::fix::{FixOutcome, FixResult};
 use crate::report::plan::{Diffs, Heading};
@@ -121,13 +118,13 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
         finding,
         node: &node,
     };
-    let (plan, jobs) = cure.plan(work)?;
+    let plan = cure.plan(work)?;
     cure.show(&plan)?;
     cure.ask(&plan)?;
     let options = args.cure.trial.options();
     let request = TrialRequest::of_plan(&options, &cure.name(), &plan, false);
-    let tried = RunningTrial::begin(&change, request.with_jobs(jobs.clone()))?;
-    if let Err(error) = cure.carry_out(&change, &plan, &jobs) {
+    let tried = RunningTrial::begin(&change, request.with_jobs(plan.trial_jobs.clone()))?;
+    if let Err(error) = cure.carry_out(&change, &plan) {
         return Err(running::fail(tried, change, error));
     }
     match looking.tell_result(&found, finding, plan.steps.len()) {
@@ -294,8 +291,8 @@ impl Cure<'_> {
         format!("doctor --fix {}", self.looking.check.id)
     }
 
-    /// Makes the plan, and returns it with the jobs of a trial.
-    fn plan(&self, work: FixInputs<'_>) -> Result<(Plan, Vec<Job>)> {
+    /// Makes the plan.
+    fn plan(&self, work: FixInputs<'_>) -> Result<Plan> {
         let Looking { ui, args, root, .. } = self.looking;
         let config = document::parse_document(NOTHING, &self.name())?;
         let desired = Desired::from_config(&config);
@@ -322,20 +319,11 @@ impl Cure<'_> {
                 staged: true,
                 ..Allowed::default()
             },
+            trial: args.cure.trial.planned(TrialReboot::Never, true),
             ..PlanRequest::default()
         };
         let evidence = NodeEvidence::of_node(root, self.node, ui.runner);
-        let mut plan = plan::plan_whole(&Task::Fix(inputs, work), &request, &evidence)?;
-        let (trial, policies) = (&args.cure.trial, policies::cluster(root, None)?.policies);
-        let jobs = match trial.window.is_some() {
-            true => {
-                let jobs = facts::activate(root, ui.runner, &policies, &mut plan, false)?;
-                facts::add_to_plan(root, &mut plan, false)?;
-                jobs
-            }
-            false => Vec::new(),
-        };
-        Ok((plan, jobs))
+        plan::plan_whole(&Task::Fix(inputs, work), &request, &evidence)
     }
 
     /// Refuses a plan with blockers; otherwise asks for confirmation.
@@ -352,7 +340,7 @@ impl Cure<'_> {
         ))
     }
 
-    fn carry_out(&self, change: &NodeChange<'_>, plan: &Plan, jobs: &[Job]) -> Result<Finished> {
+    fn carry_out(&self, change: &NodeChange<'_>, plan: &Plan) -> Result<Finished> {
         let work = RunWork {
             change,
             node: self.node,
@@ -367,7 +355,7 @@ impl Cure<'_> {
                 Some(_) => &LATER_IN_TRIAL,
                 None => &[],
             },
-            jobs,
+            jobs: &plan.trial_jobs,
         };
         work.transact()
     }
