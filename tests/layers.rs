@@ -1,12 +1,23 @@
 //! The layers of the source tree: a room uses only rooms that stand above it in `src/lib.rs`, and a module only modules that
 //! stand above it in its room.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms whose modules are not in layers: each counts as a whole, but for the modules of `node` that stand apart.
 const WHOLE: [&str; 3] = ["node", "report", "cli"];
+/// Files of a cycle that is not one of a parent and its child. The list may only shrink.
+const CYCLES: &[&str] = &[
+    "cli",
+    "cli::cluster",
+    "cli::fetch",
+    "cli::handover",
+    "cli::recorder::compared",
+    "cli::recorder::history",
+    "cli::status",
+    "cli::ui",
+];
 /// The layers of `node`. The last one but `mounts` is all the rest.
 const NODE: [&str; 4] = ["node::command", "node::images", "node", "node::mounts"];
 
@@ -137,6 +148,100 @@ fn a_module_uses_only_modules_above_it() {
     }
     assert!(arrows > 500, "only {arrows} uses were found");
     assert_eq!(upwards, Vec::<String>::new(), "these arrows point upwards");
+}
+
+/// Returns the modules that a module uses, by the paths of their files: of `crate::`, `super::` and `self::` in its code.
+fn used_files(own: &str, text: &str, files: &BTreeSet<String>) -> BTreeSet<String> {
+    let code = text.split("\nmod tests {").next().unwrap();
+    let code: String = code
+        .lines()
+        .map(|line| line.split("//").next().unwrap().to_owned() + "\n")
+        .collect();
+    let mut used = BTreeSet::new();
+    for (at, _) in code.match_indices("::") {
+        let is_name = |c: char| c.is_alphanumeric() || c == '_';
+        let before = &code[..at];
+        let start = before.rfind(|c| !is_name(c)).map_or(0, |end| end + 1);
+        let base: Vec<&str> = match &before[start..] {
+            _ if before[..start].ends_with("::") => continue,
+            "crate" => Vec::new(),
+            "self" | "super" => own.split("::").collect(),
+            _ => continue,
+        };
+        let is_super = &before[start..] == "super";
+        for path in paths_of(&code[at + 2..]) {
+            let mut base = base.clone();
+            let mut names: Vec<&str> = path.split("::").collect();
+            if is_super {
+                base.pop();
+            }
+            while names.first() == Some(&"super") {
+                names.remove(0);
+                base.pop();
+            }
+            base.extend(names);
+            while !base.is_empty() && !files.contains(&base.join("::")) {
+                base.pop();
+            }
+            used.insert(base.join("::"));
+        }
+    }
+    used.remove(own);
+    used.remove("");
+    used
+}
+
+/// Returns true for a child of a module: that the module names it is no use, but how modules are declared.
+fn is_child(parent: &str, module: &str) -> bool {
+    module
+        .strip_prefix(parent)
+        .and_then(|rest| rest.strip_prefix("::"))
+        .is_some_and(|rest| !rest.contains("::"))
+}
+
+/// Returns what can be reached from a module.
+fn reached<'g>(from: &str, uses: &'g BTreeMap<String, BTreeSet<String>>) -> BTreeSet<&'g str> {
+    let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
+    while let Some(next) = open.pop() {
+        for used in uses.get(next).into_iter().flatten() {
+            if seen.insert(used.as_str()) {
+                open.push(used);
+            }
+        }
+    }
+    seen
+}
+
+#[test]
+fn only_a_parent_and_its_child_use_each_other() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut paths = Vec::new();
+    source_files(&source, &mut paths);
+    let texts: BTreeMap<String, String> = paths
+        .iter()
+        .map(|path| {
+            let relative = path.strip_prefix(&source).unwrap().display().to_string();
+            let module = relative.trim_end_matches(".rs").trim_end_matches("/mod");
+            (module.replace('/', "::"), fs::read_to_string(path).unwrap())
+        })
+        .collect();
+    let files: BTreeSet<String> = texts.keys().cloned().collect();
+    let uses: BTreeMap<String, BTreeSet<String>> = texts
+        .iter()
+        .map(|(own, text)| {
+            let mut used = used_files(own, text, &files);
+            used.retain(|module| !is_child(own, module));
+            (own.clone(), used)
+        })
+        .collect();
+    let count: usize = uses.values().map(BTreeSet::len).sum();
+    assert!(count > 3000, "only {count} uses were found");
+    let in_cycles: Vec<&String> = files
+        .iter()
+        .filter(|own| reached(own, &uses).contains(own.as_str()))
+        .filter(|own| !CYCLES.contains(&own.as_str()))
+        .collect();
+    assert_eq!(in_cycles, Vec::<&String>::new(), "these are in a cycle");
 }
 
 #[test]

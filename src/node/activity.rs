@@ -3,23 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use nix::sys::stat::FileStat;
 use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System, UpdateKind};
 
 use crate::base::order::StableOrder;
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::host::running;
-use crate::node::command::origin::OriginFile;
-use crate::node::command::ostree::StagedFile;
-use crate::node::command::rpm_ostree::arguments;
-use crate::node::command::rpm_ostree::status::staged_by;
 use crate::node::command::systemctl::UnitActivity;
 use crate::node::command::{CommandRunner, bootc, rpm_ostree, systemctl};
 
 use super::booted::{self, SoftMarker};
 use super::host::systemd_runs;
-use super::system::staged_file;
+use super::staged::StagedEvidence;
 
 /// The service that pulls the operator's image at first boot, and retries forever.
 pub const FIRST_BOOT_PULL: &str = "machine-config-daemon-pull.service";
@@ -42,15 +37,8 @@ const UNITS: [&str; 11] = [
     "bootc-operator-switch.service",
     "bootc-fetch-apply-updates.service",
     bootc::UNIT,
-    BOOTC_TIMER,
+    bootc::UPDATE_TIMER,
 ];
-/// Units of programs that stage a deployment on their own.
-const STAGERS: [&str; 2] = ["bootc-operator-switch.service", BOOTC_TIMER];
-/// Largest file of a staged deployment that is read, in bytes.
-const MAX_STAGED_FILE: u64 = 1 << 20;
-/// The timer of bootc's automatic update, which also reboots.
-pub const BOOTC_TIMER: &str = "bootc-fetch-apply-updates.timer";
-
 /// The activity of a live node; empty on a root that is not live.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Activity {
@@ -70,74 +58,6 @@ pub struct Activity {
     pub soft_reboot: bool,
     /// A shutdown is scheduled.
     pub shutdown: bool,
-}
-
-/// The evidence of a staged deployment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct StagedEvidence {
-    /// The file from which ostree writes the deployment at shutdown; `None` if its format is not known.
-    pub file: Option<StagedFile>,
-    /// Its origin file.
-    pub origin: Option<OriginFile>,
-    /// The program that was at work when the deployment was staged, according to the journal, in words.
-    pub client: Option<String>,
-    /// The running units of programs that stage on their own.
-    pub units: Vec<UnitActivity>,
-}
-
-impl StagedEvidence {
-    /// Reads the evidence; `None` if nothing is staged.
-    ///
-    /// # Errors
-    /// The root cannot be read. A missing or failing program is only logged.
-    pub fn observe(root: &Root, runner: &dyn CommandRunner) -> Result<Option<Self>, RootError> {
-        if !root.is_live() || !root.exists(&RootPath::fixed(paths::STAGED_DEPLOYMENT))? {
-            return Ok(None);
-        }
-        let file = staged_file(root)?;
-        let origin = match &file {
-            Some(file) => origin_of(root, file)?,
-            None => None,
-        };
-        let units = systemctl::query_activity(runner, &STAGERS).unwrap_or_else(|error| {
-            log::info!("querying systemd: {error}");
-            Vec::new()
-        });
-        let path = RootPath::fixed(paths::STAGED_DEPLOYMENT);
-        let written = root.read_with_stat(&path, MAX_STAGED_FILE)?;
-        let journal = runner.run(&arguments::staging_journal());
-        let journal = journal.inspect_err(|error| log::info!("reading the journal: {error}"));
-        let client = match (journal, written) {
-            (Ok(journal), Some((_, stat))) => staged_by(&journal.stdout, written_at(&stat)),
-            _ => None,
-        };
-        Ok(Some(Self {
-            file,
-            origin,
-            client,
-            units: units.into_iter().filter(UnitActivity::is_running).collect(),
-        }))
-    }
-}
-
-/// Returns the time when a file was last changed, in microseconds since 1970.
-fn written_at(stat: &FileStat) -> u64 {
-    let micros = stat.st_mtime * 1_000_000 + stat.st_mtime_nsec / 1_000;
-    u64::try_from(micros).unwrap_or_default()
-}
-
-fn origin_of(root: &Root, file: &StagedFile) -> Result<Option<OriginFile>, RootError> {
-    let path = format!(
-        "/{}/{}/deploy/{}.origin",
-        paths::STATEROOTS,
-        file.stateroot,
-        file.name
-    );
-    let Ok(path) = RootPath::parse(&path) else {
-        return Ok(None);
-    };
-    let bytes = root.read(&path)?;
-    Ok(bytes.map(|bytes| OriginFile::parse(&String::from_utf8_lossy(&bytes))))
 }
 
 /// The kernel's abilities for a cgroup and all below it.

@@ -10,8 +10,9 @@ use crate::host::root::Root;
 use crate::host::running;
 use crate::node::command::CommandRunner;
 use crate::node::command::systemctl;
+use crate::node::kernel::boot_id;
 
-use super::host;
+use super::host::systemd_runs;
 
 /// One boot. Its fields are stored in files that outlive it; files of older versions of this program have the id alone.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -37,8 +38,8 @@ impl BootIdentity {
         deployment: Option<String>,
         runner: &dyn CommandRunner,
     ) -> Option<Self> {
-        let id = root.is_live().then(host::boot_id).flatten()?;
-        let known = match host::systemd_runs(root) {
+        let id = root.is_live().then(boot_id).flatten()?;
+        let known = match systemd_runs(root) {
             true => systemctl::query_user_space(runner),
             false => Ok(systemctl::UserSpace::default()),
         };

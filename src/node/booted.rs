@@ -15,7 +15,7 @@ use crate::host::running;
 use crate::host::sys::privileges::opens_all;
 
 use super::deploy_directories::{self, DeployDirectory, is_name};
-use super::host::{Host, kernel_command_line};
+use super::kernel::kernel_command_line;
 
 /// Device and inode of a directory.
 type FileIdentity = (u64, u64);
@@ -59,47 +59,6 @@ pub fn ostree_link() -> Option<String> {
     words
         .find_map(|word| word.strip_prefix("ostree="))
         .map(str::to_owned)
-}
-
-/// Returns the traces of bootc's composefs backend, in words; `None` on every other system. An OSTree system with a composefs
-/// root also has `ostree=` in its kernel command line and does not use that backend.
-///
-/// # Errors
-/// The root cannot be read.
-pub fn composefs_traces(root: &Root, host: &Host) -> Result<Option<String>, RootError> {
-    let has = |path: &'static str| root.exists(&RootPath::fixed(path));
-    if host.live || host.in_initramfs {
-        let line = kernel_command_line().unwrap_or_default();
-        let Some(argument) = composefs_argument(&line) else {
-            return Ok(None);
-        };
-        let beside = match has(paths::COMPOSEFS)? {
-            true => format!("; /{}", paths::COMPOSEFS),
-            false => String::new(),
-        };
-        return Ok(Some(format!("kernel argument {argument}{beside}")));
-    }
-    let both = has(paths::PHYSICAL_COMPOSEFS)? && has(paths::PHYSICAL_COMPOSEFS_STATE)?;
-    Ok(both.then(|| "composefs/images and state/deploy on its disk".to_owned()))
-}
-
-/// Returns the kernel argument that names a deployment of the composefs backend, shortened.
-fn composefs_argument(line: &str) -> Option<String> {
-    let line = Kargs::parse(line);
-    let mut words = line.tokens().iter();
-    if words.clone().any(|word| word.starts_with("ostree=")) {
-        return None;
-    }
-    let is_one = |word: &&String| {
-        let mut names = ["composefs=", "composefs.digest="].into_iter();
-        names.any(|name| word.starts_with(name))
-    };
-    let word = words.find(is_one)?;
-    let short: String = word.chars().take(24).collect();
-    Some(match short.len() < word.len() {
-        true => format!("{short}…"),
-        false => short,
-    })
 }
 
 /// Returns the deployment whose directory is the root, or became the root.
@@ -244,34 +203,6 @@ mod tests {
             written[40..48].reverse();
         }
         assert_eq!(backing(&written), Some((1794, 27)));
-    }
-
-    #[test]
-    fn the_composefs_backend_is_no_ostree_system_with_a_composefs_root() {
-        let digest = "0123456789abcdef".repeat(8);
-        for (line, argument) in [
-            (
-                format!("root=UUID=1 composefs={digest} rw"),
-                Some("composefs=0123456789abcd…"),
-            ),
-            (
-                format!("composefs=?{digest}"),
-                Some("composefs=?0123456789abc…"),
-            ),
-            ("composefs=ab".to_owned(), Some("composefs=ab")),
-            (
-                format!("rw composefs.digest={digest}"),
-                Some("composefs.digest=0123456…"),
-            ),
-            (
-                format!("composefs={digest} ostree=/ostree/boot.1/rhcos/0/0"),
-                None,
-            ),
-            ("rw ostree=/ostree/boot.1/rhcos/0/0".to_owned(), None),
-            ("rd.composefs=1 root=UUID=1".to_owned(), None),
-        ] {
-            assert_eq!(composefs_argument(&line).as_deref(), argument, "{line}");
-        }
     }
 
     #[test]

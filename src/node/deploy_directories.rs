@@ -5,8 +5,8 @@
 
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath, skip_obstacle, stat_of_open};
+use crate::node::command::origin::OriginFile;
 use crate::node::command::rpm_ostree::status::Deployments;
-use crate::node::os;
 
 /// The directory of a deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +70,8 @@ fn below(root: &Root, stateroots: &RootPath) -> Result<Vec<DeployDirectory>, Roo
                 name: file,
                 path,
                 identity: (stat.st_dev, stat.st_ino),
-                image: origin.map(|bytes| os::of_origin(&String::from_utf8_lossy(&bytes))),
+                image: origin
+                    .map(|bytes| OriginFile::parse(&String::from_utf8_lossy(&bytes)).image()),
             });
         }
     }

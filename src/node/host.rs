@@ -12,7 +12,8 @@ use crate::host::running;
 use crate::host::sys::privileges::{self, Capability};
 
 use super::booted;
-use super::system::{Engine, installed_engine};
+use super::engine::{Engine, installed_engine};
+use super::kernel::fips;
 
 /// Facts that do not depend on the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,28 +162,6 @@ fn in_initramfs() -> bool {
 fn of_kernel(live: bool, in_initramfs: bool) -> Option<bool> {
     let known = (live || in_initramfs).then(fips).flatten();
     known.or(in_initramfs.then_some(false))
-}
-
-fn fips() -> Option<bool> {
-    let text = running::read_text("/proc/sys/crypto/fips_enabled").ok()?;
-    Some(text.trim() == "1")
-}
-
-/// Returns the command line of the running kernel.
-pub fn kernel_command_line() -> Option<String> {
-    running::read_text("/proc/cmdline").ok()
-}
-
-/// Returns the id of the running boot.
-pub fn boot_id() -> Option<String> {
-    let text = running::read_text("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(text.trim().to_owned())
-}
-
-/// Returns the seconds since the kernel started.
-pub fn read_uptime() -> Option<u64> {
-    let text = running::read_text("/proc/uptime").ok()?;
-    text.split('.').next()?.parse().ok()
 }
 
 /// Returns true if the root is that of the running system and systemd is running it. If that cannot be determined, systemd is

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::host;
+use super::kernel::boot_id;
 use crate::base::invocation::mco_rescue;
 use crate::host::running;
 
@@ -164,7 +164,7 @@ pub fn milliseconds_since_boot() -> u64 {
 pub fn observe_session() -> LoginSession {
     let proc = Proc(PathBuf::from("/proc"));
     LoginSession {
-        boot: host::boot_id().unwrap_or_default(),
+        boot: boot_id().unwrap_or_default(),
         ..observe_process(&proc, std::process::id())
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
+use crate::node::composefs::composefs_traces;
 
 use super::Host;
-use super::booted;
 use super::os_release::{Class, OpenshiftVersion, OsRelease};
 
 /// Files of the daemon and of the first boot.
@@ -78,7 +78,7 @@ impl Machine {
             openshift: release.openshift_version(),
             is_coreos: is_coreos(&release),
             is_deployment: host.deployment.is_some() || host.live && exists(paths::OSTREE_BOOTED),
-            composefs: booted::composefs_traces(root, &host)?,
+            composefs: composefs_traces(root, &host)?,
             record: record.map(|path| format!("/{path}")),
             has_system: has_system(root),
             is_etc: ["passwd", "machine-id", "hostname"].into_iter().any(exists),

@@ -6,6 +6,7 @@ use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath, stat_of_open};
 use crate::node::command::CommandRunner;
 use crate::node::command::systemctl;
+use crate::node::kernel::{kernel_command_line, read_uptime};
 
 use super::booted::{self, SoftMarker};
 use super::deploy_directories::{self, DeployDirectory};
@@ -97,7 +98,7 @@ pub fn is_fenced(unit: &str) -> bool {
 /// # Errors
 /// A path cannot be read.
 pub fn image_based_evidence(root: &Root, host: &Host) -> Result<Option<String>, RootError> {
-    let words = host.live.then(host::kernel_command_line).flatten();
+    let words = host.live.then(kernel_command_line).flatten();
     let words = words.unwrap_or_default();
     if let Some(word) = words
         .split_whitespace()
@@ -186,7 +187,7 @@ fn monitor(root: &Root, runner: &dyn CommandRunner) -> Result<Option<Monitor>, R
         0 => DEFAULT_TIMEOUT,
         seconds => seconds,
     };
-    let left = began.zip(host::read_uptime()).map(|(began, now)| {
+    let left = began.zip(read_uptime()).map(|(began, now)| {
         let passed = now.saturating_sub(began / 1_000_000);
         timeout.saturating_sub(passed)
     });

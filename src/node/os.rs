@@ -5,7 +5,8 @@ use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath, skip_obstacle};
 use crate::node::command::origin::OriginFile;
 
-use super::host::{Host, kernel_command_line};
+use super::host::Host;
+use super::kernel::kernel_command_line;
 
 /// The operating system, as far as files describe it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

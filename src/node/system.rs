@@ -1,16 +1,12 @@
 //! The operating system of a live OSTree node, from rpm-ostree and the boot partition, or from bootc if rpm-ostree is missing.
 
-pub use crate::node::command::engine::Engine;
-
 use crate::base::kargs::Kargs;
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::host::state_file;
 use crate::node::command::bootc::{self, BootcStatus, OstreeEntry};
 use crate::node::command::origin::OriginFile;
-use crate::node::command::ostree::{
-    self, StagedFile, in_order, list_deployments, names_in_order, read_listed,
-};
+use crate::node::command::ostree::{self, in_order, list_deployments, names_in_order, read_listed};
 use crate::node::command::rpm_ostree::arguments::{self, RpmOstreeVersion};
 use crate::node::command::rpm_ostree::cause::RpmOstreeError;
 use crate::node::command::{CommandError, CommandLine, CommandOutput, CommandRunner};
@@ -23,12 +19,16 @@ use std::time::{Duration, Instant};
 use super::activity::{Process, deployments_changer, is_sysroot_lock_awaited};
 use super::booted::{self, SoftMarker};
 use super::bootloader::{self, BootEntry};
+use super::composefs::composefs_traces;
+use super::engine::Engine;
 use super::host::Host;
 use super::image_arguments;
+use super::kernel::kernel_command_line;
 use super::os_release::{Class, OsRelease};
 use super::ostree_repository::{imported_images, is_flushed};
 use super::requests;
 use super::space::{KernelRoom, Space, kernel_room};
+use super::staged::staged_file;
 use super::zipl::{self, UnusedZipl};
 use crate::node::command::rpm_ostree::status::{Deployments, StatusText, Transaction};
 
@@ -102,7 +102,7 @@ impl System {
         host: &Host,
         runner: &dyn CommandRunner,
     ) -> Result<Self, RootError> {
-        if let Some(traces) = booted::composefs_traces(root, host)? {
+        if let Some(traces) = composefs_traces(root, host)? {
             let image = host.live.then(|| composefs_image(runner)).flatten();
             return Ok(Self::Composefs(ComposefsSystem { traces, image }));
         }
@@ -113,7 +113,7 @@ impl System {
             Ok(answers) => answers,
             Err(cause) => return Ok(Self::Silent(host.engine.spell(&cause.to_line()))),
         };
-        let booted = super::host::kernel_command_line().unwrap_or_default();
+        let booted = kernel_command_line().unwrap_or_default();
         let facts = SystemFacts {
             engine: answers.engine,
             soft_reboot: booted::soft_marker(root)? == SoftMarker::Prepared,
@@ -207,34 +207,6 @@ fn answers(root: &Root, runner: &dyn CommandRunner) -> Result<Answers, RpmOstree
         version: RpmOstreeVersion::parse_answer(&version),
         finalize_error: StatusText::read(&text).finalize_error,
     })
-}
-
-/// Returns the engine that is installed on a root: rpm-ostree, or bootc if that is missing.
-///
-/// # Errors
-/// The directories of programs cannot be read.
-pub fn installed_engine(root: &Root) -> Result<Engine, RootError> {
-    let has = |paths: [&'static str; 2]| -> Result<bool, RootError> {
-        let [one, other] = paths.map(RootPath::fixed);
-        Ok(root.exists(&one)? || root.exists(&other)?)
-    };
-    let is_bootc = !has(["usr/bin/rpm-ostree", "usr/sbin/rpm-ostree"])?
-        && has(["usr/bin/bootc", "usr/sbin/bootc"])?;
-    Ok(match is_bootc {
-        true => Engine::Bootc,
-        false => Engine::RpmOstree,
-    })
-}
-
-/// Translates a text about rpm-ostree for the engine of this root; unchanged if the engine cannot be determined.
-pub fn translate_for_engine(root: &Root, text: &str) -> String {
-    match installed_engine(root) {
-        Ok(engine) => engine.spell(text),
-        Err(error) => {
-            log::info!("{error}");
-            text.to_owned()
-        }
-    }
 }
 
 /// Returns the current deployments and the program that reported them: rpm-ostree, or bootc if that is missing.
@@ -404,21 +376,6 @@ pub fn read_origin(
     }
 }
 
-/// Reads the file of the staged deployment, with its lock in the new or the older form.
-///
-/// # Errors
-/// A file cannot be read.
-pub fn staged_file(root: &Root) -> Result<Option<StagedFile>, RootError> {
-    let Some(bytes) = root.read(&RootPath::fixed(paths::STAGED_DEPLOYMENT))? else {
-        return Ok(None);
-    };
-    let lock = root.exists(&RootPath::fixed(paths::STAGED_LOCK))?;
-    Ok(StagedFile::parse(&bytes).map(|file| StagedFile {
-        locked: file.locked || lock,
-        ..file
-    }))
-}
-
 /// Returns the kernel arguments of the next boot, without those that belong to a deployment.
 ///
 /// # Errors
@@ -474,7 +431,7 @@ pub fn inherited_arguments(root: &Root) -> Result<Kargs, RootError> {
 
 /// Returns the command line in the boot entry, or that of the running kernel if it has no entry.
 fn inherited_line(root: &Root) -> Result<Option<String>, RootError> {
-    let line = super::host::kernel_command_line();
+    let line = kernel_command_line();
     let booted = Kargs::parse(line.as_deref().unwrap_or_default().trim());
     let entries = bootloader::read_boot_entries(root)?;
     let entry = bootloader::booted_since_rewritten(&entries, &booted);

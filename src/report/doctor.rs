@@ -9,7 +9,7 @@ use crate::base::text::{count_noun, inline};
 use crate::base::time::{now, utc};
 use crate::diagnose::doctor::since::{EvidenceChange, Since, SinceDifference};
 use crate::diagnose::doctor::{CheckSeverity, Diagnosis, DoctorCheck, DoctorFinding, Fact, Looked};
-use crate::node::system::Engine;
+use crate::node::engine::Engine;
 
 /// The abilities of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

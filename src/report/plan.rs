@@ -20,7 +20,7 @@ use crate::change::source::Candidate;
 use crate::config::render::NameHash;
 use crate::host::root::RootPath;
 use crate::judge::daemon::forecast::Forecast;
-use crate::node::system::Engine;
+use crate::node::engine::Engine;
 
 /// The header of a plan: machine and config.
 #[derive(Debug, Clone, Default, Serialize)]

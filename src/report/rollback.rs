@@ -8,7 +8,7 @@ use crate::base::invocation::{mco_rescue, on_node, reboot};
 use crate::base::text::count_noun;
 use crate::change::staging::awaited::Ran;
 use crate::node::command::rpm_ostree::status::Deployment;
-use crate::node::system::Engine;
+use crate::node::engine::Engine;
 
 #[derive(Serialize)]
 struct RollbackDocument<'a> {

@@ -22,7 +22,8 @@ use crate::judge::daemon::forecast::Forecast;
 use crate::judge::drift::OsMatch;
 use crate::node::System;
 use crate::node::command::rpm_ostree::status::{Deployment, Deployments};
-use crate::node::system::{Engine, SystemFacts};
+use crate::node::engine::Engine;
+use crate::node::system::SystemFacts;
 
 /// The content of `status`.
 #[derive(Debug, Clone, Serialize)]

@@ -18,7 +18,7 @@ use crate::support::{Run, copy_program, flat, flat_run, shared_data};
 use mco_rescue::diagnose::doctor::checks::CHECKS;
 use mco_rescue::node::command::bootc::BootcStatus;
 use mco_rescue::node::command::rpm_ostree::cause::RpmOstreeError;
-use mco_rescue::node::system::Engine;
+use mco_rescue::node::engine::Engine;
 
 /// STUB of bootc that needs for its status what the real one needs: it sets up a mount namespace (CAP_SYS_ADMIN, the 21st),
 /// looks at that of the first process (CAP_SYS_PTRACE, the 19th) and reads what others own (the first and the second). What

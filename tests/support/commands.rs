@@ -14,7 +14,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use mco_rescue::base::invocation::{OF_THE_MACHINE, ON_THE_NODE, PrintedCommand};
 use mco_rescue::cli::Cli;
-use mco_rescue::node::system::Engine;
+use mco_rescue::node::engine::Engine;
 use serde_json::Value;
 
 /// What begins a line with a command.

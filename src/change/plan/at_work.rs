@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 
 use crate::base::invocation::mco_rescue;
 use crate::base::notice::Notice;
-use crate::node::activity::{BOOTC_TIMER, Controls, DAEMON, START_ANEW, container_of};
+use crate::node::activity::{Controls, DAEMON, START_ANEW, container_of};
+use crate::node::command::bootc::UPDATE_TIMER;
 use crate::node::command::systemctl::UnitActivity;
-use crate::node::system::{Engine, SystemFacts};
+use crate::node::engine::Engine;
+use crate::node::system::SystemFacts;
 use crate::node::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process};
 
 use super::staged::{SOFT_REBOOT, enter_command, is_locked, name_queued, name_staged, name_stager};
@@ -272,13 +274,13 @@ pub(super) fn note_queued(scene: StagedScene<'_>) -> Option<Notice> {
 /// Returns notices about programs that stage on their own, and can replace what a run stages.
 pub(super) fn note_stagers(activity: &Activity, facts: Option<&SystemFacts>) -> Vec<Notice> {
     let mut all = Vec::new();
-    let timer = activity.units.iter().find(|unit| unit.name == BOOTC_TIMER);
+    let timer = activity.units.iter().find(|unit| unit.name == UPDATE_TIMER);
     if timer.is_some_and(UnitActivity::is_running) {
         let words = format!(
             "is active: bootc can replace what is staged, and reboots by itself. Stop it: systemctl mask --now \
-             {BOOTC_TIMER}"
+             {UPDATE_TIMER}"
         );
-        all.push(notice(BOOTC_TIMER, words));
+        all.push(notice(UPDATE_TIMER, words));
     }
     if let Some(driver) = facts.and_then(|facts| facts.deployments.driver.as_ref()) {
         let words = format!(
@@ -402,7 +404,7 @@ fn notice(subject: &str, message: String) -> Notice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::activity::StagedEvidence;
+    use crate::node::staged::StagedEvidence;
 
     fn process(pid: u32, parent: u32, line: &str) -> Process {
         Process {
@@ -691,7 +693,7 @@ mod tests {
     fn programs_that_stage_by_themselves_are_told() {
         let timer = |active: &str| Activity {
             units: vec![UnitActivity {
-                name: BOOTC_TIMER.to_owned(),
+                name: UPDATE_TIMER.to_owned(),
                 active: active.to_owned(),
                 sub: "waiting".to_owned(),
             }],

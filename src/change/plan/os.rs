@@ -16,11 +16,12 @@ use crate::base::secrets::{shown_argument, shown_arguments};
 use crate::node::command::rpm_ostree::packages::find_lacking_kernel;
 use crate::node::command::rpm_ostree::packages::{layered_by, packages_of};
 use crate::node::command::rpm_ostree::status::{Deployment, Deployments, Standing, is_of_kernel};
+use crate::node::engine::Engine;
 use crate::node::os_release::Class;
 use crate::node::ostree_repository::CONFIG;
 use crate::node::requests::AskedFor;
 use crate::node::space::{Fit, MIN_FREE_PERCENT};
-use crate::node::system::{Engine, System, SystemFacts};
+use crate::node::system::{System, SystemFacts};
 use crate::node::zipl::CURE;
 
 /// One change of the operating system, effective at the next boot.
@@ -878,7 +879,7 @@ pub(crate) mod tests {
             ..deployment
         };
         SystemFacts {
-            engine: crate::node::system::Engine::RpmOstree,
+            engine: crate::node::engine::Engine::RpmOstree,
             soft_reboot: false,
             deployments: crate::node::command::rpm_ostree::status::Deployments {
                 all: all.into_iter().enumerate().map(number).collect(),

@@ -1,10 +1,11 @@
 //! A deployment that another program or an admin staged: its author, the boot that enters it, and the possible commands. It is
 //! never dropped without a request (docs/explanation/operating-system.md).
 
-use crate::node::activity::StagedEvidence;
 use crate::node::command::origin::OriginFile;
 use crate::node::command::rpm_ostree::status::Deployment;
-use crate::node::system::{Engine, SystemFacts};
+use crate::node::engine::Engine;
+use crate::node::staged::StagedEvidence;
+use crate::node::system::SystemFacts;
 
 /// The unit in which the bootc operator's daemon stages deployments.
 const OPERATOR: &str = "bootc-operator-switch.service";

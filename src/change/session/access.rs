@@ -11,7 +11,8 @@ use crate::base::text::count_noun;
 use crate::change::plan::{Plan, of_composefs};
 use crate::host::root::{Root, RootPath};
 use crate::host::sys::privileges;
-use crate::node::{Host, NodeState, booted};
+use crate::node::composefs::composefs_traces;
+use crate::node::{Host, NodeState};
 
 /// The access that a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +36,7 @@ const WRITTEN: [&str; 3] = [paths::PWD_LOCK, paths::HISTORY, paths::CACHE];
 /// backend.
 pub fn expect_access(root: &Root, need: AccessNeed) -> Result<()> {
     if need == AccessNeed::Write
-        && let Some(traces) = booted::composefs_traces(root, &Host::observe(root)?)?
+        && let Some(traces) = composefs_traces(root, &Host::observe(root)?)?
     {
         let Notice { subject, message } = of_composefs(&traces);
         bail!("{subject}: {message}. Nothing was changed");

@@ -22,7 +22,8 @@ use crate::node::command::rpm_ostree::status::{Deployment, Deployments};
 use crate::node::command::{
     CommandLine, CommandOutput, CommandRunner, bootc, journalctl, ostree, systemctl,
 };
-use crate::node::system::{self, Engine, ask_rpm_ostree};
+use crate::node::engine::{Engine, translate_for_engine};
+use crate::node::system::{self, ask_rpm_ostree};
 use crate::node::{Host, Records, System};
 
 /// Time limit for the end of a cancelled transaction.
@@ -284,7 +285,7 @@ pub fn describe_half(root: &Root, runner: &dyn CommandRunner) -> Result<Option<S
 
 /// Returns the sentence with the next step, translated for this root's engine.
 pub fn said(root: &Root, cause: &RpmOstreeError) -> anyhow::Error {
-    anyhow::anyhow!(system::translate_for_engine(root, &cause.to_line()))
+    anyhow::anyhow!(translate_for_engine(root, &cause.to_line()))
 }
 
 /// The deployment to return to no longer exists, so retrying is pointless.

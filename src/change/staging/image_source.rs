@@ -13,12 +13,12 @@ use crate::host::caller;
 use crate::host::root::{Root, RootPath};
 use crate::node::command::CommandRunner;
 use crate::node::deploy_directories;
+use crate::node::engine::Engine;
 use crate::node::images::manifest::go_architecture;
 use crate::node::images::medium::{Address, Medium, MediumCheck, MediumError};
 use crate::node::images::policy::Ruling;
 use crate::node::images::pull::{self, Trace};
 use crate::node::images::{ImageName, extensions, storage};
-use crate::node::system::Engine;
 
 /// Credentials files that bootc uses; the first that exists is used.
 const BOOTC_SECRETS: [&str; 3] = [

@@ -7,10 +7,11 @@ use super::deployments::drop_command;
 use crate::base::kargs::Kargs;
 use crate::change::plan::staged::name_stager;
 use crate::host::root::Root;
-use crate::node::activity::StagedEvidence;
 use crate::node::command::CommandRunner;
 use crate::node::command::rpm_ostree::status::Deployment;
-use crate::node::system::{Engine, SystemFacts};
+use crate::node::engine::Engine;
+use crate::node::staged::StagedEvidence;
+use crate::node::system::SystemFacts;
 
 /// The next boot after a clean shutdown.
 #[derive(Debug, Clone, PartialEq, Eq)]

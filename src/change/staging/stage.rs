@@ -28,9 +28,11 @@ use crate::node::command::rpm_ostree::cause::RpmOstreeError;
 use crate::node::command::rpm_ostree::packages::kernel_type_of;
 use crate::node::command::rpm_ostree::status::Deployment;
 use crate::node::command::{CommandLine, CommandRunner, bootc};
+use crate::node::engine::Engine;
 use crate::node::images::storage;
 use crate::node::requests::AskedFor;
-use crate::node::system::{Engine, SystemFacts, staged_file};
+use crate::node::staged::staged_file;
+use crate::node::system::SystemFacts;
 
 /// Staging for one config.
 #[allow(

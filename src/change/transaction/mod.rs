@@ -29,7 +29,6 @@ pub mod place;
 mod pwd_lock;
 mod recorder;
 mod recover;
-mod spare;
 mod stage;
 mod state;
 mod store;

@@ -8,7 +8,6 @@ use std::fs::File;
 use serde::Serialize;
 
 use super::disk;
-use super::spare;
 use super::state::{StateDirectory, StateError, make_path_durably};
 use crate::base::paths;
 use crate::host::root::{Root, RootPath};
@@ -52,7 +51,7 @@ impl Store {
     /// Reserves half of a spare file for the writes of this process; the other half is freed for other programs. A missing file
     /// is not an error.
     pub fn hold_spare(&self, name: &str) -> Result<(), StateError> {
-        match disk::open_to_shrink(&self.dir, name).and_then(spare::hold_spare) {
+        match disk::open_to_shrink(&self.dir, name).and_then(disk::hold_spare) {
             Err(nix::errno::Errno::ENOENT) => Ok(()),
             result => result.map_err(|errno| self.file_error(name, errno)),
         }
@@ -60,7 +59,7 @@ impl Store {
 
     /// Frees the space of a file that [`Store::hold_spare`] may be holding.
     pub fn remove_spare(&self, name: &str) -> Result<(), StateError> {
-        spare::release_spare();
+        disk::release_spare();
         self.remove_file(name)
     }
 

@@ -3,6 +3,7 @@
 
 use crate::change::session::predict::GivenDaemon;
 use crate::diagnose::recorder::look::digest_key;
+use crate::node::kernel::kernel_command_line;
 use std::io;
 use std::path::Path;
 
@@ -26,7 +27,7 @@ use crate::host::root::{Root, RootPath};
 use crate::node::bootloader::{self, BootEntry};
 use crate::node::command::rpm_ostree::arguments;
 use crate::node::command::{CommandLine, CommandRunner, systemctl};
-use crate::node::{Machine, Records, host};
+use crate::node::{Machine, Records};
 use crate::report;
 use crate::report::history::DiffDocument;
 use crate::report::html::node::NodeDocuments;
@@ -189,7 +190,7 @@ fn of_system(runner: &dyn CommandRunner) -> Vec<Piece> {
         let lines = answer.stdout.lines().map(redacted_arguments);
         Ok(lines.map(|line| line + "\n").collect::<String>() + &foreign(&answer.stderr))
     };
-    let command_line = host::kernel_command_line().context("the kernel does not tell");
+    let command_line = kernel_command_line().context("the kernel does not tell");
     vec![
         piece(
             "kernel-command-line.txt",

@@ -26,7 +26,7 @@ use crate::diagnose::doctor::gather::since::since_good;
 use crate::diagnose::doctor::{self, CheckSeverity, Diagnosis, DoctorCheck};
 use crate::formats::age::Recipient;
 use crate::host::root::Root;
-use crate::node::system::{Engine, installed_engine};
+use crate::node::engine::{Engine, installed_engine};
 use crate::report;
 use crate::report::doctor::Style;
 use crate::run::events;

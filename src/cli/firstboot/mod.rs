@@ -26,7 +26,7 @@ use crate::host::root::{Root, RootPath};
 use crate::host::sys::privileges::Capability;
 use crate::host::sys::runtime;
 use crate::node::Host;
-use crate::node::host::kernel_command_line;
+use crate::node::kernel::kernel_command_line;
 use crate::node::mounts::{self, BootRoot, RootAccess};
 use crate::report::console;
 use crate::report::firstboot as told;

@@ -1,6 +1,7 @@
 //! `history`: boots and runs of a node in chronological order.
 
 use crate::diagnose::recorder::look::find_shelf;
+use crate::node::kernel::read_uptime;
 use anyhow::{Context, Result, bail};
 
 use crate::base::error::ExitCode;
@@ -15,7 +16,7 @@ use crate::diagnose::recorder::shelf::{Damaged, Shelf};
 use crate::diagnose::recorder::timeline::{self, HistorySources, KnownBoot, KnownRun};
 use crate::diagnose::recorder::{Event, Outcome, Snapshot, SnapshotRecord, compare_snapshots};
 use crate::host::root::Root;
-use crate::node::{boot_log, host};
+use crate::node::boot_log;
 use crate::report;
 use crate::report::history::HistoryDocument;
 use clap::Args;
@@ -87,7 +88,7 @@ pub(in crate::cli) fn document(root: Option<&Root>, shelf: Option<&Shelf>) -> Hi
     damaged.extend(shelf.into_iter().flat_map(|shelf| shelf.damaged.clone()));
     let live = root.filter(|root| root.is_live());
     let running = live.and_then(|root| {
-        let began = now().checked_sub(host::read_uptime()?)?;
+        let began = now().checked_sub(read_uptime()?)?;
         Some((boot_id(root)?, began))
     });
     let sources = HistorySources {

@@ -4,8 +4,10 @@
 
 use std::fmt;
 
+use super::chase::PathNodes;
+use super::unit_entry::TreeNode;
 use super::unit_tree::UnitTree;
-use super::view::{TreeNode, View};
+use super::view::View;
 
 /// Go gives up on a path with more links than this.
 const LINKS_MAX: usize = 255;

@@ -18,6 +18,7 @@
 
 use std::collections::BTreeSet;
 
+use super::chase::PathNodes;
 use super::fault::{Fault, Problem};
 use super::lookup::{
     Context, Info, InfoId, SearchDepth, UnitFileForm, check_alias, config_links, file_name,
@@ -25,9 +26,10 @@ use super::lookup::{
 };
 use super::preset::{PresetDecision, Presets};
 use super::support::Support;
+use super::unit_entry::TreeNode;
 use super::unit_name::{self, UnitName, UnitNameKind};
 use super::unit_tree::{CONFIG_DIR, LinkChange, UnitTree, path_below};
-use super::view::{TreeNode, View};
+use super::view::View;
 
 /// The result of an operation on links.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::chase::PathNodes;
 use super::install_section::logical_lines;
 use super::lookup::file_name;
 use super::refused::{Objection, dropin_names, judge_unit};
+use super::unit_entry::TreeNode;
 use super::unit_name::{self, UnitName};
 use super::unit_tree::{CONFIG_DIR, UnitEntry, UnitTree};
-use super::view::{TreeNode, View};
+use super::view::View;
 use super::words::is_blank;
 
 /// Targets that every boot has to reach: the units they require have to be loadable.

@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 
+use super::chase::PathNodes;
 use super::fault::Fault;
 use super::install_section::InstallSection;
 use super::support::Support;
+use super::unit_entry::TreeNode;
 use super::unit_name::{self, UnitName, UnitNameKind};
 use super::unit_tree::{CONFIG_DIR, RUNTIME_CONFIG_DIR, UnitEntry, UnitTree, path_below};
-use super::view::{TreeNode, View};
+use super::view::View;
 
 /// Maximum number of names of a unit that systemd follows.
 pub(super) const FOLLOW_MAX: usize = 64;

@@ -5,6 +5,7 @@
 //! that matter, and the caller applies the [`LinkChange`]s.
 
 pub mod changed;
+mod chase;
 mod evaluate;
 mod fault;
 pub mod install;
@@ -19,6 +20,7 @@ pub mod state;
 mod support;
 pub mod sysusers;
 mod timer_value;
+mod unit_entry;
 pub mod unit_file;
 pub mod unit_name;
 pub mod unit_tree;

@@ -12,8 +12,8 @@ use super::preset::{PresetDecision, Presets};
 use super::refused::dropin_names;
 use super::support::Support;
 use super::unit_name::{self, UnitName};
-use super::unit_tree::{CONFIG_DIR, UnitEntry, UnitTree, path_below};
-use super::view::{NULL_DEVICE, View};
+use super::unit_tree::{CONFIG_DIR, NULL_DEVICE, UnitEntry, UnitTree, path_below};
+use super::view::View;
 
 /// Reads everything that is needed before these units can be enabled, disabled, preset and queried.
 ///

@@ -6,7 +6,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::view::View;
+use super::chase::{PathNodes, chase_path};
+use super::unit_entry::{TreeNode, insert_below, node_of, remove_below};
+
+pub use super::unit_entry::UnitEntry;
 
 /// Directory in which `systemctl --root` creates and removes links.
 pub const CONFIG_DIR: &str = "/etc/systemd/system";
@@ -46,6 +49,21 @@ pub const PRESET_PATH: [&str; 4] = [
     "/usr/lib/systemd/system-preset",
 ];
 
+/// Directories that exist on every system. Any other directory on a path may be a link, such as `/opt` and `/usr/local` with
+/// ostree, and has to be read.
+const DIRECTORIES: [&str; 7] = [
+    "/etc",
+    "/etc/systemd",
+    "/run",
+    "/run/systemd",
+    "/usr",
+    "/usr/lib",
+    "/usr/lib/systemd",
+];
+
+/// Links to it mask units, whatever the root has there.
+pub(super) const NULL_DEVICE: &str = "/dev/null";
+
 /// The unit directories and presets of one root.
 ///
 /// All paths are absolute inside the root. Start from [`UnitTree::new`], fill in the entries of the directories, then call
@@ -73,21 +91,6 @@ pub struct UnitDir {
     pub path: String,
     /// Everything in it, by name.
     pub entries: BTreeMap<String, UnitEntry>,
-}
-
-/// Something at a path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum UnitEntry {
-    /// A regular file, with its contents if they have been read. An empty file masks the unit.
-    File(Option<String>),
-    /// A symbolic link, with its target as written.
-    Link(String),
-    /// A directory, with everything in it.
-    Directory(BTreeMap<String, UnitEntry>),
-    /// Any other kind of node.
-    Other,
-    /// Read and found missing; only for [`UnitTree::outside`].
-    Missing,
 }
 
 /// One directory of presets.
@@ -175,7 +178,7 @@ impl UnitTree {
         let (Some((parent, name)), true) = (path.rsplit_once('/'), has_link) else {
             return Cow::Borrowed(path);
         };
-        match View::new(self).chase_path(parent, true) {
+        match chase_path(self, parent, true) {
             Ok(real) => Cow::Owned(format!("{real}/{name}")),
             Err(_) => Cow::Borrowed(path),
         }
@@ -190,6 +193,22 @@ impl UnitTree {
             return self.outside.get(path);
         };
         dir.get(below)
+    }
+
+    /// Returns the node at a path, without following links; `None` if the path was not read.
+    pub(super) fn known_node(&self, path: &str) -> Option<TreeNode<'_>> {
+        if path == NULL_DEVICE {
+            return Some(TreeNode::Null);
+        }
+        for dir in &self.dirs {
+            if path == dir.path {
+                return Some(TreeNode::Directory(&dir.entries));
+            }
+            if let Some(below) = path_below(path, &dir.path) {
+                return Some(dir.get(below).map_or(TreeNode::Missing, node_of));
+            }
+        }
+        self.outside.get(path).map(node_of)
     }
 
     /// Returns true for a path below the search path, of which everything is known except the contents of files.
@@ -224,6 +243,16 @@ impl UnitTree {
             .iter()
             .find(|dir| dir.path == path)
             .map(|dir| &dir.entries)
+    }
+}
+
+impl PathNodes for UnitTree {
+    fn node_at(&self, path: &str) -> TreeNode<'_> {
+        self.known_node(path).unwrap_or(TreeNode::Missing)
+    }
+
+    fn is_assumed(&self, path: &str) -> bool {
+        DIRECTORIES.contains(&path) && self.known_node(path).is_none()
     }
 }
 
@@ -262,32 +291,6 @@ pub(super) fn path_below<'p>(path: &'p str, dir: &str) -> Option<&'p str> {
     path.strip_prefix(dir)?
         .strip_prefix('/')
         .filter(|below| !below.is_empty())
-}
-
-fn insert_below(entries: &mut BTreeMap<String, UnitEntry>, below: &str, entry: UnitEntry) {
-    let Some((first, rest)) = below.split_once('/') else {
-        entries.insert(below.to_owned(), entry);
-        return;
-    };
-    let child = entries
-        .entry(first.to_owned())
-        .or_insert_with(|| UnitEntry::Directory(BTreeMap::new()));
-    if let UnitEntry::Directory(children) = child {
-        insert_below(children, rest, entry);
-    }
-}
-
-fn remove_below(entries: &mut BTreeMap<String, UnitEntry>, below: &str) {
-    let Some((first, rest)) = below.split_once('/') else {
-        entries.remove(below);
-        return;
-    };
-    if let Some(UnitEntry::Directory(children)) = entries.get_mut(first) {
-        remove_below(children, rest);
-        if children.is_empty() {
-            entries.remove(first);
-        }
-    }
 }
 
 #[cfg(test)]

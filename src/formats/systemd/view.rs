@@ -1,47 +1,16 @@
 //! A [`UnitTree`] queried like a file system.
 //!
-//! Handles path walking and the changes made so far. A path that was never read is recorded and treated as missing, so that one
+//! Keeps the changes made so far. A path that was never read is recorded and treated as missing, so that one
 //! walk finds everything that is missing. Nothing here knows about units.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use super::chase::{PathNodes, chase_path};
 use super::fault::Fault;
-use super::unit_tree::{LinkChange, UnitDir, UnitEntry, UnitTree, path_below};
-
-/// Directories that exist on every system. Any other directory on a path may be a link, such as `/opt` and `/usr/local` with
-/// ostree, and has to be read.
-const DIRECTORIES: [&str; 7] = [
-    "/etc",
-    "/etc/systemd",
-    "/run",
-    "/run/systemd",
-    "/usr",
-    "/usr/lib",
-    "/usr/lib/systemd",
-];
-
-/// Links to it mask units, whatever the root has there.
-pub(super) const NULL_DEVICE: &str = "/dev/null";
-
-/// systemd gives up on a path with more links than this.
-const LINKS_MAX: usize = 31;
-
-/// Maximum length of a file name.
-const NAME_MAX: usize = 255;
-
-/// Something at a path.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum TreeNode<'v> {
-    Missing,
-    /// A device node; only `/dev/null` is known to be one.
-    Null,
-    File(Option<&'v str>),
-    Link(&'v str),
-    Directory(&'v BTreeMap<String, UnitEntry>),
-    Other,
-}
+use super::unit_entry::TreeNode;
+use super::unit_tree::{LinkChange, NULL_DEVICE, UnitDir, UnitTree};
 
 /// A tree, the changes made to it, and the paths that should have been read.
 pub(super) struct View<'t> {
@@ -74,12 +43,9 @@ impl<'t> View<'t> {
         (self.changes, self.unread.into_inner())
     }
 
-    /// Returns the node at this path, without following links.
-    pub(super) fn node_at(&self, path: &str) -> TreeNode<'_> {
-        self.known_node(path).unwrap_or_else(|| {
-            self.unread.borrow_mut().insert(path.to_owned());
-            TreeNode::Missing
-        })
+    /// Returns the path without links, `.` and `..`. Missing components are kept.
+    pub(super) fn chase_path(&self, path: &str, follow_last: bool) -> Result<String, Fault> {
+        chase_path(self, path, follow_last)
     }
 
     /// Returns the contents of a file. Contents that were not read count as a single newline: not empty, which would mask the
@@ -88,45 +54,6 @@ impl<'t> View<'t> {
         read.unwrap_or_else(|| {
             self.unread.borrow_mut().insert(path.to_owned());
             "\n"
-        })
-    }
-
-    /// Returns the path without links, `.` and `..`. Missing components are kept.
-    pub(super) fn chase_path(&self, path: &str, follow_last: bool) -> Result<String, Fault> {
-        let mut done = String::new();
-        let mut todo = Vec::new();
-        push_components(&mut todo, path);
-        let mut links = 0;
-        while let Some(component) = todo.pop() {
-            if component == ".." {
-                done.truncate(done.rfind('/').unwrap_or(0));
-                continue;
-            }
-            if component.len() > NAME_MAX {
-                return Err(Fault::NameTooLong);
-            }
-            let next = format!("{done}/{component}");
-            let last = todo.is_empty();
-            let Some(target) = self.link_to_follow(&next, last, follow_last) else {
-                if !last {
-                    self.pass_component(&next, todo.contains(&".."))?;
-                }
-                done = next;
-                continue;
-            };
-            links += 1;
-            if links > LINKS_MAX {
-                return Err(Fault::TooManyLinks);
-            }
-            if target.starts_with('/') {
-                done.clear();
-            }
-            push_components(&mut todo, target);
-        }
-        Ok(if done.is_empty() {
-            "/".to_owned()
-        } else {
-            done
         })
     }
 
@@ -162,63 +89,18 @@ impl<'t> View<'t> {
     pub(super) fn search_dirs(&self) -> &[UnitDir] {
         &self.tree.dirs
     }
-
-    fn known_node(&self, path: &str) -> Option<TreeNode<'_>> {
-        if path == NULL_DEVICE {
-            return Some(TreeNode::Null);
-        }
-        for dir in &self.tree.dirs {
-            if path == dir.path {
-                return Some(TreeNode::Directory(&dir.entries));
-            }
-            if let Some(below) = path_below(path, &dir.path) {
-                return Some(dir.get(below).map_or(TreeNode::Missing, node_of));
-            }
-        }
-        self.tree.outside.get(path).map(node_of)
-    }
-
-    /// Returns true for a directory that every system has, unless something else was found there.
-    pub(super) fn is_assumed(&self, path: &str) -> bool {
-        DIRECTORIES.contains(&path) && self.known_node(path).is_none()
-    }
-
-    /// Checks that a path may continue after this: after a directory, and after a missing one unless it climbs up again.
-    fn pass_component(&self, path: &str, climbs: bool) -> Result<(), Fault> {
-        if self.is_assumed(path) {
-            return Ok(());
-        }
-        match self.node_at(path) {
-            TreeNode::File(_) | TreeNode::Null | TreeNode::Other => Err(Fault::NoDirectory),
-            TreeNode::Missing if climbs => Err(Fault::NotFound),
-            _ => Ok(()),
-        }
-    }
-
-    /// Returns the target of the link at this path, if it is one and has to be followed.
-    fn link_to_follow(&self, path: &str, last: bool, follow_last: bool) -> Option<&str> {
-        let assumed = !last && self.is_assumed(path);
-        if assumed || (last && !follow_last) {
-            return None;
-        }
-        match self.node_at(path) {
-            TreeNode::Link(target) => Some(target),
-            _ => None,
-        }
-    }
 }
 
-fn push_components<'p>(todo: &mut Vec<&'p str>, path: &'p str) {
-    todo.extend(path.split('/').rev().filter(|c| !c.is_empty() && *c != "."));
-}
+impl PathNodes for View<'_> {
+    fn node_at(&self, path: &str) -> TreeNode<'_> {
+        self.tree.known_node(path).unwrap_or_else(|| {
+            self.unread.borrow_mut().insert(path.to_owned());
+            TreeNode::Missing
+        })
+    }
 
-fn node_of(entry: &UnitEntry) -> TreeNode<'_> {
-    match entry {
-        UnitEntry::File(contents) => TreeNode::File(contents.as_deref()),
-        UnitEntry::Link(target) => TreeNode::Link(target),
-        UnitEntry::Directory(entries) => TreeNode::Directory(entries),
-        UnitEntry::Other => TreeNode::Other,
-        UnitEntry::Missing => TreeNode::Missing,
+    fn is_assumed(&self, path: &str) -> bool {
+        self.tree.is_assumed(path)
     }
 }
 

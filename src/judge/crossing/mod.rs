@@ -13,8 +13,8 @@ pub use target::Target;
 
 use crate::base::order::StableOrder;
 use crate::host::root::RootPath;
+use crate::node::engine::Engine;
 use crate::node::platform::Platform;
-use crate::node::system::Engine;
 
 /// The effect of a finding on a run that stages the image. Sorts worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

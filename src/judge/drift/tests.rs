@@ -25,7 +25,7 @@ fn node_with(files: &[(&str, &str, u32, u32)]) -> NodeState {
         (RootPath::parse(path).unwrap(), object)
     };
     let host = Host {
-        engine: crate::node::system::Engine::RpmOstree,
+        engine: crate::node::engine::Engine::RpmOstree,
         user: (0, 0),
         can_chown: true,
         capabilities: HashSet::new(),

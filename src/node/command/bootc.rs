@@ -413,6 +413,8 @@ pub enum Transport {
     Storage,
 }
 
+/// The timer of bootc's automatic update, which also reboots.
+pub const UPDATE_TIMER: &str = "bootc-fetch-apply-updates.timer";
 /// The unit in which bootc runs, and ostree where it stages in place of bootc: with all privileges of the system, and only one
 /// at a time.
 pub const UNIT: &str = "mco-rescue-bootc.service";

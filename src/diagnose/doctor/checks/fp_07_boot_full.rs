@@ -6,8 +6,8 @@ use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
 use crate::node::bootloader::{BootEntry, KernelDirectory};
+use crate::node::engine::Engine;
 use crate::node::space::{Fit, KernelRoom, Largest, kernel_room};
-use crate::node::system::Engine;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-07",

@@ -5,7 +5,7 @@ use crate::diagnose::doctor::{
 };
 use crate::node::System;
 use crate::node::command::systemctl::StartResult;
-use crate::node::system::Engine;
+use crate::node::engine::Engine;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-14",

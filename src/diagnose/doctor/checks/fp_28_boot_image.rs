@@ -4,7 +4,7 @@ use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
 };
 use crate::node::builds::Build;
-use crate::node::system::Engine;
+use crate::node::engine::Engine;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-28",

@@ -11,7 +11,8 @@ use crate::judge::crossing::Target;
 use crate::node::deploy_directories;
 use crate::node::images::tree;
 use crate::node::platform::Platform;
-use crate::node::system::{self, OF_DEPLOYMENTS};
+use crate::node::staged::staged_file;
+use crate::node::system::OF_DEPLOYMENTS;
 
 impl DoctorEvidence {
     /// Reads the next operating system. A root that is not image-based has none.
@@ -24,7 +25,7 @@ impl DoctorEvidence {
 
     fn crossing(&self, root: &Root) -> Result<CrossingEvidence> {
         let mut node = Box::new(Platform::observe_briefly(root));
-        let staged = system::staged_file(root)?.filter(|file| !file.locked);
+        let staged = staged_file(root)?.filter(|file| !file.locked);
         if let Some(file) = &staged {
             let of_file = file.arguments.as_deref();
             let arguments = of_file.map(|words| Kargs::parse(words).without(&OF_DEPLOYMENTS));

@@ -7,10 +7,11 @@ use crate::diagnose::doctor::Look;
 use crate::diagnose::doctor::evidence::DoctorEvidence;
 use crate::host::root::{Root, RootPath};
 use crate::node::command::{CommandRunner, ip, systemctl};
+use crate::node::kernel::read_uptime;
 use crate::node::network_faults::{NetworkFaults, NodeKnowledge, find_network_faults};
 use crate::node::platform::BlockStorage;
 use crate::node::{
-    boot_variables, boot_waits, host, host_name, node_address, static_network, virtual_addresses,
+    boot_variables, boot_waits, host_name, node_address, static_network, virtual_addresses,
 };
 
 impl DoctorEvidence {
@@ -48,7 +49,7 @@ impl DoctorEvidence {
             true => systemctl::query_jobs(runner).into(),
             false => Look::Unseen("the node's systemd answers only on the node itself".to_owned()),
         };
-        self.uptime = self.live.then(host::read_uptime).flatten();
+        self.uptime = self.live.then(read_uptime).flatten();
         let stamp = RootPath::fixed("boot/ignition.firstboot");
         self.first_boot_stamp = root.exists(&stamp).into();
         match self.live {

@@ -43,12 +43,12 @@ use crate::judge::daemon::release::RULES_OF;
 use crate::judge::daemon::{annotations, pod_log};
 use crate::node::clock::{self, Clock, Heard, PastMoment as Passed};
 use crate::node::command::{CommandRunner, systemctl};
+use crate::node::engine::Engine;
 use crate::node::images::ImageName;
 use crate::node::images::pull::{Trace, TraceError};
 use crate::node::neighbours::has_fencing;
 use crate::node::pull_files::find_pull_faults;
 use crate::node::space::{Largest, Space, find_largest};
-use crate::node::system::Engine;
 use crate::node::system::OF_DEPLOYMENTS;
 use crate::node::two_nodes::TwoNodes;
 use crate::node::{

@@ -3,9 +3,9 @@
 use super::bootable::NEXT;
 use crate::base::secrets::shown_arguments;
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::node::engine::Engine;
 use crate::node::image_arguments;
 use crate::node::platform::Platform;
-use crate::node::system::Engine;
 
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {

@@ -1,8 +1,8 @@
 //! Does the node use kernel modules that the image does not have, or an initramfs that it builds itself?
 
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::node::engine::Engine;
 use crate::node::platform::Platform;
-use crate::node::system::Engine;
 
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {

@@ -2,8 +2,8 @@
 
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::command::rpm_ostree::packages::{Requester, requester_of};
+use crate::node::engine::Engine;
 use crate::node::platform::{OriginSections, Platform};
-use crate::node::system::Engine;
 
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {

@@ -9,9 +9,11 @@ use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
-use nix::sys::stat::fstat;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{Mode, fstat};
+use nix::unistd::fsync;
 
-use super::disk;
+use crate::host::sys::signals::uninterrupted;
 
 /// Number of bytes that are freed for one call.
 const PIECE: u64 = 128 << 10;
@@ -20,15 +22,15 @@ const PIECE: u64 = 128 << 10;
 static SPARE: Mutex<Option<File>> = Mutex::new(None);
 
 /// Takes the spare file for this process, and frees half of it for the programs that it runs.
-pub(super) fn hold_spare(file: File) -> Result<(), Errno> {
-    let size = disk::size_of(&file)?;
-    disk::shrink_file(&file, size / 2)?;
+pub(in super::super) fn hold_spare(file: File) -> Result<(), Errno> {
+    let size = size_of(&file)?;
+    shrink_file(&file, size / 2)?;
     *held() = Some(file);
     Ok(())
 }
 
 /// Lets go of the spare file.
-pub(super) fn release_spare() {
+pub(in super::super) fn release_spare() {
     *held() = None;
 }
 
@@ -59,11 +61,27 @@ fn frees_piece(place: &impl AsFd) -> bool {
         return false;
     };
     let size = u64::try_from(spare.st_size).unwrap_or(0);
-    here.st_dev == spare.st_dev
-        && size > 0
-        && disk::shrink_file(file, size.saturating_sub(PIECE)).is_ok()
+    here.st_dev == spare.st_dev && size > 0 && shrink_file(file, size.saturating_sub(PIECE)).is_ok()
 }
 
 fn held() -> MutexGuard<'static, Option<File>> {
     SPARE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Opens a file of this program for [`shrink_file`].
+pub(in super::super) fn open_to_shrink(dir: &File, name: &str) -> Result<File, Errno> {
+    let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    uninterrupted(|| openat(dir, name, flags, Mode::empty())).map(File::from)
+}
+
+/// Returns the size of an open file, in bytes.
+fn size_of(file: &File) -> Result<u64, Errno> {
+    fstat(file).map(|stat| u64::try_from(stat.st_size).unwrap_or(0))
+}
+
+/// Truncates a file to this size and syncs it: some file systems keep freed blocks until then.
+fn shrink_file(file: &File, size: u64) -> Result<(), Errno> {
+    let size = i64::try_from(size).map_err(|_| Errno::EINVAL)?;
+    uninterrupted(|| nix::unistd::ftruncate(file, size))?;
+    uninterrupted(|| fsync(file))
 }

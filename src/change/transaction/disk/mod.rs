@@ -9,7 +9,6 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::Arc;
 
 use nix::NixPath;
 use nix::dir::Dir;
@@ -17,10 +16,7 @@ use nix::errno::Errno;
 use nix::fcntl::{
     AtFlags, OFlag, OpenHow, RenameFlags, ResolveFlag, openat, openat2, renameat, renameat2,
 };
-use nix::sys::stat::{
-    FchmodatFlags, FileStat, Mode, UtimensatFlags, fchmod, fchmodat, fstat, mkdirat, utimensat,
-};
-use nix::sys::time::TimeSpec;
+use nix::sys::stat::{FchmodatFlags, FileStat, Mode, fchmod, fchmodat, fstat, mkdirat};
 use nix::unistd::{
     Gid, Uid, UnlinkatFlags, fchown, fchownat, fsync, linkat, symlinkat, syncfs, unlinkat,
 };
@@ -28,11 +24,17 @@ use sha2::{Digest, Sha256};
 
 use crate::base::object::{Flags, HexDigest, Object, ObjectKind};
 use crate::host::progress;
-use crate::host::root::{LABEL, Place, extended_attributes, hex, proc_path};
+use crate::host::root::{LABEL, Place, hex, proc_path};
 use crate::host::sys::parallel;
 use crate::host::sys::signals::uninterrupted;
 
-use super::spare::with_spare;
+mod copies;
+mod spare;
+
+pub(super) use copies::{copy_extended, copy_times, copy_tree, link_or_copy};
+pub(super) use spare::{hold_spare, open_to_shrink, release_spare};
+
+use spare::with_spare;
 
 /// Opens a directory in which names can be created and synced.
 pub(super) fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<File, Errno> {
@@ -262,137 +264,12 @@ pub(super) fn write_link(
     )
 }
 
-/// Creates a hard link to the object at `place`, or a copy if the file system does not support hard links for it.
-///
-/// A process that watches the file itself gets an event about the new link count (inotify's `IN_ATTRIB`). A process that
-/// watches its directory gets none.
-pub(super) fn link_or_copy(
-    place: &Place,
-    object: &Object,
-    dir: BorrowedFd<'_>,
-    name: &str,
-    sync: bool,
-) -> io::Result<()> {
-    match hard_link(place, dir, name) {
-        Err(Errno::EXDEV | Errno::EPERM | Errno::EMLINK | Errno::EOPNOTSUPP)
-            if object.kind.is_unread() =>
-        {
-            let words =
-                "it is too large to be copied to another file system. Move it away, then run again";
-            Err(io::Error::other(words))
-        }
-        Err(Errno::EXDEV | Errno::EPERM | Errno::EMLINK | Errno::EOPNOTSUPP) => {
-            copy_object(place, object, dir, name, sync)
-        }
-        other => Ok(other?),
-    }
-}
-
 /// Creates a hard link to the object at `place`; a symbolic link is not followed.
 pub(super) fn hard_link(place: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     let from = place.name.as_str();
     with_spare(dir, || {
         linkat(&place.dir, from, dir, name, AtFlags::empty())
     })
-}
-
-/// Copies a file or link with owner, mode, times and label.
-pub(super) fn copy_object(
-    place: &Place,
-    object: &Object,
-    dir: BorrowedFd<'_>,
-    name: &str,
-    sync: bool,
-) -> io::Result<()> {
-    if let ObjectKind::Symlink { target } = &object.kind {
-        write_link(dir, name, target, object.owner())?;
-        return Ok(copy_label(place, dir, name)?);
-    }
-    let source = place.open()?;
-    let (kind, _) = write_file(dir, name, ByteSource::File(&source), object, sync)?;
-    if !object.kind.is_copied_as(&kind) {
-        return Err(io::Error::other("changed while it was copied"));
-    }
-    copy_label(place, dir, name)?;
-    copy_extended(&source, dir, name)?;
-    copy_times(&source, dir, name)
-}
-
-/// Copies a directory with all its content: directories are created, files and links are hard-linked or copied. Stays on the
-/// mount of `source`.
-pub(super) fn copy_tree(
-    source: &Place,
-    dir: BorrowedFd<'_>,
-    name: &str,
-    sync: bool,
-) -> io::Result<()> {
-    let how = OpenHow::new()
-        .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
-        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_XDEV);
-    let from = File::from(openat2(&source.dir, source.name.as_str(), how)?);
-    let stat = fstat(&from)?;
-    make_directory(dir, name, stat.st_mode & 0o7777, (stat.st_uid, stat.st_gid))?;
-    let made = open_directory(dir, name)?;
-    copy_label(source, dir, name)?;
-    for entry in Dir::from_fd(from.try_clone()?.into())?.iter() {
-        let entry = entry?;
-        let Ok(child) = entry.file_name().to_str() else {
-            return Err(io::Error::from_raw_os_error(libc::EILSEQ));
-        };
-        if matches!(child, "." | "..") {
-            continue;
-        }
-        let place = Place {
-            dir: Arc::new(from.try_clone()?.into()),
-            name: child.to_owned(),
-        };
-        match place.observe()? {
-            Some((object, _)) if object.is_directory() => {
-                copy_tree(&place, made.as_fd(), child, sync)?;
-            }
-            Some((object, _)) => link_or_copy(&place, &object, made.as_fd(), child, sync)?,
-            None => return Err(io::Error::other("changed while it was copied")),
-        }
-    }
-    // Copied after the content, which would otherwise inherit from its access list.
-    copy_extended(&from, dir, name)?;
-    copy_times(&from, dir, name)
-}
-
-/// Copies access lists and user attributes like `cp -a`, if the other file system supports them. An access list contains the
-/// group's mode, so a copy with another mode gets none.
-pub(super) fn copy_extended(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
-    let attributes = extended_attributes(source)?;
-    if attributes.is_empty() {
-        return Ok(());
-    }
-    let copy = nix::sys::stat::fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
-    let same_mode = copy.st_mode == fstat(source)?.st_mode;
-    for (attribute, value) in attributes {
-        let is_access_list = attribute.as_bytes() == b"system.posix_acl_access";
-        if is_access_list && !same_mode {
-            continue;
-        }
-        match set_attribute(dir, name, &attribute, &value) {
-            Err(errno) if is_refusal(errno) => {}
-            other => other?,
-        }
-    }
-    Ok(())
-}
-
-/// Copies access and modification times, like `cp -a`.
-pub(super) fn copy_times(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
-    let stat = fstat(source)?;
-    let accessed = TimeSpec::new(stat.st_atime, stat.st_atime_nsec);
-    let modified = TimeSpec::new(stat.st_mtime, stat.st_mtime_nsec);
-    Ok(utimensat(
-        dir,
-        name,
-        &accessed,
-        &modified,
-        UtimensatFlags::NoFollowSymlink,
-    )?)
 }
 
 /// Sets the SELinux label of a name without following it.
@@ -423,25 +300,6 @@ fn set_attribute(
         };
         Errno::result(written).map(drop)
     })
-}
-
-/// Copies the label of one object to another, if both file systems have labels and this process may set them.
-pub(super) fn copy_label(from: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
-    let result = from.label().and_then(|label| match label {
-        Some(label) => set_label(dir, name, &label),
-        None => Ok(()),
-    });
-    result.or_else(|errno| {
-        let refused = is_refusal(errno);
-        refused.then_some(()).ok_or(errno)
-    })
-}
-
-/// Returns true if labels are impossible here although the disk is neither broken nor full: no file system with labels, no
-/// privilege, a label that is unknown to the running kernel's policy, or no `/proc`.
-pub(super) fn is_refusal(errno: Errno) -> bool {
-    use Errno::{EACCES, EINVAL, ENOENT, EOPNOTSUPP, EPERM};
-    matches!(errno, EOPNOTSUPP | EPERM | EACCES | EINVAL | ENOENT)
 }
 
 /// Sets these flags of an open file or directory; other flags are unchanged.
@@ -655,24 +513,6 @@ pub(super) fn overwrite_durably(
     Ok(uninterrupted(|| fsync(&file))?)
 }
 
-/// Opens a file of this program for [`shrink_file`].
-pub(super) fn open_to_shrink(dir: &File, name: &str) -> Result<File, Errno> {
-    let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    uninterrupted(|| openat(dir, name, flags, Mode::empty())).map(File::from)
-}
-
-/// Returns the size of an open file, in bytes.
-pub(super) fn size_of(file: &File) -> Result<u64, Errno> {
-    fstat(file).map(|stat| u64::try_from(stat.st_size).unwrap_or(0))
-}
-
-/// Truncates a file to this size and syncs it: some file systems keep freed blocks until then.
-pub(super) fn shrink_file(file: &File, size: u64) -> Result<(), Errno> {
-    let size = i64::try_from(size).map_err(|_| Errno::EINVAL)?;
-    uninterrupted(|| nix::unistd::ftruncate(file, size))?;
-    uninterrupted(|| fsync(file))
-}
-
 /// Syncs the content of a file.
 pub(super) fn sync_file(dir: &File, name: &str) -> Result<(), Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -746,4 +586,23 @@ pub(super) fn freeze_and_thaw(dir: impl AsFd) -> Result<(), Errno> {
     };
     let _ = uninterrupted(wait);
     thawed.map(drop)
+}
+
+/// Copies the label of one object to another, if both file systems have labels and this process may set them.
+pub(super) fn copy_label(from: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    let result = from.label().and_then(|label| match label {
+        Some(label) => set_label(dir, name, &label),
+        None => Ok(()),
+    });
+    result.or_else(|errno| {
+        let refused = is_refusal(errno);
+        refused.then_some(()).ok_or(errno)
+    })
+}
+
+/// Returns true if labels are impossible here although the disk is neither broken nor full: no file system with labels, no
+/// privilege, a label that is unknown to the running kernel's policy, or no `/proc`.
+pub(super) fn is_refusal(errno: Errno) -> bool {
+    use Errno::{EACCES, EINVAL, ENOENT, EOPNOTSUPP, EPERM};
+    matches!(errno, EOPNOTSUPP | EPERM | EACCES | EINVAL | ENOENT)
 }
