@@ -3,7 +3,8 @@
 //! Starts from the deployment of the next boot, not from the record; the commands are the daemon's.
 
 use super::Builder;
-use super::os::{OsPlan, OsStep, PackageChange, or_blocked};
+use super::os::or_blocked;
+use super::os_plan::{OsPlan, OsStep, PackageChange};
 use crate::base::notice::Notice;
 use crate::node::command::CommandLine;
 use crate::node::command::rpm_ostree::packages::{

@@ -14,21 +14,25 @@
 
 mod boot;
 mod boot_counter;
+mod close;
 mod disk;
 mod execute;
 mod flags;
 mod force;
 mod freeze;
+mod history;
 mod jobs;
 pub mod journal;
 mod last_run;
 mod leavings;
 mod lock;
 mod output;
+mod pending;
 pub mod place;
 mod pwd_lock;
 mod recorder;
 mod recover;
+mod recover_error;
 mod stage;
 mod state;
 mod store;
@@ -69,16 +73,17 @@ pub use boot_counter::{
     BootCounterError, arm_boot_counter, disarm_boot_counter, read_counter_state,
 };
 pub use force::{request_force, withdraw_force};
+pub use history::{forget_run, id_order, read_history};
 pub use jobs::RunningSystem;
 pub use last_run::{LastRun, RunOutcome, RunPhase};
 pub use lock::{Lock, LockError, acquire_lock, is_held};
 pub use output::{OutputError, write_output, write_readable_output};
-pub use recorder::{RecorderFile, RecorderWrite, write_boot_copies, write_snapshots};
-pub use recover::{
-    ForgetError, Pending, RecoverError, RecoverRequest, Recovered, RecoveryChanges,
-    RecoveryOutlook, count_taken, find_frozen, find_pending, find_strays, foresee_recovery,
-    forget_run, give_up_run, id_order, read_history, recover_interrupted,
+pub use pending::{
+    Pending, RecoveryOutlook, count_taken, find_frozen, find_pending, find_strays, foresee_recovery,
 };
+pub use recorder::{RecorderFile, RecorderWrite, write_boot_copies, write_snapshots};
+pub use recover::{RecoverRequest, Recovered, RecoveryChanges, give_up_run, recover_interrupted};
+pub use recover_error::{ForgetError, RecoverError};
 pub use state::StateError as StateDirectoryError;
 pub use store::{Store, open_store, store_value};
 pub use survey::{Direction, Leave, LeftPath};
@@ -611,13 +616,13 @@ impl<'a> TransactionRun<'a> {
         let (root, stages) = (self.request.root, self.stage_paths());
         if let Some(journal) = &self.journal {
             boot::settle_boot(root, journal);
-            recover::keep_trees(root, journal)?;
-            recover::forget_undone(root, journal)?;
+            close::keep_trees(root, journal)?;
+            close::forget_undone(root, journal)?;
         }
-        recover::close_run(root, &self.state, &self.id, &stages)?;
+        close::close_run(root, &self.state, &self.id, &stages)?;
         if self.request.undoes.is_some() {
             // What was reverted is the config's own, and can be applied again.
-            recover::remove_history(root, &leavings::history_path(&self.id));
+            history::remove_history(root, &leavings::history_path(&self.id));
         }
         Ok(())
     }
@@ -638,7 +643,7 @@ impl<'a> TransactionRun<'a> {
                 "{error}; then, removing the journal: {second}"
             ));
         }
-        match recover::discard_run(
+        match close::discard_run(
             self.request.root,
             &self.state,
             &self.id,
@@ -736,8 +741,8 @@ pub fn next_run_id(root: &Root, _lock: &Lock) -> Result<String, StateError> {
     let since_epoch = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default();
-    let names = recover::history_names(root)?;
-    let newest = names.last().map_or(0, |name| recover::id_order(name).0);
+    let names = history::history_names(root)?;
+    let newest = names.last().map_or(0, |name| history::id_order(name).0);
     let now = since_epoch.as_millis().max(newest.saturating_add(1));
     Ok(format!("{now}-{}", std::process::id()))
 }

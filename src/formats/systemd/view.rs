@@ -107,6 +107,7 @@ impl PathNodes for View<'_> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::unit_entry::UnitEntry;
     use super::*;
 
     fn tree(entries: &[(&str, UnitEntry)]) -> UnitTree {

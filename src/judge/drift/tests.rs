@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::base::kargs::Kargs;
+use crate::config::document::MachineConfig;
 use crate::formats::systemd::{Support, UnitTree};
+use crate::node::System;
 use crate::node::{Host, Labels, Os};
 
 fn parse_config(spec: &Value) -> MachineConfig {

@@ -1,18 +1,27 @@
 //! A medium with an image: an OCI directory or archive, skopeo's `dir:`, or a Docker archive.
 
+mod check;
+mod error;
+mod files;
+
+pub use check::{Blob, BlobRole, BlobState, BlobVerdict, MediumCheck, MediumReport, copy_command};
+pub use error::{Address, AddressError, MediumError};
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use serde::Deserialize;
 
-use super::archive::{Archive, ArchiveError};
-use super::manifest::{Descriptor, Manifest, ManifestError};
-use super::{Digest, ImageName};
 use crate::base::reason::Reason;
-use crate::host::root::{ResolveError, Root, RootError, RootPath, digest_reader};
-use nix::errno::Errno;
+use crate::host::root::{Root, RootPath};
+
+use super::Digest;
+use super::archive::Archive;
+use super::manifest::{Descriptor, Manifest};
+use files::{MediumFiles, is_no_directory};
 
 /// Maximum size of a manifest (4 MiB), the same limit as in registries.
 const MAX_MANIFEST: u64 = 4 << 20;
@@ -44,73 +53,6 @@ pub struct Medium {
     files: MediumFiles,
 }
 
-#[derive(Debug)]
-enum MediumFiles {
-    Directory(Root),
-    Archive(Archive),
-}
-
-/// The reason why a medium cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum MediumError {
-    /// It cannot be opened.
-    #[error("opening {path}: {reason}; look whether the medium is mounted", path = .path.display())]
-    Open {
-        /// Path of the medium.
-        path: PathBuf,
-        /// The system's error.
-        reason: Reason,
-    },
-    /// It is an archive that cannot be listed.
-    #[error("listing {path}: {error}", path = .path.display())]
-    Archive {
-        /// Path of the medium.
-        path: PathBuf,
-        /// The error.
-        error: ArchiveError,
-    },
-    /// It has none of the four formats.
-    #[error(
-        "{path} holds no image: neither oci-layout and index.json, nor manifest.json; make one with \
-         skopeo copy --all --preserve-digests docker://IMAGE oci:PATH", path = .0.display()
-    )]
-    NoImage(PathBuf),
-    /// It is a Docker archive, which preserves neither layers nor digests.
-    #[error(
-        "{path} is an archive of Docker, which keeps no digests; make another copy with skopeo copy --all --preserve-digests \
-         docker://IMAGE oci:PATH", path = .0.display()
-    )]
-    Docker(PathBuf),
-    /// It has no image, or several and the caller named none.
-    #[error(
-        "{path} holds {1} images; name the one that is meant by its digest, as HOST/PATH@sha256:DIGEST", path = .0.display()
-    )]
-    NotOne(PathBuf, usize),
-    /// It has a list without an image for this architecture.
-    #[error("{path} has images for {1} and none for this machine; take the release of its architecture", path = .0.display())]
-    NoMachine(PathBuf, String),
-    /// A file on it cannot be read.
-    #[error("reading {file} of {path}: {reason}; copy the image to the medium again", path = .path.display())]
-    Read {
-        /// The medium.
-        path: PathBuf,
-        /// The file in it.
-        file: String,
-        /// The system's error.
-        reason: Reason,
-    },
-    /// A manifest on it cannot be parsed.
-    #[error("reading {file} of {path}: {error}; copy the image to the medium again", path = .path.display())]
-    Manifest {
-        /// The medium.
-        path: PathBuf,
-        /// The file in it.
-        file: String,
-        /// The error.
-        error: ManifestError,
-    },
-}
-
 /// An image on a medium: the contents of its config, and its layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DescribedImage {
@@ -136,123 +78,6 @@ pub(super) struct ImageConfig {
 #[serde(default, rename_all = "PascalCase")]
 pub(super) struct InnerConfig {
     pub(super) labels: Option<BTreeMap<String, String>>,
-}
-
-/// The reason why no program would find an image that is on the medium.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AddressError {
-    /// The rest of such a path would be taken for an image name.
-    #[error(
-        "its path has a colon, and skopeo takes what follows for the name of an image. Mount or move it elsewhere"
-    )]
-    Colon,
-    /// There are several images, and the wanted one has no unique name.
-    #[error(
-        "it holds {0} images, and the wanted one has no name of its own there, by which skopeo could find it. \
-         Put it into a directory alone: skopeo copy --all --preserve-digests docker://IMAGE oci:PATH"
-    )]
-    Nameless(usize),
-}
-
-/// The address under which skopeo finds an image.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
-    /// The form of its medium.
-    pub form: Form,
-    /// Path of the medium.
-    pub path: PathBuf,
-    /// Name of the image, if the medium has several.
-    pub name: Option<String>,
-}
-
-impl fmt::Display for Address {
-    /// Formats the address for skopeo and rpm-ostree, such as `oci:/mnt/os:9.6`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.form, self.path.display())?;
-        match &self.name {
-            Some(name) => write!(f, ":{name}"),
-            None => Ok(()),
-        }
-    }
-}
-
-/// How thoroughly blobs are checked.
-#[allow(
-    missing_debug_implementations,
-    reason = "a caller's function has nothing to show"
-)]
-pub enum MediumCheck<'a> {
-    /// Only their sizes, which is quick on every medium.
-    Sizes,
-    /// Their contents too, which means reading the whole image. The function is called with each number of bytes read.
-    Digests(&'a mut dyn FnMut(u64)),
-}
-
-/// The result of a check: the parts of the wanted image on a medium.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MediumReport {
-    /// Digest of the wanted image.
-    pub wanted: Digest,
-    /// The verdict.
-    pub verdict: BlobVerdict,
-    /// Every blob that it needs, including the manifests.
-    pub blobs: Vec<Blob>,
-}
-
-/// Whether a medium provides an image bit-exactly.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BlobVerdict {
-    /// It does. Has the manifest for this machine if the wanted digest is that of a list.
-    Exact(Option<Digest>),
-    /// It has the image, but parts are missing or damaged: see the blobs.
-    Damaged,
-    /// The wanted digest is that of a list without an image for this machine; the machines in the list.
-    NoPlatform(Vec<String>),
-    /// It has other images; their digests.
-    Other(Vec<Digest>),
-    /// The manifest is present, but nothing refers to it, so no program finds it.
-    Unnamed,
-    /// Its format cannot preserve digests; the digest of an image created from it.
-    Lost(Option<Digest>),
-}
-
-/// A part of an image.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Blob {
-    /// Its digest.
-    pub digest: Digest,
-    /// Its purpose in the image.
-    pub role: BlobRole,
-    /// Its size according to the manifest, in bytes.
-    pub size: u64,
-    /// Its state on the medium.
-    pub state: BlobState,
-}
-
-/// The purpose of a blob in an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BlobRole {
-    /// A list of manifests.
-    List,
-    /// The manifest of an image.
-    Manifest,
-    /// Its config.
-    Config,
-    /// A layer.
-    Layer,
-}
-
-/// The state of a blob on the medium.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BlobState {
-    /// Complete, as far as it was checked.
-    Whole,
-    /// Nothing.
-    Missing,
-    /// Present with a wrong number of bytes.
-    Size(u64),
-    /// Present with the right size, but another digest.
-    Differs(Digest),
 }
 
 impl Medium {
@@ -379,38 +204,6 @@ impl Medium {
         Ok(named.map(|descriptor| descriptor.digest).collect())
     }
 
-    /// Checks whether it provides the image with this digest, for an architecture in Go's names (`amd64`).
-    ///
-    /// # Errors
-    /// The medium cannot be read. Missing or damaged parts of the image are in the report instead.
-    pub fn examine(
-        &self,
-        wanted: &Digest,
-        architecture: &str,
-        check: &mut MediumCheck<'_>,
-    ) -> Result<MediumReport, MediumError> {
-        let mut report = MediumReport {
-            wanted: wanted.clone(),
-            verdict: BlobVerdict::Damaged,
-            blobs: Vec::new(),
-        };
-        if self.form == Form::DockerArchive {
-            report.verdict = BlobVerdict::Lost(self.docker_digest()?);
-            return Ok(report);
-        }
-        let named = self.named_manifests()?;
-        let Some(descriptor) = named.iter().find(|one| &one.digest == wanted) else {
-            let lies_there = self.files.size(&self.manifest_file(wanted)).is_some();
-            report.verdict = match lies_there {
-                true => BlobVerdict::Unnamed,
-                false => BlobVerdict::Other(named.into_iter().map(|one| one.digest).collect()),
-            };
-            return Ok(report);
-        };
-        self.add_manifests(descriptor, architecture, check, &mut report)?;
-        Ok(report)
-    }
-
     /// Returns the architecture in an image's config, in Go's names; `None` for a list, or if the config cannot be read.
     pub fn architecture(&self, image: &Digest) -> Option<String> {
         #[derive(serde::Deserialize)]
@@ -484,101 +277,6 @@ impl Medium {
         let read = self.files.read(&file, with);
         let read = read.map_err(|error| self.read_error(&file, error.into()))?;
         read.ok_or_else(|| self.read_error(&file, Errno::ENOENT.into()))
-    }
-
-    /// Adds a manifest and everything that it refers to to the report, and updates the verdict.
-    fn add_manifests(
-        &self,
-        descriptor: &Descriptor,
-        architecture: &str,
-        check: &mut MediumCheck<'_>,
-        report: &mut MediumReport,
-    ) -> Result<(), MediumError> {
-        let wanted = report.wanted.clone();
-        let mut current = descriptor.clone();
-        for _ in 0..=MAX_DEPTH {
-            let file = self.manifest_file(&current.digest);
-            // Manifests are small, so their contents are always checked.
-            let state = self.blob_state(&file, &current, &mut MediumCheck::Digests(&mut |_| {}))?;
-            let whole = state == BlobState::Whole;
-            let manifest = if whole {
-                Some(self.read_manifest(&file)?)
-            } else {
-                None
-            };
-            let role = match manifest {
-                Some(Manifest::List(_)) => BlobRole::List,
-                _ => BlobRole::Manifest,
-            };
-            report.blobs.push(make_blob(&current, role, state));
-            match manifest {
-                None => return Ok(()),
-                Some(Manifest::Image { config, layers }) => {
-                    self.add_parts(&config, &layers, check, report)?;
-                    let inner = (current.digest != wanted).then_some(current.digest);
-                    if report
-                        .blobs
-                        .iter()
-                        .all(|blob| blob.state == BlobState::Whole)
-                    {
-                        report.verdict = BlobVerdict::Exact(inner);
-                    }
-                    return Ok(());
-                }
-                Some(Manifest::List(all)) => match select_machine(&all, architecture) {
-                    Some(inner) => current = inner.clone(),
-                    None => {
-                        report.verdict = BlobVerdict::NoPlatform(platform_names(&all));
-                        return Ok(());
-                    }
-                },
-            }
-        }
-        Ok(())
-    }
-
-    fn add_parts(
-        &self,
-        config: &Descriptor,
-        layers: &[Descriptor],
-        check: &mut MediumCheck<'_>,
-        report: &mut MediumReport,
-    ) -> Result<(), MediumError> {
-        let roles = std::iter::once((config, BlobRole::Config));
-        let mut seen = BTreeSet::new();
-        for (descriptor, role) in roles.chain(layers.iter().map(|layer| (layer, BlobRole::Layer))) {
-            if seen.insert(descriptor.digest.clone()) {
-                let state =
-                    self.blob_state(&self.blob_file(&descriptor.digest), descriptor, check)?;
-                report.blobs.push(make_blob(descriptor, role, state));
-            }
-        }
-        Ok(())
-    }
-
-    fn blob_state(
-        &self,
-        file: &str,
-        descriptor: &Descriptor,
-        check: &mut MediumCheck<'_>,
-    ) -> Result<BlobState, MediumError> {
-        match self.files.size(file) {
-            None => return Ok(BlobState::Missing),
-            Some(size) if size != descriptor.size => return Ok(BlobState::Size(size)),
-            Some(_) => {}
-        }
-        let MediumCheck::Digests(progress) = check else {
-            return Ok(BlobState::Whole);
-        };
-        let found = self.files.read(file, |reader| {
-            digest_reader(CountedReader { reader, progress })
-        });
-        let found = found.map_err(|error| self.read_error(file, error.into()))?;
-        Ok(match found {
-            None => BlobState::Missing,
-            Some((_, hex)) if hex == descriptor.digest.hex() => BlobState::Whole,
-            Some((_, hex)) => BlobState::Differs(Digest(hex)),
-        })
     }
 
     /// Returns every manifest that can be reached from the top, each once, those nearest to the top first.
@@ -725,82 +423,6 @@ impl Medium {
     }
 }
 
-impl MediumReport {
-    /// Returns the blobs that are missing or damaged.
-    pub fn bad(&self) -> impl Iterator<Item = &Blob> {
-        self.blobs
-            .iter()
-            .filter(|blob| blob.state != BlobState::Whole)
-    }
-
-    /// Returns true if the image is complete and intact.
-    pub fn is_exact(&self) -> bool {
-        matches!(self.verdict, BlobVerdict::Exact(_))
-    }
-
-    /// Returns the compressed size of all layers in bytes. Importing them needs more, because they are uncompressed.
-    pub fn layer_bytes(&self) -> u64 {
-        let layers = self
-            .blobs
-            .iter()
-            .filter(|blob| blob.role == BlobRole::Layer);
-        layers.map(|blob| blob.size).sum()
-    }
-
-    /// Returns the same, except for layers that the node already has
-    /// ([`crate::node::command::rpm_ostree::status::Deployments::layers`]).
-    pub fn new_layer_bytes(&self, on_node: &[String]) -> u64 {
-        let new = |blob: &&Blob| {
-            blob.role == BlobRole::Layer && !on_node.contains(&blob.digest.to_string())
-        };
-        self.blobs.iter().filter(new).map(|blob| blob.size).sum()
-    }
-
-    /// Returns the verdict in words, with both digests if they differ, and the command that makes a good copy.
-    pub fn words(&self, image: &ImageName, medium: &Medium) -> String {
-        let (wanted, at) = (&self.wanted, medium.reference());
-        let copy = copy_command(image, wanted);
-        match &self.verdict {
-            BlobVerdict::Exact(None) => format!("{at} has {wanted}, whole"),
-            BlobVerdict::Exact(Some(inner)) => {
-                format!("{at} has {wanted}, a list of images, and {inner} of it whole")
-            }
-            BlobVerdict::Damaged => {
-                let bad: Vec<String> = self.bad().map(ToString::to_string).collect();
-                format!(
-                    "{at} has {wanted}, but damaged: {}; copy it again: {copy}",
-                    bad.join(", ")
-                )
-            }
-            BlobVerdict::NoPlatform(machines) => format!(
-                "{at} has {wanted}, a list of images for {}, but none for this machine; give the release of its architecture",
-                machines.join(", ")
-            ),
-            BlobVerdict::Other(has) => format!(
-                "{at} does not have {wanted}; it has {}; a copy keeps its digest only with: {copy}",
-                digests_text(has)
-            ),
-            BlobVerdict::Unnamed => format!(
-                "{at} has the manifest {wanted}, but its index.json does not name it; copy it again: {copy}"
-            ),
-            BlobVerdict::Lost(has) => format!(
-                "{at} is an archive of Docker, which cannot keep digests: {wanted} is wanted, and an image made of it would be {}; \
-                 make another copy: {copy}",
-                has.as_ref()
-                    .map_or_else(|| "another one".to_owned(), ToString::to_string)
-            ),
-        }
-    }
-}
-
-/// Returns the command that copies an image and preserves its digest; a list is copied with all its images.
-pub fn copy_command(image: &ImageName, digest: &Digest) -> String {
-    format!(
-        "skopeo copy --all --preserve-digests docker://{}@{digest} oci:DIRECTORY",
-        image.repository()
-    )
-}
-
 impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -809,83 +431,6 @@ impl fmt::Display for Form {
             Self::Dir => "dir",
             Self::DockerArchive => "docker-archive",
         })
-    }
-}
-
-impl fmt::Display for Blob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let role = match self.role {
-            BlobRole::List => "list",
-            BlobRole::Manifest => "manifest",
-            BlobRole::Config => "config",
-            BlobRole::Layer => "layer",
-        };
-        write!(f, "{role} {} ", self.digest)?;
-        match &self.state {
-            BlobState::Whole => f.write_str("is whole"),
-            BlobState::Missing => f.write_str("is missing"),
-            BlobState::Size(size) => write!(f, "has {size} of {} bytes", self.size),
-            BlobState::Differs(found) => write!(f, "holds other bytes ({found})"),
-        }
-    }
-}
-
-impl MediumFiles {
-    /// Returns the number of bytes that are present; `None` if the file is missing.
-    fn size(&self, name: &str) -> Option<u64> {
-        match self {
-            Self::Archive(archive) => archive.size(name),
-            Self::Directory(root) => {
-                let place = root.place(&path_inside(name)?).ok()??;
-                let stat = place.stat().ok()??;
-                let is_file = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
-                is_file.then(|| u64::try_from(stat.st_size).unwrap_or_default())
-            }
-        }
-    }
-
-    fn read<T>(
-        &self,
-        name: &str,
-        with: impl FnOnce(&mut dyn Read) -> io::Result<T>,
-    ) -> io::Result<Option<T>> {
-        match self {
-            Self::Archive(archive) => archive.read(name, with),
-            Self::Directory(root) => {
-                // Opening a pipe would block forever.
-                let Some(path) = path_inside(name).filter(|_| self.size(name).is_some()) else {
-                    return Ok(None);
-                };
-                let file = root.open_file(&path).map_err(io::Error::other)?;
-                file.map(|mut file| with(&mut file)).transpose()
-            }
-        }
-    }
-}
-
-struct CountedReader<'a, 'b> {
-    reader: &'a mut dyn Read,
-    progress: &'a mut &'b mut dyn FnMut(u64),
-}
-
-impl Read for CountedReader<'_, '_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.reader.read(buffer)?;
-        (self.progress)(read as u64);
-        Ok(read)
-    }
-}
-
-fn path_inside(name: &str) -> Option<RootPath> {
-    RootPath::parse(&format!("/{name}")).ok()
-}
-
-fn make_blob(descriptor: &Descriptor, role: BlobRole, state: BlobState) -> Blob {
-    Blob {
-        digest: descriptor.digest.clone(),
-        role,
-        size: descriptor.size,
-        state,
     }
 }
 
@@ -950,9 +495,4 @@ fn docker_manifest(config: &[u8], layers: &[(Digest, u64)]) -> String {
         r#"{{"schemaVersion":2,"mediaType":"{DOCKER}.distribution.manifest.v2+json","config":{config},"layers":[{}]}}"#,
         layers.join(",")
     )
-}
-/// Returns true if the path is missing, or is a file.
-fn is_no_directory(error: &RootError) -> bool {
-    let kinds = [Errno::ENOTDIR, Errno::ENOENT];
-    matches!(error.cause, ResolveError::System(errno) if kinds.contains(&errno))
 }

@@ -3,7 +3,14 @@
 //!
 //! Only names and addresses of a connection are kept, because a keyfile may contain secrets.
 
+mod connection;
+mod states;
+
 use std::collections::BTreeMap;
+
+use crate::base::order::StableOrder;
+use crate::config::document::MachineConfig;
+use crate::host::root::{EntryType, Root, RootPath};
 
 use super::fault_group::{FaultEffect, FaultGroup, FaultWeight, group_faults};
 use super::network_manager::{
@@ -12,16 +19,8 @@ use super::network_manager::{
 use super::platform::node_files::NodeFiles;
 use super::platform::sections::parse_assignments;
 use super::platform::{NextConfig, link_files};
-use crate::base::order::StableOrder;
-use crate::config::document::{MachineConfig, yaml};
-use crate::host::root::{EntryType, Root, RootPath};
+use connection::Connection;
 
-/// The script of the rendered config that selects an nmstate file.
-const CHOOSER: &str = "usr/local/bin/nmstate-configuration.sh";
-/// Its directory.
-const CHOSEN: &str = "etc/nmstate/openshift";
-/// The directory of nmstate's service.
-const STATES: &str = "etc/nmstate";
 /// Directory whose subdirectories are searched for connections that are not read.
 const NETWORK_MANAGER: &str = "etc/NetworkManager";
 
@@ -356,146 +355,6 @@ impl Search<'_> {
         }
     }
 
-    /// Judges the nmstate states, and returns the texts of those that are applied.
-    fn find_states(&mut self) -> Vec<String> {
-        let mut applied = Vec::new();
-        let chooser = RootPath::fixed(CHOOSER);
-        if self.files.exists(&chooser).unwrap_or_else(|error| {
-            self.found.unseen.push(error.to_string());
-            false
-        }) {
-            applied.extend(self.find_chosen_state());
-        }
-        let folder = RootPath::fixed(STATES);
-        let all = self.list(&folder, EntryType::File);
-        for path in &all {
-            let name = path.name();
-            if name.ends_with(".yml") {
-                applied.extend(self.state(path));
-                continue;
-            }
-            let lower = name.to_ascii_lowercase();
-            let stem = [".yaml", ".yml", ".json"]
-                .into_iter()
-                .find_map(|end| lower.strip_suffix(end));
-            let Some(stem) = stem.filter(|_| !is_copy_name(name)) else {
-                continue;
-            };
-            let is = |other: &RootPath, end: &str| {
-                other
-                    .name()
-                    .strip_suffix(end)
-                    .is_some_and(|name| name.eq_ignore_ascii_case(stem))
-            };
-            // A version of nmstate that reads it leaves this mark.
-            if !all.iter().any(|other| is(other, ".applied")) {
-                let twin = all.iter().find(|other| is(other, ".yml"));
-                let said = match twin {
-                    Some(twin) => {
-                        format!("nmstate reads {twin}; new versions stop at two files of one name")
-                    }
-                    None => {
-                        "not applied: older versions of nmstate read only names that end in .yml"
-                            .to_owned()
-                    }
-                };
-                self.add(NetworkFaultKind::UnreadState, path, said);
-            }
-        }
-        applied
-    }
-
-    /// Judges the files from which the script selects one: `cluster.yml`, or the short host name.
-    fn find_chosen_state(&mut self) -> Option<String> {
-        let folder = RootPath::fixed(CHOSEN);
-        let short = |name: &&str| name.split('.').next().unwrap_or_default().to_owned();
-        let hosts = self.known.hosts.iter().map(short);
-        // The name of a host that has not been given one yet.
-        let hosts: Vec<String> = hosts.filter(|name| name != "localhost").collect();
-        let all = self.list(&folder, EntryType::File);
-        let (mut own, mut cluster, mut others) = (None, None, Vec::new());
-        for path in all {
-            let name = path.name();
-            if name == "applied" || is_copy_name(name) {
-                continue;
-            }
-            let Some(stem) = name.strip_suffix(".yml") else {
-                let said = format!(
-                    "never read: {CHOOSER_NAME} takes NAME.yml or cluster.yml, and no other ending"
-                );
-                self.add(NetworkFaultKind::UnreadState, &path, said);
-                continue;
-            };
-            if stem.contains('.') {
-                let said = format!(
-                    "never read: {CHOOSER_NAME} asks for the host's name without its domain"
-                );
-                self.add(NetworkFaultKind::UnreadState, &path, said);
-                continue;
-            }
-            let slot = match stem {
-                "cluster" => &mut cluster,
-                stem if hosts.iter().any(|host| host == stem) => &mut own,
-                _ => {
-                    others.push(path);
-                    continue;
-                }
-            };
-            *slot = Some(path);
-        }
-        for path in self.list(&folder, EntryType::Directory) {
-            let said = format!("never read: {CHOOSER_NAME} takes files of {folder} alone");
-            self.add(NetworkFaultKind::UnreadState, &path, said);
-        }
-        self.judge_others(&hosts, &others, own.is_some() || cluster.is_some());
-        let chosen = [own, cluster].into_iter().flatten();
-        for path in chosen.collect::<Vec<_>>() {
-            match self.text(&path) {
-                Some(text) if text.is_empty() => {
-                    let said =
-                        format!("never read: it is empty, and {CHOOSER_NAME} passes over it");
-                    self.add(NetworkFaultKind::UnreadState, &path, said);
-                }
-                _ => return self.state(&path),
-            }
-        }
-        None
-    }
-
-    fn judge_others(&mut self, hosts: &[String], others: &[RootPath], has_state: bool) {
-        if hosts.is_empty() {
-            return;
-        }
-        for path in others {
-            let stem = path.name().trim_end_matches(".yml");
-            let alike = hosts.iter().find(|host| host.eq_ignore_ascii_case(stem));
-            if let Some(host) = alike {
-                let said = format!("never read: the host's name is written {host}");
-                self.add(NetworkFaultKind::UnreadState, path, said);
-            } else if !has_state {
-                let said = format!("not for this host, whose name is {}", hosts.join(" or "));
-                self.add(NetworkFaultKind::StateOfOthers, path, said);
-            }
-        }
-    }
-
-    /// Returns the text of a state if nmstate accepts it.
-    fn state(&mut self, path: &RootPath) -> Option<String> {
-        let text = self.text(path)?;
-        let is_blank = |line: &str| line.trim().is_empty() || line.trim().starts_with('#');
-        if text.lines().all(is_blank) {
-            return None;
-        }
-        let said = match yaml::parse_yaml(&text) {
-            Ok(value) if value.is_object() => return Some(text),
-            Ok(value) if value.is_null() => return None,
-            Ok(_) => "it is not a map of interfaces, routes and so on".to_owned(),
-            Err(error) => format!("no YAML: {error}"),
-        };
-        self.add(NetworkFaultKind::BadState, path, said);
-        None
-    }
-
     /// Judges the connections that NetworkManager reads.
     fn judge_connections(&mut self, settings: &NetworkManagerSettings, states: &[String]) {
         let mut unseen = Vec::new();
@@ -678,128 +537,9 @@ fn judge_parent(one: &Connection, all: &[Connection]) -> Option<String> {
     (!has_parent).then(|| format!("its parent {parent} is in no connection"))
 }
 
-/// Name of the script for sentences.
-const CHOOSER_NAME: &str = "nmstate-configuration.sh";
-
 fn is_uuid(text: &str) -> bool {
     text.len() == 36
         && text
             .bytes()
             .all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
-}
-
-/// The plain fields of a connection.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Connection {
-    path: String,
-    directory: String,
-    id: String,
-    uuid: Option<String>,
-    kind: String,
-    interface: Option<String>,
-    /// The permanent MAC address that it is bound to, in upper case.
-    mac: Option<String>,
-    controller: Option<String>,
-    port_type: Option<String>,
-    /// The parent of a VLAN.
-    parent: Option<String>,
-    /// It starts by itself.
-    starts: bool,
-    priority: String,
-    /// It is limited to some users, or to more than interface and address.
-    is_narrow: bool,
-    /// Its addresses and methods.
-    addresses: Vec<(String, String)>,
-}
-
-impl Connection {
-    /// Parses a keyfile; `None` if it has no type.
-    fn parse(path: RootPath, text: &str) -> Option<Self> {
-        let mut found = Self {
-            id: path.name().trim_end_matches(KEYFILE_ENDING).to_owned(),
-            directory: path
-                .parent()
-                .map(|path| path.to_string())
-                .unwrap_or_default(),
-            path: path.to_string(),
-            starts: true,
-            priority: "0".to_owned(),
-            ..Self::default()
-        };
-        for one in parse_assignments(text) {
-            let value = one.value.to_owned();
-            let some = || Some(value.clone()).filter(|value| !value.is_empty());
-            match (one.section, one.key) {
-                ("connection", "id") => found.id = value,
-                ("connection", "uuid") => found.uuid = some(),
-                ("connection", "type") => found.kind = plain_kind(&value).to_owned(),
-                ("connection", "interface-name") => found.interface = some(),
-                ("connection", "master" | "controller") => found.controller = some(),
-                ("connection", "slave-type" | "port-type") => found.port_type = some(),
-                ("connection", "autoconnect") => found.starts = value != "false" && value != "0",
-                ("connection", "autoconnect-priority") => found.priority = value,
-                ("connection", "permissions") | ("match", _) => {
-                    found.is_narrow |= !value.is_empty()
-                }
-                ("ethernet" | "802-3-ethernet", "mac-address") => {
-                    found.mac = some().map(|mac| mac.to_ascii_uppercase().replace('-', ":"));
-                }
-                ("vlan", "parent") => found.parent = some(),
-                ("ipv4" | "ipv6", key) if key == "method" || key.starts_with("address") => {
-                    found
-                        .addresses
-                        .push((format!("{}.{key}", one.section), value));
-                }
-                _ => {}
-            }
-        }
-        (!found.kind.is_empty()).then_some(found)
-    }
-
-    /// Returns true for connections of Open vSwitch, which configure-ovs.sh generates.
-    fn is_ovs(&self) -> bool {
-        let of_ovs = |kind: &String| kind.starts_with("ovs-");
-        of_ovs(&self.kind)
-            || self.port_type.as_ref().is_some_and(of_ovs)
-            || self.id.starts_with("ovs-")
-    }
-
-    /// Returns true if a port can refer to this connection by this name.
-    fn is_named(&self, name: &str) -> bool {
-        [&self.interface, &self.uuid]
-            .into_iter()
-            .flatten()
-            .any(|own| own == name)
-    }
-
-    /// Returns what the two have in common, if NetworkManager uses only one of them and they differ.
-    fn stands_against(&self, other: &Self) -> Option<String> {
-        if self.uuid.is_some() && self.uuid == other.uuid && self.directory == other.directory {
-            let differ = (&self.id, &self.interface, &self.addresses)
-                != (&other.id, &other.interface, &other.addresses);
-            return differ.then(|| "it has the same uuid".to_owned());
-        }
-        let starts = |one: &Self| one.starts && !one.is_narrow && !one.is_ovs();
-        let alike = self.kind == other.kind && self.priority == other.priority;
-        let differ = (&self.addresses, &self.controller) != (&other.addresses, &other.controller);
-        if !(starts(self) && starts(other) && alike && differ) {
-            return None;
-        }
-        let shares = |one: &Option<String>, other: &Option<String>| {
-            one.as_ref()
-                .filter(|one| Some(*one) == other.as_ref())
-                .cloned()
-        };
-        let name =
-            shares(&self.interface, &other.interface).or_else(|| shares(&self.mac, &other.mac))?;
-        Some(format!("it is for {name}, with the same priority"))
-    }
-}
-
-/// Returns the current name of a connection type.
-fn plain_kind(kind: &str) -> &str {
-    match kind {
-        "802-3-ethernet" => "ethernet",
-        other => other,
-    }
 }

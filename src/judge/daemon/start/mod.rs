@@ -3,277 +3,29 @@
 //! Unknown facts are values as well: an annotation without a source is [`Annotation::Unknown`], and an object that the API must
 //! have is a [`StartNeed`] with the daemon's message in case it is missing.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod message;
+mod prediction;
+mod situation;
+mod to_desired;
 
-use serde::Serialize;
+pub use message::{as_seen_by, first_message};
+pub use prediction::{Prediction, Renamed, StartNeed, StartUpdate, State};
+pub use situation::{
+    Annotation, ApiReach, Compare, DaemonRecord, DiskComparison, Fails, KnownConfig, OF_CURRENT,
+    OF_POOL, PREFIX, Situation, StartAnnotations, StartOs, Triggers,
+};
 
-use super::first_boot::FirstBootWork;
-use super::midway::Failure;
-use super::release::{Release, Rule};
-use super::update::decide_allowing;
+use std::collections::BTreeSet;
+
 use crate::base::invocation::mco_rescue;
 use crate::base::paths;
-use crate::config::document::ignition::Unit;
-use crate::config::document::{KernelType, MachineConfig, undecodable_message};
-use crate::judge::daemon::policies::{ClusterPolicies, Overrides};
-use crate::judge::drift::{Drift, DriftKind, verdict_sentence};
+use crate::config::document::MachineConfig;
+use crate::judge::drift::verdict_sentence;
 use crate::node::command::rpm_ostree::packages::{PackageSet, package_sets};
 use crate::node::os_release::Class;
 
-/// Prefix of the daemon's annotations.
-pub const PREFIX: &str = "machineconfiguration.openshift.io/";
-/// Placeholder for a config whose name only the API knows.
-pub const OF_CURRENT: &str = "the one that the node's annotation currentConfig names";
-/// Placeholder for the target of the node's pool.
-pub const OF_POOL: &str = "(the one that the pool targets)";
-
-/// An annotation of the Node object, as far as it is known.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Annotation {
-    /// No source is available.
-    #[default]
-    Unknown,
-    /// The Node does not have it, or it is empty.
-    Absent,
-    /// Its value.
-    Is(String),
-}
-
-impl Annotation {
-    /// Converts a value from an answer of the API.
-    pub fn told(value: Option<&str>) -> Self {
-        match value {
-            None | Some("") => Self::Absent,
-            Some(value) => Self::Is(value.to_owned()),
-        }
-    }
-
-    fn value(&self) -> Option<&str> {
-        match self {
-            Self::Is(value) => Some(value),
-            Self::Unknown | Self::Absent => None,
-        }
-    }
-}
-
-/// The annotations that decide about the daemon's start.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct StartAnnotations {
-    /// `currentConfig`.
-    pub current: Annotation,
-    /// `desiredConfig`.
-    pub desired: Annotation,
-    /// `currentImage`.
-    pub current_image: Annotation,
-    /// `desiredImage`.
-    pub desired_image: Annotation,
-}
-
-/// `currentconfig`, as the daemon reads it.
-#[derive(Debug, Clone, Copy)]
-pub enum DaemonRecord<'a> {
-    /// No such file.
-    Missing,
-    /// The daemon's message about an unreadable file.
-    Broken(&'a str),
-    /// A file that the daemon cannot read, for this reason; its message is not known here.
-    Undecodable(&'a str),
-    /// A file that the daemon reads, but that is refused here.
-    Refused {
-        /// The name in it.
-        name: &'a str,
-        /// The reason.
-        why: &'a str,
-    },
-    /// A config.
-    Present(&'a MachineConfig),
-}
-
-/// A config of the API whose contents are available here.
-#[derive(Debug, Clone, Copy)]
-pub struct KnownConfig<'a> {
-    /// The contents.
-    pub config: &'a MachineConfig,
-    /// True if the hash in its name matches the contents, so the API's object is the same.
-    pub proven: bool,
-}
-
-/// The objects of the API.
-#[derive(Debug, Clone, Copy)]
-pub enum ApiReach<'a> {
-    /// No source is available; a local copy proves nothing.
-    Unknown,
-    /// Names of all its MachineConfigs.
-    Has(&'a BTreeSet<String>),
-}
-
-/// The comparison of the disk with one config.
-#[derive(Debug, Clone, Default)]
-pub struct DiskComparison {
-    /// The differences, in the daemon's order.
-    pub drifts: Vec<Drift>,
-    /// True if the operating system should be compared too, but could not be queried.
-    pub os_unknown: bool,
-    /// The error with which the last shutdown failed to write the staged deployment; the daemon adds it to its message.
-    pub root_cause: Option<String>,
-}
-
-/// Compares the disk with a config and a layered image.
-pub type Compare<'a> = &'a dyn Fn(&MachineConfig, Option<&str>) -> DiskComparison;
-
-/// Returns the failure of an update to the config of a name, as far as it is known.
-pub type Fails<'a> = &'a dyn Fn(&str) -> Option<Failure>;
-
-/// The operating system, as far as the start of the daemon depends on it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StartOs {
-    /// The daemon's classification of it.
-    pub class: Class,
-    /// The running image; `None` if rpm-ostree was not queried.
-    pub booted: Option<String>,
-    /// Installed extension packages; `None` if rpm was not queried.
-    pub packages: Option<BTreeSet<String>>,
-    /// Podman's error, if it was asked for an image and failed.
-    pub podman: Option<String>,
-}
-
-/// Files that the daemon checks, or that trigger an action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[allow(clippy::struct_excessive_bools, reason = "files that exist, or not")]
-pub struct Triggers {
-    /// The encapsulated config of a first boot.
-    pub encapsulated: bool,
-    /// `/run/machine-config-daemon-force`.
-    pub force: bool,
-    /// The file of the service that leaves on-cluster layering, or its unit.
-    pub revert: bool,
-    /// `/etc/kubernetes/kubeconfig`.
-    pub kubeconfig: bool,
-    /// `/etc/yum.repos.d/coreos-extensions.repo`.
-    pub repository: bool,
-    /// True if a deployment is staged for the next boot.
-    pub staged: bool,
-}
-
-/// A node as the daemon will find it.
-#[derive(Clone, Copy)]
-#[allow(
-    missing_debug_implementations,
-    reason = "whole configs with their secrets must not get into a message"
-)]
-pub struct Situation<'a> {
-    /// The release of the daemon.
-    pub release: Release,
-    /// Name of the Node.
-    pub node: &'a str,
-    /// Its annotations.
-    pub annotations: &'a StartAnnotations,
-    /// True if the cluster has one node, so the daemon requests no drain.
-    pub single_replica: bool,
-    /// The config that the pool targets, if it is known.
-    pub pool_target: Option<&'a str>,
-    /// Objects of the API.
-    pub api: ApiReach<'a>,
-    /// The contents of configs, by name.
-    pub configs: &'a BTreeMap<String, KnownConfig<'a>>,
-    /// `currentconfig`.
-    pub record: DaemonRecord<'a>,
-    /// `currentimage`.
-    pub image: Option<&'a str>,
-    /// `node-annotations.json`: its content, or the parser's error. While it exists, the daemon treats this as the node's first
-    /// boot.
-    pub initial: Option<Result<&'a StartAnnotations, &'a str>>,
-    /// Other files.
-    pub triggers: Triggers,
-    /// Work left for the first-boot service, if its file exists.
-    pub first_boot: &'a FirstBootWork,
-    /// The operating system.
-    pub os: &'a StartOs,
-    /// FIPS mode of the kernel, if it is known.
-    pub fips: Option<bool>,
-    /// The node disruption policies.
-    pub policies: &'a ClusterPolicies,
-    /// True if the policies are the cluster's own, not the defaults.
-    pub policies_known: bool,
-    /// The changes of storage sections that the cluster allows, if known.
-    pub overrides: Option<&'a Overrides>,
-    /// Compares the disk with a config.
-    pub compare: Compare<'a>,
-    /// Returns the failure of an update on this disk.
-    pub fails: Fails<'a>,
-}
-
-/// The state that the daemon sets for itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// Everything is as desired.
-    Done,
-    /// It reports an error and retries forever.
-    Degraded,
-    /// It was asked for a change that it never makes.
-    Unreconcilable,
-    /// It starts an update to another config or image; the node reboots.
-    Working,
-    /// The known facts do not determine the state.
-    Unknown,
-}
-
-/// An update that starts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct StartUpdate {
-    /// Name of the old config.
-    pub from: String,
-    /// Name of the new config.
-    pub to: String,
-}
-
-/// An object that the API must have.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct StartNeed {
-    /// Name of the MachineConfig.
-    pub machine_config: String,
-    /// The message with which the daemon is Degraded while the object is missing.
-    pub otherwise: String,
-}
-
-/// A renamed file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Renamed {
-    /// Absolute path before.
-    pub from: String,
-    /// Absolute path afterwards.
-    pub to: String,
-}
-
-/// The daemon's behaviour at its start.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Prediction {
-    /// The last state that it sets during its start.
-    pub state: State,
-    /// Its message, word for word.
-    pub error: Option<String>,
-    /// The update that starts.
-    pub update: Option<StartUpdate>,
-    /// The image that it first rebases to on a first boot.
-    pub pivot: Option<String>,
-    /// Whether it requests a drain; `None` if that depends on unknown facts.
-    pub drain: Option<bool>,
-    /// Whether it reboots the node; `None` if that depends on unknown facts.
-    pub reboot: Option<bool>,
-    /// The config in `currentconfig` afterwards; `None` if the file is missing or unreadable.
-    pub record_after: Option<String>,
-    /// `node-annotations.json` exists afterwards.
-    pub node_annotations_after: bool,
-    /// The force file exists afterwards.
-    pub force_file_after: bool,
-    /// Files that it renames.
-    pub renamed: Vec<Renamed>,
-    /// Objects that the API must have for this outcome.
-    pub needs: Vec<StartNeed>,
-    /// The reasons, and other facts for the reader.
-    pub because: Vec<String>,
-}
+use super::first_boot::FirstBootWork;
+use super::release::Rule;
 
 /// A reason for ending the walk early.
 enum Stop {
@@ -805,174 +557,10 @@ impl<'a> Walk<'a> {
             ));
         }
     }
-
-    /// Predicts an update from the config on disk.
-    fn start_update(&mut self, from: &Subject<'a>, desired: &str) -> Result<State, Stop> {
-        let to = self.api_config(&Annotation::Is(desired.to_owned()));
-        let (drain, reboot) = self.takes(from, &to)?;
-        self.out.update = Some(StartUpdate {
-            from: from.name.clone(),
-            to: desired.to_owned(),
-        });
-        self.why(from, desired);
-        self.out.force_file_after = false;
-        self.out.drain = if self.here.single_replica {
-            Some(false)
-        } else {
-            drain
-        };
-        self.on_the_way(from, &to)?;
-        self.out.reboot = reboot;
-        self.out.record_after = Some(desired.to_owned());
-        Ok(match reboot {
-            Some(false) => State::Done,
-            Some(true) | None => State::Working,
-        })
-    }
-
-    /// Reports a failure in the daemon's order: files and units, the mode of the kubeconfig, the operating system.
-    fn on_the_way(&mut self, from: &Subject<'a>, to: &Subject<'a>) -> Result<(), Stop> {
-        if let Some(said) = to.config.and_then(undecodable_message) {
-            return Err(Stop::Degraded(said));
-        }
-        match (self.here.fails)(&to.name) {
-            Some(Failure::Says(said)) => return Err(Stop::Degraded(said)),
-            Some(Failure::Over(why)) => return Err(Stop::Fails(why)),
-            None => {}
-        }
-        let brings = |subject: &Subject<'a>| subject.config.is_some_and(brings_kubeconfig);
-        // An update that drops it removes it as a stale file before the daemon checks it.
-        let drops = to.config.is_some() && brings(from);
-        let is_there = self.here.triggers.kubeconfig && !drops;
-        if !is_there && !brings(to) {
-            let path = paths::KUBECONFIG;
-            self.warn_of_units(from, to);
-            return Err(Stop::Degraded(format!(
-                "cannot stat /{path}: stat /{path}: no such file or directory"
-            )));
-        }
-        match (from.config, to.config, &self.here.os.podman) {
-            (Some(old), Some(new), Some(failure)) if self.asks_podman(old, new) => {
-                self.warn_of_units(from, to);
-                Err(no_podman(&new.os_image_url, failure))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Warns about units that a failed update leaves changed, under a release that does not revert them.
-    fn warn_of_units(&mut self, from: &Subject<'a>, to: &Subject<'a>) {
-        let (Some(old), Some(new)) = (from.config, to.config) else {
-            return;
-        };
-        let new = &new.ignition.systemd.units;
-        let is_changed = |old: &&Unit| {
-            let same_name = |new: &&Unit| new.name == old.name;
-            new.iter().find(same_name).is_some_and(|new| *new != **old)
-        };
-        let changed = old.ignition.systemd.units.iter().filter(is_changed);
-        let changed: Vec<&str> = changed.map(|unit| unit.name.as_str()).collect();
-        if !changed.is_empty() && !self.here.release.has(Rule::UnitsRolledBack) {
-            self.say(format!(
-                "its rollback leaves changed units as the update has written them: {}; later releases take them back",
-                changed.join(", ")
-            ));
-        }
-    }
-
-    /// Returns true if the image is the first change of the operating system: packages and kernels begin with a pull.
-    fn asks_podman(&self, from: &MachineConfig, to: &MachineConfig) -> bool {
-        let plain = |config: &MachineConfig| {
-            config.extensions.is_empty() && config.kernel_type == KernelType::Default
-        };
-        let os = &self.here.os;
-        from.os_image_url != to.os_image_url
-            && os.class != Class::Other
-            && os.booted.as_ref() != Some(&to.os_image_url)
-            && plain(from)
-            && plain(to)
-    }
-
-    /// Returns whether the update drains and reboots, if both configs are available.
-    fn takes(
-        &mut self,
-        from: &Subject<'a>,
-        to: &Subject<'a>,
-    ) -> Result<(Option<bool>, Option<bool>), Stop> {
-        let (Some(old), Some(new)) = (from.config, to.config) else {
-            let missing = if to.config.is_none() { to } else { from };
-            let words = format!(
-                "drain and reboot are unknown: {} is not available here",
-                missing.name
-            );
-            self.say(words);
-            // The force file requests both for every config.
-            let forced = self.here.triggers.force.then_some(true);
-            return Ok((forced, forced));
-        };
-        let allowed = self.here.overrides.map_or(&[][..], |known| &known.storage);
-        let forced = self.here.triggers.force;
-        let takes = decide_allowing(old, new, self.here.policies, allowed, forced);
-        let refused = |reason: &str| {
-            Stop::Unreconcilable(format!(
-                "can't reconcile config {} with {}: {reason}",
-                from.name, to.name
-            ))
-        };
-        if let Some(refusal) = &takes.refusal {
-            if let (Some(name), None) = (refusal.lifted_by, self.here.overrides) {
-                self.say(format!(
-                    "unless {name} is in spec.irreconcilableValidationOverrides.storage of the cluster's \
-                     MachineConfiguration, which is unknown here"
-                ));
-            }
-            return Err(refused(&refusal.sentence));
-        }
-        if self.here.fips.is_some_and(|fips| fips != new.fips) {
-            return Err(refused(
-                "detected change to FIPS flag; refusing to modify FIPS on a running cluster",
-            ));
-        }
-        if takes.diff.os_update && !self.here.triggers.force {
-            self.say(format!(
-                "it stages {}, which it has to pull",
-                new.os_image_url
-            ));
-            let extensions = &new.extensions_image;
-            let is_needed = !new.extensions.is_empty() || new.kernel_type != KernelType::Default;
-            let pulls = is_needed || !self.here.release.has(Rule::ExtensionsWhenNeeded);
-            if pulls && !extensions.is_empty() && self.here.os.class == Class::EnterpriseCoreos {
-                self.say(format!(
-                    "it also pulls the image of extensions, {extensions}"
-                ));
-            }
-        }
-        if !self.here.policies_known && takes.diff.reboot_parts().is_empty() {
-            self.say("by the default disruption policies, as the cluster's are unknown here");
-        }
-        // A change to or from a layered image is an update of the operating system too.
-        let image = !self.same_image();
-        Ok((Some(image || takes.drain), Some(image || takes.reboots())))
-    }
-
-    /// Adds the reason for an update to the current config.
-    fn why(&mut self, from: &Subject<'a>, desired: &str) {
-        if from.name == desired && self.here.triggers.force {
-            self.say("the force file requests a complete rewrite");
-        } else if from.name == desired {
-            self.say("the Node's annotation desiredImage differs from the node's image");
-        }
-    }
 }
 
 fn not_found(name: &str) -> String {
     format!("machineconfig.{}\"{name}\" not found", group())
-}
-
-fn no_podman(image: &str, failure: &str) -> Stop {
-    Stop::Degraded(format!(
-        "error running podman images --format=json --filter reference={image}: {failure}"
-    ))
 }
 
 fn brings_kubeconfig(config: &MachineConfig) -> bool {
@@ -999,60 +587,6 @@ fn subject(config: &MachineConfig) -> Subject<'_> {
     }
 }
 
-/// Returns the API group as error messages write it before the name.
-fn group() -> &'static str {
-    "machineconfiguration.openshift.io "
-}
-
-/// The newest version of spec 2 that the daemon supports: 2.2.
-const NEWEST_SPEC_2: u64 = 2;
-
-/// Returns the differences with the messages of a release, which has no message about anything it does not check.
-pub fn as_seen_by(release: Release, mut drifts: Vec<Drift>) -> Vec<Drift> {
-    let is_unseen =
-        |drift: &&mut Drift| drift.kind == DriftKind::Enablement && !release.has(Rule::Enablement);
-    for drift in drifts.iter_mut().filter(is_unseen) {
-        drift.daemon = None;
-    }
-    drifts
-}
-
-/// Returns a release's first message about a config and its differences from the disk: the operating system comes first, then
-/// the Ignition version.
-pub fn first_message(config: &MachineConfig, drifts: &[Drift], release: Release) -> Option<String> {
-    let said = |of_os: bool| {
-        let is_seen = |drift: &&Drift| {
-            drift.is_of_the_os() == of_os
-                && (drift.kind != DriftKind::Enablement || release.has(Rule::Enablement))
-        };
-        let mut seen = drifts.iter().filter(is_seen);
-        seen.find_map(|drift| drift.daemon.clone())
-    };
-    said(true)
-        .or_else(|| too_new(config, release))
-        .or_else(|| said(false))
-}
-
-/// Returns the message for an Ignition config of a version that the daemon does not support.
-fn too_new(config: &MachineConfig, release: Release) -> Option<String> {
-    let newest = release.ignition_minor();
-    let is_known = match &config.spec2 {
-        Some(written) => written.minor <= NEWEST_SPEC_2,
-        // Without an Ignition config there is nothing to parse.
-        None if config.ignition.ignition.version.is_empty() => true,
-        None => config.emptied || config.ignition.minor_version() <= newest,
-    };
-    if is_known {
-        return None;
-    }
-    let known: Vec<String> = (0..=newest).map(|minor| format!("3.{minor}")).collect();
-    Some(format!(
-        "failed to parse Ignition for validation: parsing Ignition config failed: unknown version. Supported spec \
-         versions: 2.2,{}",
-        known.join(",")
-    ))
-}
-
 /// Returns the message for an extension whose set of packages is incomplete.
 fn incomplete(extension: &str, installed: &BTreeSet<String>) -> Option<String> {
     let sets = package_sets(extension);
@@ -1073,5 +607,16 @@ fn incomplete(extension: &str, installed: &BTreeSet<String>) -> Option<String> {
          fully installed. Tried {} package set(s), missing packages per set: [{}]",
         sets.len(),
         list.join(" ")
+    ))
+}
+
+/// Returns the API group as error messages write it before the name.
+fn group() -> &'static str {
+    "machineconfiguration.openshift.io "
+}
+
+fn no_podman(image: &str, failure: &str) -> Stop {
+    Stop::Degraded(format!(
+        "error running podman images --format=json --filter reference={image}: {failure}"
     ))
 }
