@@ -3,6 +3,7 @@
 use super::diffs;
 use crate::change::session::RunOptions;
 use crate::change::staging::state;
+use crate::cli::args::AFTER;
 use crate::cli::ui::Ui;
 use crate::report::plan::Heading;
 use crate::run::front::Front;
@@ -63,32 +64,37 @@ pub struct ApplyArgs {
     #[command(flatten)]
     pub plan: PlanArgs,
 
-    /// Change nothing, and show what plan shows
+    /// Show the plan, and change nothing
     #[arg(
+        short = 'n',
         long,
-        visible_short_alias = 'n',
         alias = "check",
-        conflicts_with = "key"
+        conflicts_with = "key",
+        display_order = 0
     )]
     pub dry_run: bool,
 
-    /// Reboot at the end, where something is staged for the next boot, or a policy asks
-    /// for it [default: name the reboot]
-    #[arg(long)]
+    /// Reboot at the end, if that is needed
+    ///
+    /// Reboots where something is staged for the next boot, or a policy asks for it
+    /// [default: name the reboot]
+    #[arg(long, help_heading = AFTER)]
     pub reboot: bool,
 
     /// Reload and restart nothing after the files; the jobs that remain are listed
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = AFTER)]
     pub no_actions: bool,
 
     /// Where the daemon would have drained the node: stop the kubelet and every pod before
     /// the files change. Pods are not moved elsewhere first. Needs crictl
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = AFTER)]
     pub stop_workloads: bool,
 
-    /// Change nothing else: add the one public SSH key in FILE for core, such as
+    /// Only add this SSH key for core, as no login works
+    ///
+    /// Changes nothing else: adds the one public SSH key in FILE for core, such as
     /// ~/.ssh/id_ed25519.pub, when no login works; `-` for standard input. verify
-    /// reports it as a difference, the next apply takes it away, and so does rollback
+    /// reports it as a difference; the next apply removes it, and so does rollback
     #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "latest", "reboot", "stop_workloads", "window"])]
     pub key: Option<String>,
 }
@@ -107,7 +113,7 @@ impl ApplyArgs {
         };
         Self {
             plan,
-            dry_run: false,
+            dry_run: args.dry_run,
             reboot: args.reboot,
             no_actions: false,
             stop_workloads: false,

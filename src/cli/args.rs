@@ -19,9 +19,19 @@ use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 
+// Headings of the groups of options in `--help`.
+pub(super) const WHICH: &str = "Which config";
+pub(super) const SYSTEM: &str = "Operating system";
+pub(super) const TRIAL: &str = "Trial";
+pub(super) const AFTER: &str = "After the files";
+pub(super) const FORECAST: &str = "Forecast of the daemon";
+pub(super) const OVERRIDES: &str = "Overrides, each for one refusal";
+
 /// Which config.
 #[derive(Debug, Default, Args)]
 pub struct ConfigArgs {
+    /// A file, `-`, or `cached:NAME` [default: the node's own choice]
+    ///
     /// A rendered MachineConfig, JSON or YAML as `oc get mc NAME -o yaml` prints it,
     /// or an Ignition config; what that refers to is fetched; `-` for standard input;
     /// `cached:NAME` for one of the node's cache
@@ -31,11 +41,11 @@ pub struct ConfigArgs {
     pub config: Option<String>,
 
     /// Take the config of the node's pool that was fetched last; its name's hash must be right
-    #[arg(long, conflicts_with = "config")]
+    #[arg(long, conflicts_with = "config", hide_short_help = true, help_heading = WHICH)]
     pub latest: bool,
 
     /// Show contents that may be secret, too [default: their sizes]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub show_secrets: bool,
 }
 
@@ -58,41 +68,43 @@ pub struct PlanArgs {
     pub config: ConfigArgs,
 
     /// Show sections and counts only, without paths, diffs and notices; blockers stay
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub summary: bool,
 
     /// Pass over sections that are never applied on a running node (disks, raid,
     /// filesystems, luks, groups) instead of refusing, and take steps that the daemon
     /// refuses although they are harmless (changed directories and links)
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub ignore_unsupported: bool,
 
-    /// Apply files, units and users although the OS image, kernel arguments, extensions
+    /// Leave the OS image and kernel arguments as they are
+    ///
+    /// Applies files, units and users although the OS image, kernel arguments, extensions
     /// or kernel type of the config differ; the daemon reports those until they are done
-    #[arg(long)]
+    #[arg(long, help_heading = SYSTEM)]
     pub files_only: bool,
 
     /// Allow a config that leaves core without any key or password [default: refuse it]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub allow_lockout: bool,
 
     /// Allow a config that brings /etc/passwd, /etc/group, /etc/shadow or /etc/gshadow as a
     /// whole file; accounts that the file does not list are removed [default: refuse it]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub allow_account_files: bool,
 
     /// Leave the rest to the daemon: the record stays as it is, and once the files are in
     /// place /run/machine-config-daemon-force is made. When the daemon starts in this
     /// boot, it compares nothing, writes all files and units of the desired config anew,
     /// drains, and reboots
-    #[arg(long, requires = "files_only")]
+    #[arg(long, requires = "files_only", hide_short_help = true, help_heading = AFTER)]
     pub request_mcd_force: bool,
 
     /// The MachineConfiguration object named cluster, JSON or YAML: the node disruption
     /// policies in it decide what is reloaded and restarted after the files, and
     /// irreconcilableValidationOverrides which changed storage sections pass
     /// [default: what fetch has kept, else the operator's own policies]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true, help_heading = AFTER)]
     pub policy: Option<String>,
 
     /// How an image is had.
@@ -125,12 +137,12 @@ pub struct PlanArgs {
 pub struct DaemonArgs {
     /// What the cluster wants the node to be in (annotation desiredConfig), for the
     /// forecast of the daemon [default: the last value of the API, or of the daemon's log]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", hide_short_help = true, help_heading = FORECAST)]
     pub desired: Option<String>,
 
     /// The daemon's release, such as 4.19, 4.19.3 or 5.0, or the day of its source, such as
     /// 2025-07-22 [default: that of the node, else the newest]
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", hide_short_help = true, help_heading = FORECAST)]
     pub daemon_version: Option<Release>,
 }
 
@@ -147,27 +159,29 @@ impl DaemonArgs {
 /// A change that goes back by itself.
 #[derive(Debug, Clone, Args)]
 pub struct TryArgs {
-    /// Take everything back unless `mco-rescue confirm` is run from a new login within TIME,
+    /// Revert it unless `mco-rescue confirm` is run in TIME
+    ///
+    /// Reverts everything unless `mco-rescue confirm` is run from a new login within TIME,
     /// such as 90s, 10m or 1h; survives a lost login, hangs and power cuts
     /// [without =TIME: 10m]
     #[arg(long = "try", value_name = "TIME", num_args = 0..=1, require_equals = true,
-        default_missing_value = "10m", value_parser = parse_time)]
+        default_missing_value = "10m", value_parser = parse_time, help_heading = TRIAL)]
     pub window: Option<Duration>,
 
     /// With --try: confirm it without a login, once this probe succeeds twice: default-route,
     /// name-servers, api, kubelet, sshd, or a command; may be given several times, and all
     /// have to succeed, with those in /etc/mco-rescue/probes.d
-    #[arg(long, value_name = "PROBE", requires = "window", value_parser = parse_probe)]
+    #[arg(long, value_name = "PROBE", requires = "window", value_parser = parse_probe, hide_short_help = true, help_heading = TRIAL)]
     pub probe: Vec<Probe>,
 
     /// With --try: end as soon as the change is in place, and do not wait for the confirmation
-    #[arg(long, requires = "window")]
+    #[arg(long, requires = "window", hide_short_help = true, help_heading = TRIAL)]
     pub detach: bool,
 
     /// With --try and a reboot: the boot has to reach its end within TIME; firmware is not
     /// counted
     #[arg(long, value_name = "TIME", requires = "window", default_value = "15m",
-        value_parser = parse_time)]
+        value_parser = parse_time, hide_short_help = true, help_heading = TRIAL)]
     pub boot_limit: Duration,
 }
 
@@ -202,20 +216,21 @@ impl Default for TryArgs {
 /// How an image is had.
 #[derive(Debug, Clone, Default, Args)]
 pub struct BitsArgs {
-    /// Take the OS image from a medium: an OCI directory or archive, or a directory of
-    /// `skopeo copy dir:`, whose digest is that of the wanted name; it is brought into
-    /// containers-storage first
-    #[arg(long, value_name = "PATH")]
+    /// Take the OS image from a directory or archive
+    ///
+    /// An OCI directory or archive, or a directory of `skopeo copy dir:`, whose digest is that
+    /// of the wanted name; it is brought into containers-storage first
+    #[arg(long, value_name = "PATH", help_heading = SYSTEM)]
     pub os_from: Option<PathBuf>,
 
     /// Take the OS image from containers-storage, where it is under its very name
     /// [default: its registry, or a mirror in registries.conf]
-    #[arg(long, conflicts_with = "os_from")]
+    #[arg(long, conflicts_with = "os_from", hide_short_help = true, help_heading = SYSTEM)]
     pub from_storage: bool,
 
     /// Take the packages of extensions and kernels from a directory: a repository, or the
     /// unpacked image of extensions [default: the image of extensions that CONFIG names]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", hide_short_help = true, help_heading = SYSTEM)]
     pub extensions_from: Option<PathBuf>,
 }
 
@@ -235,32 +250,32 @@ impl BitsArgs {
 pub struct GuardArgs {
     /// Clear the flags immutable and append-only (chattr +i, +a) where they stand in the
     /// way, right before the renames, and set them again afterwards
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub clear_immutable: bool,
 
     /// Force the run while an update of this node seems to be under way, and drop a deployment
     /// that another program staged where it is in the way [default: refuse]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub takeover: bool,
 
     /// Go on although a reboot of this control-plane node would leave etcd without quorum
     /// [default: refuse]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub ignore_quorum: bool,
 
     /// Stage an operating system although no unit of ours would complete the run at the
     /// next boot; mco-rescue complete has to be run there by hand [default: refuse]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub complete_by_hand: bool,
 
     /// Go on although every boot of this system makes /etc or the root anew (transient), so
     /// that the changes are gone after the next reboot [default: refuse]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub until_reboot: bool,
 
     /// Go on although this machine is not a node of a cluster: no CoreOS, not booted by
     /// OSTree, and without any record of the daemon [default: refuse]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub not_a_node: bool,
 
     /// The work of the first-boot service is done in its place.
@@ -277,28 +292,28 @@ pub struct GuardArgs {
 pub struct DoubtArgs {
     /// Apply a MachineConfig that is not a rendered one: what it does not name is removed
     /// [default: refuse; render merges all of a pool]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub not_rendered: bool,
 
     /// Allow a plan that takes away more than a tenth of the recorded config, or a part of
     /// kubelet, CRI-O, network or sshd [default: refuse]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub allow_removals: bool,
 
     /// Apply the config of another pool than the node's [default: refuse]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub other_pool: bool,
 
     /// Apply the config of another cluster than the node's [default: refuse]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub other_cluster: bool,
 
     /// Stage an image for another architecture than this machine's [default: refuse]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub other_architecture: bool,
 
     /// Apply a config whose contents do not match the hash in its name [default: refuse]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub edited_config: bool,
 }
 
@@ -307,7 +322,7 @@ pub struct DoubtArgs {
 pub struct RiskArgs {
     /// Stage the image although this check of preflight found an inhibitor, such as
     /// interface-names; may be given several times [default: refuse]
-    #[arg(long, value_name = "CHECK")]
+    #[arg(long, value_name = "CHECK", hide_short_help = true, help_heading = OVERRIDES)]
     pub accept_risk: Vec<String>,
 }
 

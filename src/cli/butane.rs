@@ -25,8 +25,10 @@ pub struct ButaneArgs {
     #[arg(value_name = "FILE")]
     pub file: String,
 
-    /// The directory with the files that the config names: `local`, `contents_local`,
-    /// `ssh_authorized_keys_local` and `trees`; nothing outside of it is read
+    /// The directory with the files that the config names
+    ///
+    /// Those of `local`, `contents_local`, `ssh_authorized_keys_local` and `trees`; nothing outside
+    /// of it is read
     #[arg(short = 'd', long, value_name = "DIR")]
     pub files_dir: Option<PathBuf>,
 

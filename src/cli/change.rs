@@ -65,7 +65,7 @@ pub struct MirrorArgs {
     #[arg(value_name = "MIRROR", required = true)]
     pub mirrors: Vec<String>,
 
-    /// For images that are named by tag; without it, for those named by digest
+    /// For images named by tag [default: by digest]
     #[arg(long)]
     pub tags: bool,
 
@@ -109,20 +109,24 @@ pub struct WithArgs {
 /// The config that a change is made from.
 #[derive(Debug, Args)]
 pub struct ChangeArgs {
-    /// A rendered MachineConfig [default: the config the node is recorded to be in]
+    /// A rendered config [default: the recorded one]
     #[arg(long, value_name = "CONFIG")]
     pub from: Option<String>,
 
-    /// File or directory with the MachineConfigs of the cluster, and the objects that made
-    /// them, such as a must-gather: then the name is that of the cluster
+    /// File or directory with objects of the cluster
+    ///
+    /// A must-gather, for example. The MachineConfigs of the cluster, and the objects that made them: then the name is that of
+    /// the cluster
     #[arg(long, value_name = "PATH")]
     pub parts: Vec<String>,
 
     /// Image of the release that runs, for blocked and allowed registries
-    #[arg(long, value_name = "IMAGE")]
+    #[arg(long, value_name = "IMAGE", hide_short_help = true)]
     pub release_image: Option<String>,
 
-    /// Show the change and its objects, and keep nothing
+    /// Show the change, and keep nothing
+    ///
+    /// Its objects are shown, too
     #[arg(short = 'n', long)]
     pub dry_run: bool,
 }

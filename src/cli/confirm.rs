@@ -13,8 +13,9 @@ use clap::Args;
 /// How a trial is confirmed.
 #[derive(Debug, Args)]
 pub struct ConfirmArgs {
-    /// Confirm although this is not a new ssh login: from a console, a BMC or a debug pod. That
-    /// proves nothing about network and sshd
+    /// Confirm from a console, a BMC or a debug pod
+    ///
+    /// For a login that is not a new one of ssh. It proves nothing about network and sshd
     #[arg(long)]
     pub from_console: bool,
 }

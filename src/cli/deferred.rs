@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::ops::Deref;
 
+use super::short_help;
 use clap::builder::Resettable;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Subcommand};
 
@@ -49,9 +50,22 @@ fn add(command: Command, parts: impl FnOnce(Command) -> Command) -> Command {
     let about = command.get_about().cloned();
     let long_about = command.get_long_about().cloned();
     let kept = |text: Option<_>| text.map_or(Resettable::Reset, Resettable::Value);
-    parts(command)
+    let global = command
+        .get_arguments()
+        .map(|option| option.get_id().to_string());
+    let global: Vec<String> = global.collect();
+    let command = parts(command)
         .about(kept(about))
-        .long_about(kept(long_about))
+        .long_about(kept(long_about));
+    // Options of every command come last in the help.
+    let command = global
+        .iter()
+        .fold(command, |command, id| command.mut_arg(id, |option| option));
+    let name = command.get_name().to_owned();
+    match short_help::is_asked() {
+        true => short_help::shorten(command, &name),
+        false => command,
+    }
 }
 
 impl<T: FromArgMatches> FromArgMatches for Deferred<T> {

@@ -38,51 +38,61 @@ use clap::Args;
 /// Arguments of `fetch`.
 #[derive(Debug, Default, Args)]
 pub struct FetchArgs {
+    /// A file, a directory, `-` or a URL [default: that server]
+    ///
     /// A file, a directory that holds some, `-` for standard input, or a URL
     /// [default: /config/POOL of the Machine Config Server]
     #[arg(value_name = "SOURCE")]
     pub source: Option<String>,
 
-    /// Take every config from the medium labelled MCO-RESCUE, which is mounted
-    /// read-only for as long as that takes
+    /// Take all from the medium labelled MCO-RESCUE
+    ///
+    /// It is mounted read-only for as long as that takes
     #[arg(long, conflicts_with = "source")]
     pub from_media: bool,
 
-    /// The pool [default: that of the recorded config, else of the last fetch]
+    /// The pool [default: that of the node]
+    ///
+    /// [default: that of the recorded config, else of the last fetch]
     #[arg(long, value_name = "POOL")]
     pub pool: Option<String>,
 
-    /// The Machine Config Server: a URL, or a host with or without port
+    /// The Machine Config Server: a URL or a host
+    ///
+    /// A URL, or a host with or without port
     /// [default: that of the last fetch, else the API's host, port 22623]
     #[arg(long, value_name = "SERVER")]
     pub server: Option<String>,
 
+    /// File with the authority of the server's certificate
+    ///
     /// PEM file with the authority that signed the server's certificate, or a kubeconfig
     /// or pointer config that holds it
     /// [default: that of the last fetch, and those that the system trusts]
     #[arg(long, value_name = "FILE")]
     pub ca: Option<String>,
 
-    /// The address of a host name, for nodes whose name resolution is broken; may be
-    /// repeated
+    /// The address of a host, where DNS is broken
+    ///
+    /// May be given several times
     #[arg(long, value_name = "HOST:ADDR", value_parser = resolution)]
     pub resolve: Vec<(String, std::net::IpAddr)>,
 
     /// Keep this file too: the MachineConfiguration object named cluster, JSON or YAML, for
     /// its node disruption policies and irreconcilableValidationOverrides
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub policy: Option<String>,
 
     /// The SHA-256 of the document; then also http will do
-    #[arg(long, value_name = "HEX", value_parser = |text: &str| digest(text, 64))]
+    #[arg(long, value_name = "HEX", value_parser = |text: &str| digest(text, 64), hide_short_help = true)]
     pub sha256: Option<String>,
 
     /// The SHA-512 of the document; then also http will do
-    #[arg(long, value_name = "HEX", value_parser = |text: &str| digest(text, 128), conflicts_with = "sha256")]
+    #[arg(long, value_name = "HEX", value_parser = |text: &str| digest(text, 128), conflicts_with = "sha256", hide_short_help = true)]
     pub sha512: Option<String>,
 
     /// Give up after so many seconds, all attempts together
-    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..), hide_short_help = true)]
     pub timeout: u64,
 }
 

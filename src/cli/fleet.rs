@@ -28,8 +28,9 @@ pub struct ReportArgs {
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
 
-    /// The page; an older page of this program is replaced, any other file is not
-    /// [default: DIR/fleet.html]
+    /// The page [default: DIR/fleet.html]
+    ///
+    /// An older page of this program is replaced, any other file is not
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }

@@ -2,7 +2,8 @@
 
 use crate::change::install::units::{Due, check};
 use crate::change::staging::state;
-use crate::cli::ui::Ui;
+use crate::cli::args::OVERRIDES;
+use crate::cli::ui::{DryRunEnd, Ui};
 use crate::node::host::systemd_runs;
 use crate::run::front::Front;
 use std::io::Write;
@@ -40,21 +41,28 @@ use std::path::PathBuf;
 /// What to install where.
 #[derive(Debug, Args)]
 pub struct InstallArgs {
-    /// Remove it all again: units, program, and the state directory with cache and
-    /// history; asks first
+    /// Show what would be done, and change nothing
+    #[arg(short = 'n', long, display_order = 0, conflicts_with = "initramfs")]
+    pub dry_run: bool,
+
+    /// Remove units, program and state; asks first
+    ///
+    /// The state directory with cache and history is removed, too
     #[arg(long)]
     pub remove: bool,
 
     /// Install although this machine is not a node of a cluster [default: refuse]
-    #[arg(long, conflicts_with_all = ["remove", "initramfs"])]
+    #[arg(long, conflicts_with_all = ["remove", "initramfs"], hide_short_help = true, help_heading = OVERRIDES)]
     pub not_a_node: bool,
 
-    /// Change nothing on the node: write an archive with the program and the units of
-    /// the dracut module, to be loaded after the distribution's initramfs
+    /// Write an archive for an initramfs, and change nothing on the node
+    ///
+    /// An archive with the program and the units of the dracut module, to be loaded after the
+    /// distribution's initramfs
     #[arg(long, value_name = "FILE", conflicts_with = "remove")]
     pub initramfs: Option<PathBuf>,
 
-    /// A config that goes into the archive; more than one may be given
+    /// With --initramfs: a config for the archive; may be given several times
     #[arg(long = "config", value_name = "FILE", requires = "initramfs")]
     pub configs: Vec<String>,
 }
@@ -63,12 +71,12 @@ pub struct InstallArgs {
 pub(super) fn run(ui: &Ui<'_>, args: &InstallArgs) -> Result<ExitCode> {
     match &args.initramfs {
         Some(file) => archive(ui, file, &args.configs),
-        None if args.remove => remove(ui),
-        None => install(ui, args.not_a_node),
+        None if args.remove => remove(ui, args.dry_run),
+        None => install(ui, args.not_a_node, args.dry_run),
     }
 }
 
-fn install(ui: &Ui<'_>, meant: bool) -> Result<ExitCode> {
+fn install(ui: &Ui<'_>, meant: bool, dry_run: bool) -> Result<ExitCode> {
     let opening = Opening::of(ui, open_root(&ui.root)?, &Needs::INSTALL.meant(meant))?;
     let change = opening.begin()?;
     let (root, lock) = (&change.root, change.lock());
@@ -76,6 +84,13 @@ fn install(ui: &Ui<'_>, meant: bool) -> Result<ExitCode> {
     let config = records.recorded().map(Desired::from_config);
     let managed = config.as_ref().map(managed_paths).unwrap_or_default();
     let due = Due::of(root, InstallScope::All, &managed)?;
+    if dry_run {
+        if ui.output == Output::Json {
+            bail!("install --dry-run has no JSON form. Leave --output json out");
+        }
+        report::print(report::install::foreseen_text(&due.found).as_bytes())?;
+        return Err(DryRunEnd.into());
+    }
     let unlabelled = due
         .put(root, lock, Changed::Part)
         .map_err(|error| go_on(error, "install"))?;
@@ -115,7 +130,7 @@ fn go_on(error: anyhow::Error, command: &str) -> anyhow::Error {
 }
 
 /// Removes everything that was installed.
-fn remove(ui: &Ui<'_>) -> Result<ExitCode> {
+fn remove(ui: &Ui<'_>, dry_run: bool) -> Result<ExitCode> {
     let change = Opening::of(ui, open_root(&ui.root)?, &Needs::REMOVE)?.begin()?;
     let (root, lock) = (&change.root, change.lock());
     // A failed one is only kept to be reported.
@@ -131,7 +146,7 @@ fn remove(ui: &Ui<'_>) -> Result<ExitCode> {
     if ui.output == Output::Text {
         report::print(report::install::about_to_remove(&paths).as_bytes())?;
     }
-    if !paths.removed.is_empty() {
+    if dry_run || !paths.removed.is_empty() {
         ui.confirm("Remove mco-rescue from this node?")?;
     }
     let removed = take_away(root, ui.runner, lock, &paths.removed);

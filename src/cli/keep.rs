@@ -40,20 +40,25 @@ pub struct KeepArgs {
     #[arg(value_name = "PATH")]
     pub paths: Vec<String>,
 
-    /// Name of the MachineConfig; of two with one path the later name wins
-    /// [default: 99-POOL-zz-kept]
+    /// Its name [default: 99-POOL-zz-kept]
+    ///
+    /// Of two MachineConfigs with one path the later name wins
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 
-    /// Write it to this new file, which only its owner can read [default: standard output]
+    /// Write it to a new file [default: print it]
+    ///
+    /// Only its owner can read the file
     #[arg(long, value_name = "FILE")]
     pub to: Option<PathBuf>,
 
-    /// Keep a kernel argument that the node has, too; may be given more than once
+    /// Keep this kernel argument, too
     #[arg(long, value_name = "ARGUMENT")]
     pub argument: Vec<String>,
 
-    /// Take contents that may be secret, too: who may read MachineConfigs can read them then
+    /// Take contents that may be secret, too
+    ///
+    /// Who may read MachineConfigs can read them then
     #[arg(long)]
     pub with_secrets: bool,
 }

@@ -31,6 +31,7 @@ mod recorder;
 mod recover;
 mod render;
 mod rollback;
+mod short_help;
 mod show;
 mod status;
 mod tips;
@@ -71,7 +72,7 @@ use self::show::ShowArgs;
 use self::status::StatusArgs;
 pub use self::tips::parse;
 use self::trial::TrialCommand;
-use self::ui::Ui;
+use self::ui::{DryRunEnd, Ui};
 use crate::base::error::ExitCode;
 use crate::base::invocation;
 use crate::change::session::access;
@@ -102,29 +103,35 @@ const EVERYWHERE: &str = "Options of every command";
     mco-rescue plan && mco-rescue apply"
 )]
 pub struct Cli {
-    /// Directory that is treated as `/`: a mounted disk, or `/sysroot` in an initramfs. Of an
-    /// OSTree system's disk, the deployment that it would boot
+    /// Treat DIR as `/`, such as a mounted disk
+    ///
+    /// Or `/sysroot` in an initramfs. Of an OSTree system's disk, the deployment that it would boot
     #[arg(long, global = true, value_name = "DIR", default_value = "/", help_heading = EVERYWHERE)]
     pub root: PathBuf,
 
-    /// text for people, or json for programs: one document with a versioned schema
+    /// text for people, json for programs
+    ///
+    /// JSON is one document with a versioned schema
     #[arg(short, long, global = true, value_enum, value_name = "FORM", default_value_t = Output::Text,
         hide_possible_values = true, help_heading = EVERYWHERE)]
     pub output: Output,
 
-    /// Say more on standard error; given twice, every step. Of the version: commit, target and
-    /// compiler
-    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = EVERYWHERE)]
+    /// Say more on standard error; given twice, every step
+    ///
+    /// Of the version: commit, target and compiler
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = EVERYWHERE, hide_short_help = true)]
     pub verbose: u8,
 
-    /// Show no progress on standard error; with fetch, say nothing when the cache had it
-    /// already, as timers want it; with doctor, print no report, as its exit code says all.
-    /// Other results, warnings and errors stay
-    #[arg(short, long, global = true, help_heading = EVERYWHERE)]
+    /// Show no progress on standard error
+    ///
+    /// With fetch, say nothing when the cache had it already, as timers want it; with doctor, print
+    /// no report, as its exit code says all. Other results, warnings and errors stay
+    #[arg(short, long, global = true, help_heading = EVERYWHERE, hide_short_help = true)]
     pub quiet: bool,
 
-    /// Do not ask before changing the node [default: ask, and change nothing where
-    /// there is no terminal]
+    /// Do not ask before changing the node
+    ///
+    /// [default: ask, and change nothing where there is no terminal]
     #[arg(short = 'y', long, global = true, help_heading = EVERYWHERE)]
     pub yes: bool,
 
@@ -372,11 +379,29 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         verbose: cli.verbose,
         quiet: cli.quiet,
         yes: cli.yes,
+        dry_run: is_dry_run(&cli.command),
         runner: &HostRunner,
     };
-    let result = run_command(&ui, &cli.command).map_err(access::explain);
+    let result = match run_command(&ui, &cli.command) {
+        Err(end) if end.is::<DryRunEnd>() => {
+            ui.print_progress("Dry run: nothing was changed.\n");
+            Ok(ExitCode::Done)
+        }
+        result => result.map_err(access::explain),
+    };
     events::update_logins(cli);
     result
+}
+
+/// Returns true if the command has to end before it changes anything.
+fn is_dry_run(command: &Command) -> bool {
+    match command {
+        Command::Pivot(args) => args.dry_run,
+        Command::Rollback(args) => args.dry_run,
+        Command::Doctor(args) => args.cure.dry_run,
+        Command::Install(args) => args.dry_run,
+        _ => false,
+    }
 }
 
 fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {

@@ -2,7 +2,8 @@
 
 use crate::change::session::crossing::{judge_image, judge_staged};
 use crate::change::staging::state;
-use crate::cli::ui::Ui;
+use crate::cli::args::OVERRIDES;
+use crate::cli::ui::{DryRunEnd, Ui};
 use crate::report::plan::Heading;
 use crate::run::front::Front;
 use crate::run::front::RunNews;
@@ -54,6 +55,10 @@ pub struct PivotArgs {
     #[arg(value_name = "IMAGE")]
     pub image: Option<String>,
 
+    /// Show what would be staged, and change nothing
+    #[arg(short = 'n', long, display_order = 0)]
+    pub dry_run: bool,
+
     /// How it is had.
     #[command(flatten)]
     pub bits: BitsArgs,
@@ -62,12 +67,14 @@ pub struct PivotArgs {
     #[command(flatten)]
     pub risks: RiskArgs,
 
-    /// Reboot at the end, where the image is staged for the next boot
+    /// Reboot at the end, if that is needed
+    ///
+    /// Reboots where the image is staged for the next boot
     #[arg(long)]
     pub reboot: bool,
 
     /// Stage an image for another architecture than this machine's [default: refuse]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub other_architecture: bool,
 
     /// A change that goes back by itself.
@@ -87,7 +94,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
             "the operating system is staged on the running node only; with --root nothing can be. Boot the node first"
         );
     }
-    let opening = Opening::of(ui, root, &Needs::PIVOT.meant(args.guards.not_a_node))?;
+    let needs = Needs::PIVOT
+        .meant(args.guards.not_a_node)
+        .for_dry_run(args.dry_run);
+    let opening = Opening::of(ui, root, &needs)?;
     opening.read_first(|root, _| match &args.image {
         Some(image) => {
             ImageName::parse(image)?;
@@ -103,6 +113,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
             "refusing to stage {}: see the blockers above; nothing was changed",
             run.image
         );
+    }
+    if args.dry_run {
+        return Err(DryRunEnd.into());
     }
     let mut tried = None;
     if !run.plan.os.steps.is_empty() {
@@ -316,6 +329,10 @@ fn wanted(args: &PivotArgs, records: &Records) -> Result<String> {
 
 fn show(ui: &Ui<'_>, root: &Root, image: &str, plan: &Plan) -> Result<()> {
     if ui.output == Output::Json {
+        // Without a dry run, the result is the only document.
+        if ui.dry_run {
+            report::print(report::plan::os_json(&plan.os)?.as_bytes())?;
+        }
         return Ok(());
     }
     let mut text = of_machine(&Heading::of_machine(&machine::observe_machine(root)?)) + "\n";

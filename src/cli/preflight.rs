@@ -32,17 +32,21 @@ use std::path::PathBuf;
 /// Which image is looked at before a crossing.
 #[derive(Debug, Default, Args)]
 pub struct PreflightArgs {
-    /// A config, as for apply, or the name of an image: HOST/PATH@sha256:DIGEST
+    /// A config as for apply, or an image [default: the one wanted last]
+    ///
+    /// An image is HOST/PATH@sha256:DIGEST
     /// [default: the image at --os-from, else that of the config which the cluster last wanted]
     #[arg(value_name = "CONFIG|IMAGE")]
     pub target: Option<String>,
 
-    /// Read the image here: an OCI directory or archive, or a directory that holds its files
+    /// Read the image in an OCI directory or archive
+    ///
+    /// Or in a directory that holds its files
     /// [default: a deployment of this node, or containers-storage]
     #[arg(long, value_name = "PATH")]
     pub os_from: Option<PathBuf>,
 
-    /// Read the image in containers-storage, under this very name
+    /// Read the image in containers-storage, by its name
     #[arg(long, conflicts_with = "os_from")]
     pub from_storage: bool,
 }

@@ -1,14 +1,15 @@
 //! `recover`: finishes or undoes an interrupted run.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::Output;
 use super::ui::Ui;
 use crate::base::error::ExitCode;
+use crate::base::invocation::mco_rescue;
 use crate::change::session::open_root;
-use crate::change::transaction::{Leave, Recovered};
+use crate::change::transaction::{Leave, Recovered, find_pending, foresee_recovery};
 use crate::change::trial::on_disk::name_unconfirmed;
-use crate::host::root::RootPath;
+use crate::host::root::{Root, RootPath};
 use crate::report;
 use crate::run::recovery::{RecoverOptions, recover_root};
 use clap::Args;
@@ -16,17 +17,24 @@ use clap::Args;
 /// How to recover.
 #[derive(Debug, Args)]
 pub struct RecoverArgs {
+    /// Say what would be done, and change nothing
+    #[arg(short = 'n', long, conflicts_with_all = ["back", "leave", "give_up", "at_boot"])]
+    pub dry_run: bool,
+
     /// Undo the interrupted run even if it could be finished
     #[arg(long)]
     pub back: bool,
 
-    /// Leave PATH, and what is below it, as it is where it can be brought neither
-    /// forward nor back; may be given more than once
+    /// Leave PATH as it is; may be given several times
+    ///
+    /// PATH, and what is below it, stays as it is where it can be brought neither forward nor back
     #[arg(long, value_name = "PATH")]
     pub leave: Vec<String>,
 
-    /// Forget an interrupted run whose journal is damaged or of another version: every
-    /// file stays as it is, and the exit code is 3
+    /// Forget a run whose journal is damaged; no file is changed
+    ///
+    /// For an interrupted run whose journal is damaged or of another version: every file stays as it
+    /// is, and the exit code is 3
     #[arg(long, conflicts_with_all = ["back", "leave", "at_boot"])]
     pub give_up: bool,
 
@@ -38,6 +46,9 @@ pub struct RecoverArgs {
 /// Runs `recover`.
 pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
     let root = open_root(&ui.root)?;
+    if args.dry_run {
+        return foresee(ui, &root);
+    }
     let options = RecoverOptions {
         back: args.back,
         leave: leave(&args.leave)?,
@@ -60,6 +71,20 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
         Recovered::GivenUp(..) => ExitCode::Drift,
         _ => ExitCode::Done,
     })
+}
+
+/// Prints what `recover` would do.
+fn foresee(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
+    if ui.output == Output::Json {
+        bail!(
+            "recover --dry-run has no JSON form. Use: {}",
+            mco_rescue("status -o json")
+        );
+    }
+    let pending = find_pending(root).context("looking for an interrupted run")?;
+    let outlook = foresee_recovery(root).context("looking at the interrupted run")?;
+    report::print(report::recover::foreseen_text(&pending, outlook.as_ref()).as_bytes())?;
+    Ok(ExitCode::Done)
 }
 
 /// Returns the paths that may be left as they are.

@@ -19,42 +19,48 @@ pub struct RenderArgs {
     #[arg(value_name = "POOL")]
     pub pool: String,
 
+    /// MachineConfigs of the pool, and objects that become some
+    ///
     /// Every MachineConfig of the pool, JSON or YAML, single or as lists, in any order; and
     /// objects that become MachineConfigs, such as a KubeletConfig; `-` for standard input
     #[arg(value_name = "FILE", required_unless_present = "parts")]
     pub files: Vec<String>,
 
-    /// File or directory with the MachineConfigs of the cluster, and the objects that made
-    /// them: a must-gather, or `oc get -o yaml`; of other pools' nothing is taken
+    /// File or directory with the cluster's MachineConfigs, such as a must-gather
+    ///
+    /// Those of other pools are skipped. Objects that MachineConfigs are made of are read, too;
+    /// the output of `oc get -o yaml` will do
     #[arg(long, value_name = "PATH")]
     pub parts: Vec<String>,
 
-    /// Rendered config of the node, where its parts are not at hand: FILE goes on top of it
+    /// Rendered config of the node; FILE goes on top of it
+    ///
+    /// For a node whose parts are not available
     #[arg(long, value_name = "CONFIG", conflicts_with = "parts")]
     pub base: Option<String>,
 
     /// Image of the release that runs, for blocked and allowed registries, where no
     /// ClusterVersion is among the objects
-    #[arg(long, value_name = "IMAGE")]
+    #[arg(long, value_name = "IMAGE", hide_short_help = true)]
     pub release_image: Option<String>,
 
-    /// Print the MachineConfigs that the objects become, in place of the rendered one
+    /// Print the MachineConfigs that the objects become
     #[arg(long)]
     pub generated: bool,
 
     /// OS image of the release, which a MachineConfig may override; without either, the
     /// name is not the cluster's
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", hide_short_help = true)]
     pub os_image: Option<String>,
 
     /// Image with the extensions of the release, which a MachineConfig may override;
     /// without either, the name is not the cluster's
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", hide_short_help = true)]
     pub extensions_image: Option<String>,
 
     /// Version of the operator, for the annotation generated-by-controller-version
     /// [default: that of the MachineConfigs which a controller made]
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", hide_short_help = true)]
     pub controller_version: Option<String>,
 }
 

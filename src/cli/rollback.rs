@@ -4,7 +4,8 @@ use super::diffs;
 use crate::change::staging::state;
 use crate::change::trial::on_disk;
 use crate::change::trial::{TrialOutcome, TrialResult};
-use crate::cli::ui::Ui;
+use crate::cli::args::AFTER;
+use crate::cli::ui::{DryRunEnd, Ui};
 use crate::run::front::Front;
 use crate::run::trial::running;
 use crate::run::trial::running::TakenBack;
@@ -46,38 +47,48 @@ use clap::Args;
 /// What rollback may pass over.
 #[derive(Debug, Args)]
 pub struct RollbackArgs {
-    /// Take nothing back; unpin the deployments that were pinned as the way back: the next
-    /// clean-up removes them. The service that fetches does this once the daemon is done
-    #[arg(long, conflicts_with_all = ["leave_changed", "files_only", "reboot"])]
+    /// Show what would be done, and change nothing
+    #[arg(short = 'n', long, display_order = 0, conflicts_with_all = ["forget", "list"])]
+    pub dry_run: bool,
+
+    /// Only unpin the deployments that were kept for a rollback
+    ///
+    /// Reverts nothing: the next clean-up removes those deployments. The service that
+    /// fetches does this once the daemon is done
+    #[arg(long, conflicts_with_all = ["leave_changed", "files_only", "reboot"], hide_short_help = true)]
     pub forget: bool,
 
     /// With --forget: only if the API has said since the node booted that the daemon is done
     /// with the recorded config, and its image runs
-    #[arg(long, requires = "forget")]
+    #[arg(long, requires = "forget", hide_short_help = true)]
     pub if_done: bool,
 
-    /// List the runs that can be taken back, and change nothing
+    /// List the runs that can be reverted, and change nothing
     #[arg(long, conflicts_with_all = ["forget", "to", "leave_changed", "files_only", "no_actions", "reboot"])]
     pub list: bool,
 
-    /// Go back to before this run of --list, and take all later ones back too; the name of
-    /// the config that was recorded then will do [default: the last run alone]
+    /// Revert this run of --list, and all later ones
+    ///
+    /// The name of the config that was recorded before the run will do, too
+    /// [default: the last run alone]
     #[arg(long, value_name = "ID", conflicts_with = "forget")]
     pub to: Option<String>,
 
-    /// Leave paths that were changed since as they are, instead of refusing
+    /// Leave paths that were changed since as they are
     #[arg(long)]
     pub leave_changed: bool,
 
-    /// Leave the operating system as it is, where the run changed that too
+    /// Leave the OS image and kernel arguments as they are
     #[arg(long)]
     pub files_only: bool,
 
     /// Reload and restart nothing of what the run did, after the files
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = AFTER)]
     pub no_actions: bool,
 
-    /// Reboot at the end, where the deployment from before is entered at the next boot
+    /// Reboot at the end, if that is needed
+    ///
+    /// Reboots where the deployment from before is entered at the next boot
     #[arg(long)]
     pub reboot: bool,
 
@@ -112,7 +123,15 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         return kept::list(ui, &root);
     }
     let meant = args.guards.not_a_node;
-    if read_trial(&root)?.is_some() {
+    if let Some(trial) = read_trial(&root)? {
+        if args.dry_run {
+            let said = format!(
+                "{} is on trial: rollback reverts it at once, without a question.",
+                trial.what
+            );
+            report::print(report::wrap(&said, 0).as_bytes())?;
+            return Err(DryRunEnd.into());
+        }
         let needs = Needs::ROLLBACK_OF_TRIAL.meant(meant);
         let change = Opening::of(ui, root.again()?, &needs)?.begin()?;
         if let Some(code) = take_trial_back(ui, change, args)? {
@@ -123,7 +142,8 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         // The service will start again after that run has ended.
         return Ok(ExitCode::Done);
     }
-    let opening = Opening::of(ui, root, &Needs::ROLLBACK.meant(meant))?;
+    let needs = Needs::ROLLBACK.meant(meant).for_dry_run(args.dry_run);
+    let opening = Opening::of(ui, root, &needs)?;
     opening.read_first(|root, _| {
         let history = transaction::read_history(root)?;
         kept_runs::up_to(root, &history, args.to.as_deref())
@@ -238,7 +258,7 @@ fn show_and_ask(
     going: &GoingBack,
 ) -> Result<()> {
     let (run, plan) = (&going.back.run, &going.back.plan);
-    if ui.output == Output::Text || !plan.blockers.is_empty() {
+    if ui.output == Output::Text || !plan.blockers.is_empty() || args.dry_run {
         show(ui, &change.root, heading, plan)?;
     }
     if !plan.blockers.is_empty() {

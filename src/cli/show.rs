@@ -21,12 +21,11 @@ use clap::Args;
 /// What to show.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// A rendered MachineConfig; `-` for standard input
-    /// [default: the config the node is recorded to be in]
+    /// A rendered MachineConfig; `-` for standard input [default: the recorded one]
     #[arg(value_name = "CONFIG")]
     pub config: Option<String>,
 
-    /// A file's absolute path, or a unit's name: its decoded contents go to standard output
+    /// Absolute path of a file, or name of a unit: print its decoded contents
     #[arg(value_name = "PATH")]
     pub path: Option<String>,
 }

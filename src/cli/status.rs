@@ -54,24 +54,29 @@ use std::path::PathBuf;
 /// What to show of the node.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Print what an admin does with oc when the API is back: the annotations of this
-    /// node and the objects that the daemon needs, as commands, with what to check
-    /// before each
+    /// Print the steps for oc, for when the API is back
+    ///
+    /// What an admin does then: the annotations of this node and the objects that the daemon
+    /// needs, as commands, with what to check before each
     #[arg(long)]
     pub for_cluster: bool,
 
-    /// Print this MachineConfig of the node as an object for `oc create -f -`; it holds
-    /// secrets, so it goes to a file or a pipe only
+    /// With --for-cluster: print this MachineConfig for `oc create -f -`
+    ///
+    /// It holds secrets, so it goes to a file or a pipe only
     #[arg(long, value_name = "NAME", requires = "for_cluster")]
     pub object: Option<String>,
 
-    /// Print the objects of the change that was made on this node, as YAML for `oc apply -f -`
+    /// With --for-cluster: print the objects of `change` for `oc apply -f -`
+    ///
+    /// They are those of the change that was made on this node, as YAML
     #[arg(long, requires = "for_cluster", conflicts_with = "object")]
     pub changes: bool,
 
-    /// Write the state as metrics for Prometheus instead, for the textfile collector of
-    /// node_exporter: whole, in one rename, readable by all. Only a file of this option is
-    /// replaced
+    /// Write the state as metrics for Prometheus
+    ///
+    /// For the textfile collector of node_exporter: whole, in one rename, readable by all. Only a
+    /// file of this option is replaced
     #[arg(long, value_name = "FILE", conflicts_with = "for_cluster")]
     pub metrics: Option<PathBuf>,
 

@@ -2,9 +2,10 @@
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Error, Parser};
+use clap::{CommandFactory, Error, FromArgMatches};
 
 use super::Cli;
+use super::short_help;
 use super::version::{describe_build, is_verbose};
 use crate::report::{self, wrap};
 
@@ -160,11 +161,16 @@ const LOOKING: [&str; 8] = [
 
 /// Reads the command line. If it is wrong, ends the program with an error and a tip.
 pub fn parse() -> Cli {
-    Cli::try_parse().unwrap_or_else(|error| {
-        let words: Vec<String> = std::env::args_os()
-            .skip(1)
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect();
+    let words: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let mut command = short_help::prepare(Cli::command(), &words);
+    let parsed = command
+        .try_get_matches_from_mut(std::env::args_os())
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.unwrap_or_else(|error| {
+        let error = error.format(&mut command);
         if error.kind() == ErrorKind::DisplayVersion && is_verbose(&words) {
             print_build();
         }
@@ -221,10 +227,9 @@ fn for_option(option: &str, command: Option<&str>) -> Option<String> {
                     "no option is needed: '{command}' changes nothing on the node but its own cache"
                 )
             }
-            Some("rollback" | "pivot") => {
-                "it shows first what it would do, and asks: answer n".to_owned()
+            Some(command @ ("install" | "pivot" | "recover" | "rollback")) => {
+                format!("'mco-rescue {command} --dry-run' changes nothing")
             }
-            Some("recover") => "'mco-rescue status' shows whether a run is unfinished".to_owned(),
             _ => "'mco-rescue plan' and 'mco-rescue apply --dry-run' change nothing".to_owned(),
         });
     }
@@ -254,6 +259,8 @@ fn in_table(table: &[(&[&str], &str)], name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
     #[test]

@@ -13,6 +13,11 @@ use crate::report;
 use crate::report::plan::Detail;
 use crate::run::front::{Front, HalfWayAnswer, RunNews};
 
+/// The end of a dry run, where the command would ask.
+#[derive(Debug, thiserror::Error)]
+#[error("a dry run changes nothing")]
+pub(super) struct DryRunEnd;
+
 /// The global options of a command, and the runner for programs.
 pub(super) struct Ui<'a> {
     /// The directory that is treated as `/`.
@@ -25,6 +30,8 @@ pub(super) struct Ui<'a> {
     pub quiet: bool,
     /// True with `--yes`: the prompt is skipped.
     pub yes: bool,
+    /// True with `--dry-run`: the command ends where it would ask.
+    pub dry_run: bool,
     /// The runner that starts programs.
     pub runner: &'a dyn CommandRunner,
 }
@@ -64,6 +71,9 @@ impl Front for Ui<'_> {
     }
 
     fn confirm(&self, question: &str) -> Result<()> {
+        if self.dry_run {
+            return Err(DryRunEnd.into());
+        }
         if self.yes {
             signals::set_answer(signals::SignalAnswer::SeeStatus);
             return Ok(());

@@ -81,6 +81,19 @@ pub fn to_json(installed: &Installed<'_>) -> serde_json::Result<String> {
     }))
 }
 
+/// Returns what an installation would do, as text.
+pub fn foreseen_text(found: &[FoundItem]) -> String {
+    if !found.iter().any(FoundItem::is_due) {
+        return "Everything is in place already.\n".to_owned();
+    }
+    let lines: String = found
+        .iter()
+        .filter(|one| one.is_due())
+        .map(|one| format!("  {}\n", one.item.path))
+        .collect();
+    format!("Files to write:\n{lines}")
+}
+
 /// Returns the result as text.
 pub fn to_text(installed: &Installed<'_>) -> String {
     let mut out = format!("Root      {}\n\n", inline(&installed.root));

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::wrap;
 use crate::base::invocation::mco_rescue;
 use crate::change::transaction::journal::ConfigRef;
-use crate::change::transaction::{LeftPath, Recovered};
+use crate::change::transaction::{Direction, LeftPath, Pending, Recovered, RecoveryOutlook};
 use crate::formats::systemd::changed::is_read_by_manager;
 use crate::host::root::RootPath;
 use crate::run::recover::{StartedUnits, sentence as recovered_sentence};
@@ -65,6 +65,36 @@ fn stays(left: &LeftPath) -> Stays<'_> {
         path: &left.path,
         why: left.why,
     }
+}
+
+/// Returns what a recovery would do, as text.
+pub fn foreseen_text(pending: &Pending, outlook: Option<&RecoveryOutlook>) -> String {
+    let (_, Some(config)) = pending.words() else {
+        return "Nothing to recover.\n".to_owned();
+    };
+    let Some(outlook) = outlook else {
+        let said = format!(
+            "recover would only remove temporary files of the run to {}. Nothing was changed. Next: {}",
+            config.name,
+            mco_rescue("recover")
+        );
+        return wrap(&said, 0);
+    };
+    let verb = match outlook.direction {
+        Direction::Forward => "finish",
+        Direction::Back => "undo",
+    };
+    let mut out = wrap(
+        &format!("recover would {verb} the run to {}:", config.name),
+        0,
+    );
+    for path in &outlook.left {
+        out += &format!("  {path}\n");
+    }
+    out + &wrap(
+        &format!("Nothing was changed. Next: {}", mco_rescue("recover")),
+        0,
+    )
 }
 
 /// Returns the result as text. `started`: the units of a boot that continues.

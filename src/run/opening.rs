@@ -206,6 +206,18 @@ impl Needs {
         }
     }
 
+    /// Returns these needs for a dry run, which leaves an interrupted run alone.
+    #[must_use]
+    pub fn for_dry_run(self, is_dry_run: bool) -> Self {
+        match is_dry_run {
+            true => Self {
+                half_way: HalfWay::Refused("a dry run does not recover it"),
+                ..self
+            },
+            false => self,
+        }
+    }
+
     /// Refuses a root on which the command must not work. Creates and writes nothing there.
     pub fn expect_root(&self, root: &Root) -> Result<()> {
         match self.machine {

@@ -145,3 +145,35 @@ fn with_yes_an_interrupted_run_is_finished_and_that_is_said_before() {
     assert!(said.contains("nothing else was changed"), "{said}");
     assert_eq!(scene.unlike_new(&root), [""; 0]);
 }
+
+#[test]
+fn a_dry_run_leaves_an_interrupted_run_alone() {
+    let Some(scene) = Scene::update() else {
+        return;
+    };
+    let root = scene.half_way();
+    let before = root.everything();
+    let run = root.run(&["recover", "--dry-run"]).ok();
+    assert!(
+        run.out().contains("recover would finish the run to "),
+        "{}",
+        run.out()
+    );
+    assert!(
+        flat(&run.out()).contains("Nothing was changed. Next: mco-rescue"),
+        "{}",
+        run.out()
+    );
+    let run = root.run(&["rollback", "--dry-run", "--yes"]).exits(1);
+    assert!(
+        flat(&run.err()).contains("a dry run does not recover it"),
+        "{}",
+        run.err()
+    );
+    assert!(root.everything() == before);
+    let healthy = TestRoot::new();
+    assert_eq!(
+        healthy.run(&["recover", "-n"]).ok().out(),
+        "Nothing to recover.\n"
+    );
+}

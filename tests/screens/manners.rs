@@ -192,7 +192,7 @@ fn json_is_asked_for_as_with_oc() {
 
 #[test]
 fn names_typed_by_habit_get_the_right_tip() {
-    let cases: [(&[&str], &str); 24] = [
+    let cases: [(&[&str], &str); 23] = [
         (&["status", "--json"], "'--output json'"),
         (&["plan", "--json", "a.yaml"], "'--output json'"),
         (&["apply", "--force"], "'--allow-removals'"),
@@ -203,11 +203,13 @@ fn names_typed_by_habit_get_the_right_tip() {
         ),
         (&["apply", "--assume-yes"], "'--yes'"),
         (&["apply", "--no-reboot"], "unless '--reboot'"),
-        (&["rollback", "--dry-run"], "answer n"),
-        (&["rollback", "-n"], "answer n"),
+        (
+            &["rollback", "--what-if"],
+            "'mco-rescue rollback --dry-run'",
+        ),
         (&["verify", "--dry-run"], "'verify' changes nothing"),
-        (&["recover", "--dry-run"], "'mco-rescue status'"),
-        (&["install", "--check"], "'mco-rescue plan'"),
+        (&["recover", "--noop"], "'mco-rescue recover --dry-run'"),
+        (&["install", "--check"], "'mco-rescue install --dry-run'"),
         (&["--debug", "status"], "'-vv'"),
         (&["status", "--silent"], "'--quiet'"),
         (&["verify", "--sysroot", "/mnt"], "'--root DIR'"),

@@ -5,4 +5,5 @@ mod documents;
 mod manners;
 mod manual;
 mod printed_commands;
+mod short_help;
 mod texts;

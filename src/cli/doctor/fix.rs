@@ -1,5 +1,6 @@
 //! `doctor --fix`: fixes one finding by changing files in the ordinary transaction.
 
+use crate::cli::args::OVERRIDES;
 use crate::run::front::Front;
 use crate::run::trial::running;
 use crate::run::work::LATER_IN_TRIAL;
@@ -42,32 +43,38 @@ use clap::Args;
 /// Which finding is cured, and what may be passed over.
 #[derive(Debug, Args)]
 pub struct FixArgs {
-    /// Cure the finding of this check where files alone are the cure: show the changes as
-    /// a plan, ask, and make them in one transaction, which rollback takes back
+    /// Cure the finding of this check; asks first
+    ///
+    /// Shows the changes as a plan, asks, and makes them in one transaction, which rollback
+    /// reverts
     #[arg(long, value_name = "ID", conflicts_with_all = ["id", "bundle"])]
     pub fix: Option<String>,
 
+    /// With --fix: show the changes, and make none
+    #[arg(short = 'n', long, requires = "fix")]
+    pub dry_run: bool,
+
     /// With --fix: which finding of the check, where it has several
-    #[arg(long, value_name = "N", requires = "fix")]
+    #[arg(long, value_name = "N", requires = "fix", hide_short_help = true)]
     pub finding: Option<usize>,
 
     /// With --fix: clear the flags immutable and append-only (chattr +i, +a) where they
     /// stand in the way, right before the renames, and set them again afterwards
-    #[arg(long, requires = "fix")]
+    #[arg(long, requires = "fix", hide_short_help = true, help_heading = OVERRIDES)]
     pub clear_immutable: bool,
 
     /// With --fix: go on while an update of this node seems to be under way
     /// [default: refuse]
-    #[arg(long, requires = "fix")]
+    #[arg(long, requires = "fix", hide_short_help = true, help_heading = OVERRIDES)]
     pub takeover: bool,
 
     /// With --fix: go on although every boot of this system makes /etc or the root anew
     /// [default: refuse]
-    #[arg(long, requires = "fix")]
+    #[arg(long, requires = "fix", hide_short_help = true, help_heading = OVERRIDES)]
     pub until_reboot: bool,
 
     /// With --fix: go on although this machine is not a node of a cluster [default: refuse]
-    #[arg(long, requires = "fix")]
+    #[arg(long, requires = "fix", hide_short_help = true, help_heading = OVERRIDES)]
     pub not_a_node: bool,
 
     /// A change that goes back by itself.
@@ -97,7 +104,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
     let finding = choose(check, &found, &args.cure)?;
     let fix = fix_of(finding)?;
 
-    let needs = Needs::FIX.meant(args.cure.not_a_node);
+    let needs = Needs::FIX
+        .meant(args.cure.not_a_node)
+        .for_dry_run(args.cure.dry_run);
     let change = Opening::of(ui, root.again()?, &needs)?.begin()?;
     let work = FixInputs {
         changes: &fix.changes,
@@ -376,7 +385,7 @@ impl Cure<'_> {
             .collect();
         let text = match ui.output {
             // There is only one document per run: the result follows.
-            Output::Json if plan.blockers.is_empty() => return Ok(()),
+            Output::Json if plan.blockers.is_empty() && !ui.dry_run => return Ok(()),
             Output::Json => report::plan::to_json(&heading, plan, &diffs, &None)?,
             Output::Text => report::plan::to_text(&heading, plan, &diffs, ui.detail(false)),
         };

@@ -41,27 +41,37 @@ pub struct DoctorArgs {
     #[arg(value_name = "ID")]
     pub id: Option<String>,
 
-    /// List all checks with their titles, instead of looking at the node
+    /// List all checks with their titles
     #[arg(long, conflicts_with_all = ["id", "bundle", "deep", "until", "fix"])]
     pub list: bool,
 
-    /// Write the checked evidence into an archive (.tar.gz) for support, and list its
-    /// parts: no content of any file that a config brings, only digests. FILE must
-    /// not be there yet
+    /// Write an archive for support, without secrets
+    ///
+    /// The checked evidence goes into a .tar.gz, and its parts are listed: no content of any file
+    /// that a config brings, only digests. FILE must not be there yet
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     pub bundle: Option<PathBuf>,
 
     /// Encrypt the bundle to this public key: ssh-ed25519, ssh-rsa or age1..., or a file
     /// with such keys, one a line; may be given several times. `age -d -i KEYFILE FILE`
     /// opens it with the secret key
-    #[arg(long, value_name = "KEY", requires = "bundle", conflicts_with = "id")]
+    #[arg(
+        long,
+        value_name = "KEY",
+        requires = "bundle",
+        conflicts_with = "id",
+        hide_short_help = true
+    )]
     pub recipient: Vec<String>,
 
-    /// Also run the slow checks: hashes objects and whole databases. Takes minutes on a
-    /// slow disk
+    /// Also run the slow checks; this may take minutes
+    ///
+    /// They hash objects and whole databases
     #[arg(long, conflicts_with = "id")]
     pub deep: bool,
 
+    /// Show if a node that is off till DATE comes back
+    ///
     /// Instead of checks: suppose that the node is off from now until DATE, such as
     /// 2026-01-31 or 2026-01-31T12:00:00Z, and show if it comes back by itself, and
     /// which certificate stops it on which day

@@ -26,6 +26,9 @@ use crate::run::first_boot_units::{end_units, is_any_at_work};
 pub(crate) fn run(ui: &Ui<'_>, args: &FirstbootArgs) -> Result<ExitCode> {
     let applied = apply::run(ui, &ApplyArgs::of_first_boot(args));
     let code = applied.map_err(name_the_way_to_a_config)?;
+    if args.dry_run {
+        return Ok(code);
+    }
     let root = open_root(&ui.root)?;
     if code == ExitCode::Done && systemd_runs(&root) && is_completed(&root)? {
         let_the_boot_go_on(ui)?;

@@ -38,17 +38,25 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub struct FirstbootArgs {
     /// Kernel arguments instead of those of the running kernel
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", hide_short_help = true)]
     pub kernel_arguments: Option<String>,
 
-    /// Wait beside Ignition, and give it a config that is at hand when its server stays silent
+    /// Wait beside Ignition, and give it a config if its server is silent
+    ///
+    /// The config is one that is available here, on the kernel command line or a medium
     #[arg(long)]
     pub beside_ignition: bool,
 
-    /// On the booted node: do the first-boot service's work, image and kernel arguments
-    /// from what is at hand here, and put its trigger away; like apply without CONFIG
+    /// On the booted node: do the work of the first-boot service
+    ///
+    /// Applies image and kernel arguments from what is available here, and removes the trigger
+    /// of the service; like apply without CONFIG
     #[arg(long, conflicts_with_all = ["beside_ignition", "after_shell"])]
     pub complete: bool,
+
+    /// With --complete: show the plan, and change nothing
+    #[arg(short = 'n', long, requires = "complete")]
+    pub dry_run: bool,
 
     /// How an image is had.
     #[command(flatten)]
@@ -62,12 +70,12 @@ pub struct FirstbootArgs {
     #[command(flatten)]
     pub doubts: DoubtArgs,
 
-    /// Reboot at the end, where something is staged for the next boot
+    /// Reboot at the end, if something is staged for the next boot
     #[arg(long, requires = "complete")]
     pub reboot: bool,
 
     /// After the shell: give the root back as it was found
-    #[arg(long, conflicts_with = "beside_ignition")]
+    #[arg(long, conflicts_with = "beside_ignition", hide_short_help = true)]
     pub after_shell: bool,
 }
 

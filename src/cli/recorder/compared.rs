@@ -26,17 +26,21 @@ use std::path::PathBuf;
 /// The two sides of the comparison.
 #[derive(Debug, Default, Args)]
 pub struct DiffArgs {
-    /// Number of a snapshot, as history lists it, or `good`: that of the last good boot
-    /// [default: good]
+    /// Number of a snapshot, or `good`: the last good boot [default: good]
+    ///
+    /// history lists the snapshots
     #[arg(value_name = "A")]
     pub from: Option<String>,
 
-    /// The same, or `now` [default: now; without a node, the newest snapshot]
+    /// The same, or `now` [default: now]
+    ///
+    /// Without a node, the newest snapshot is the default
     #[arg(value_name = "B")]
     pub to: Option<String>,
 
-    /// Read the snapshots here: the directory mco-rescue on the file system of a node's
-    /// /boot, or that file system [default: those of the root]
+    /// Read the snapshots in DIR [default: those of the root]
+    ///
+    /// The directory mco-rescue on the file system of a node's /boot, or that file system
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
 }

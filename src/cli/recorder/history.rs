@@ -25,8 +25,9 @@ use std::path::PathBuf;
 /// Which history.
 #[derive(Debug, Default, Args)]
 pub struct HistoryArgs {
-    /// Read the snapshots here: the directory mco-rescue on the file system of a node's
-    /// /boot, or that file system [default: those of the root]
+    /// Read the snapshots in DIR [default: those of the root]
+    ///
+    /// The directory mco-rescue on the file system of a node's /boot, or that file system
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
 }
