@@ -157,7 +157,7 @@ install: $(BINARY) ## what a package has, below DESTDIR, with PREFIX=/usr/local
 	work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
 	program=$$(realpath '$(BINARY)'); run=$$(realpath '$(RUN)'); \
 	mkdir "$$work/man" "$$work/units"; \
-	"$$run" man "$$work/man"; \
+	"$$run" man "$$work/man"; "$$run" man --errors >"$$work/errors.html"; \
 	for shell in bash zsh fish; do "$$run" completions "$$shell" >"$$work/$$shell"; done; \
 	for unit in $(units); do sed 's|/usr/local/bin|$(bindir)|g' "systemd/$$unit" >"$$work/units/$$unit"; done; \
 	put() { install -D -m "$$1" -- "$$2" '$(DESTDIR)'"$$3"; }; \
@@ -176,6 +176,7 @@ install: $(BINARY) ## what a package has, below DESTDIR, with PREFIX=/usr/local
 	put 0755 packaging/kubectl/kubectl-mco_rescue '$(extrasdir)/kubectl/kubectl-mco_rescue'; \
 	put 0644 LICENSE '$(licensedir)/LICENSE'; \
 	put 0644 README.md '$(docdir)/README.md'; \
+	put 0644 "$$work/errors.html" '$(docdir)/errors.html'; \
 	for example in $(examples); do put 0644 "examples/$$example" "$(docdir)/examples/$$example"; done; \
 	for page in $(manual); do put 0644 "$$page" "$(docdir)/$$page"; done; \
 	echo "make install: $$("$$run" --version) is at $(DESTDIR)$(bindir)/mco-rescue"
@@ -189,7 +190,7 @@ uninstall: ## takes exactly that away again
 	    "$$at$(bashdir)/mco-rescue" "$$at$(zshdir)/_mco-rescue" "$$at$(fishdir)/mco-rescue.fish" \
 	    "$$at$(catalogdir)/mco-rescue.catalog" "$$at$(extrasdir)/sos/mco_rescue.py" \
 	    "$$at$(extrasdir)/greenboot/50_mco_rescue.sh" "$$at$(extrasdir)/kubectl/kubectl-mco_rescue" \
-	    "$$at$(licensedir)/LICENSE" "$$at$(docdir)/README.md" $(examples:%="$$at$(docdir)/examples/%") \
+	    "$$at$(licensedir)/LICENSE" "$$at$(docdir)/README.md" "$$at$(docdir)/errors.html" $(examples:%="$$at$(docdir)/examples/%") \
 	    $(manual:%="$$at$(docdir)/%"); \
 	for directory in '$(extrasdir)/sos' '$(extrasdir)/greenboot' '$(extrasdir)/kubectl' '$(extrasdir)' '$(module)' '$(licensedir)' '$(docdir)/examples' $(patsubst %/,'$(docdir)/%',$(sort $(filter-out docs/,$(dir $(manual))))) \
 	    '$(docdir)/docs' '$(docdir)'; do \

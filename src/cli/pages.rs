@@ -44,6 +44,10 @@ pub struct ManArgs {
     /// [default: the first page, to standard output]
     #[arg(value_name = "DIR")]
     pub directory: Option<PathBuf>,
+
+    /// Print one page for a browser instead: the known errors of a node's programs, to search
+    #[arg(long, conflicts_with = "directory")]
+    pub errors: bool,
 }
 
 const NAME: &str = env!("CARGO_PKG_NAME");
@@ -128,6 +132,10 @@ fn mended(script: &str) -> String {
 
 /// Runs `man`.
 pub(super) fn man(args: &ManArgs) -> Result<ExitCode> {
+    if args.errors {
+        report::print(report::html::errors::to_html().as_bytes())?;
+        return Ok(ExitCode::Done);
+    }
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     match &args.directory {

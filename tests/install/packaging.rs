@@ -109,6 +109,7 @@ fn expected(prefix: &str) -> BTreeMap<String, u32> {
         "lib/systemd/system/mco-rescue-trial.service",
         "share/bash-completion/completions/mco-rescue",
         "share/doc/mco-rescue/README.md",
+        "share/doc/mco-rescue/errors.html",
         "share/doc/mco-rescue/examples/Containerfile",
         "share/doc/mco-rescue/examples/machine-os-config.yaml",
         "share/doc/mco-rescue/examples/rendered-worker-next.yaml",

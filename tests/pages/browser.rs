@@ -32,13 +32,14 @@ pub(super) struct Seen {
     pub(super) active: i64,
 }
 
-/// Measures the page in a frame of this width; the page itself has no script.
+/// Measures the page in a frame of this width, after what a person does.
 const HARNESS: &str = r#"<!doctype html><meta charset="utf-8"><body style="margin:0">
 <iframe id="f" src="PAGE" style="width:WIDTHpx;height:844px;border:0"></iframe>
 <pre id="out"></pre>
 <script>
 addEventListener('load', () => {
   const d = document.getElementById('f').contentDocument, e = d.documentElement;
+  ACTION
   const own = (x) => x.closest('.box') || x.closest('pre.diff');
   const outside = [...d.querySelectorAll('body *')]
     .filter((x) => !own(x) && x.getBoundingClientRect().right > WIDTH + 0.5)
@@ -55,10 +56,16 @@ addEventListener('load', () => {
 
 /// Shows a page; nothing where there is no browser.
 pub(super) fn shown(page: &str, width: u32) -> Option<Seen> {
+    shown_after(page, width, "")
+}
+
+/// Shows a page after a script has acted on its document `d`, as a person would.
+pub(super) fn shown_after(page: &str, width: u32, action: &str) -> Option<Seen> {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("page.html"), page).unwrap();
     let harness = HARNESS.replace("PAGE", "page.html");
     let harness = harness.replace("WIDTH", &width.to_string());
+    let harness = harness.replace("ACTION", action);
     let file = dir.path().join("harness.html");
     fs::write(&file, harness).unwrap();
     let output = browse(dir.path(), &file, width)?;

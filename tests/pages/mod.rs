@@ -1,7 +1,8 @@
-//! Pages for a browser: `report.html` of a bundle, and `fleet.html` of `report`. What a browser makes of them is asked of a
+//! Pages for a browser: `report.html` of a bundle, `fleet.html` of `report`, and the errors of `man --errors`. What a browser makes of them is asked of a
 //! real one, where Chromium is installed.
 
 mod browser;
+mod errors;
 mod fleet;
 mod node;
 

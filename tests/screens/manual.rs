@@ -17,6 +17,8 @@ const WRITE: &str = "MCO_RESCUE_WRITE_DOCS";
 
 /// The page that leads from a symptom to a check.
 const SYMPTOMS: &str = "docs/reference/symptoms.md";
+/// The page that leads from a message to a check.
+const MESSAGES: &str = "docs/reference/messages.md";
 
 fn output(args: &[&str]) -> String {
     let output = Command::new(PROGRAM).args(args).output().unwrap();
@@ -336,7 +338,8 @@ fn named_options(prose: &str) -> BTreeSet<String> {
         .collect()
 }
 
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
+    "man",
     "butane",
     "apply",
     "pivot",
@@ -500,10 +503,11 @@ fn the_pages_of_the_checks_are_those_of_the_program() {
         table += &row;
         let path = directory.join(format!("{id}.md"));
         written.insert(path.clone());
-        let index = fs::read_to_string(SYMPTOMS).unwrap();
+        let index = [SYMPTOMS, MESSAGES].map(|page| fs::read_to_string(page).unwrap());
+        let index = index.concat();
         assert!(
             index.contains(&format!("[{id}](")),
-            "{SYMPTOMS} has no {id}"
+            "neither {SYMPTOMS} nor {MESSAGES} has {id}"
         );
         pages.push((path, page));
     }

@@ -10,6 +10,7 @@ pub mod daemon;
 pub mod evidence;
 mod fix;
 pub mod gather;
+pub mod messages;
 pub mod outlook;
 pub mod since;
 pub mod upkeep;

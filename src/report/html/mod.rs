@@ -1,8 +1,9 @@
-//! Pages for a browser: a single file without scripts, and without any external resource.
+//! Pages for a browser: a single file without any external resource. Only the page of errors has a script, which searches.
 //!
 //! Values in, a string out. `Html` is the only writer: every text passes through `Html::text`, which escapes it. The page's own
-//! `Content-Security-Policy` forbids everything except its style, which is identified by its digest.
+//! `Content-Security-Policy` forbids everything except its style and script, which are identified by their digests.
 
+pub mod errors;
 pub mod fleet;
 pub mod node;
 mod timeline;
@@ -165,13 +166,25 @@ impl Html {
 
 /// Returns a complete page.
 fn page(title: &str, class: &str, body: Html) -> String {
+    page_with_script(title, class, body, "")
+}
+
+/// Returns a complete page with a script of this program, which the policy allows by its digest.
+fn page_with_script(title: &str, class: &str, body: Html, script: &str) -> String {
+    let allowed = match script {
+        "" => String::new(),
+        script => {
+            let digest = STANDARD.encode(Sha256::digest(script.as_bytes()));
+            format!("script-src 'sha256-{digest}'; ")
+        }
+    };
     let digest = STANDARD.encode(Sha256::digest(STYLE.as_bytes()));
     let mut html = Html {
         out: BEGINNING.to_owned(),
     };
     html.out.push_str("<meta charset=\"utf-8\">\n");
     html.out.push_str(&format!(
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'sha256-{digest}'; \
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'sha256-{digest}'; {allowed}\
          base-uri 'none'; form-action 'none'\">\n"
     ));
     html.out.push_str(
@@ -182,6 +195,9 @@ fn page(title: &str, class: &str, body: Html) -> String {
     html.out.push_str(&format!("<style>{STYLE}</style>\n"));
     html.open("body", class).out.push('\n');
     html.out.push_str(&body.out);
+    if !script.is_empty() {
+        html.out.push_str(&format!("<script>{script}</script>\n"));
+    }
     html.end("body").end("html");
     html.out
 }

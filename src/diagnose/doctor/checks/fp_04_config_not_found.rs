@@ -1,6 +1,7 @@
 //! FP-04: a rendered config that is named somewhere but missing, or whose contents do not match its name.
 
 use crate::diagnose::doctor::evidence::{Configs, MentionedConfig, NamedConfig};
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
@@ -122,11 +123,11 @@ fn find_degraded_daemon(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         .prediction;
     let words = seen.error.as_ref()?;
     let elsewhere = [
-        "unexpected on-disk state",
-        "extension package",
-        "annotation not found",
-        "initial annotations",
-        "cannot stat /etc/kubernetes/kubeconfig",
+        messages::ON_DISK_STATE,
+        messages::EXTENSIONS,
+        messages::NO_ANNOTATION,
+        messages::INITIAL_ANNOTATIONS,
+        messages::NO_KUBECONFIG,
     ];
     let told = elsewhere.iter().any(|part| words.contains(part));
     let reader = evidence.records.get().map(|all| &all.reader);

@@ -1,6 +1,7 @@
 //! FP-06: the certificate authorities with which the node verifies its Machine Config Server.
 
 use crate::base::time::utc;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
@@ -78,9 +79,7 @@ fn expired(
     )
     .seen_all(facts)
     .seen("clock", utc(evidence.clock.now))
-    .daemon(Some(
-        "x509: certificate has expired or is not yet valid".to_owned(),
-    ))
+    .daemon(Some(messages::NOT_YET_VALID.to_owned()))
     .next("date -u")
     .next(format!("mco-rescue fetch --ca FILE{}", evidence.at_root()))
 }

@@ -2,6 +2,7 @@
 
 use crate::base::invocation::shell_word;
 use crate::diagnose::doctor::evidence::BootEvidence;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
@@ -118,7 +119,7 @@ fn finding(
     let finding = DoctorFinding::new(severity, what, means)
         .seen("/boot", free)
         .seen_all(facts)
-        .daemon(Some("regfile copy: No space left on device".to_owned()));
+        .daemon(Some(messages::NO_SPACE_FOR_KERNEL.to_owned()));
     let finding = match evidence.live {
         true => clean_running(evidence, finding, room),
         false => clean_root(evidence, finding, boot),

@@ -2,6 +2,7 @@
 
 use crate::base::time::utc;
 use crate::diagnose::doctor::evidence::Kubeconfig;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
@@ -124,7 +125,7 @@ fn ended(
             CheckSeverity::Critical,
             "The API rejects the kubelet: the node stays NotReady until two new certificates are approved \
              (client, then server).",
-            Some("Part of the existing bootstrap client certificate is expired"),
+            Some(messages::BOOTSTRAP_EXPIRED),
         ),
         CertificateRole::KubeletServing => (
             CheckSeverity::Warning,

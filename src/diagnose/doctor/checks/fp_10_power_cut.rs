@@ -3,6 +3,7 @@
 use crate::base::paths;
 use crate::change::transaction::Pending;
 use crate::change::trial::TrialOutcome;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
@@ -276,7 +277,7 @@ fn find_storage_damage(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         means,
     )
     .seen_all(broken.chain(lacking))
-    .daemon(Some("layer not known".to_owned()));
+    .daemon(Some(messages::LAYER_NOT_KNOWN.to_owned()));
     Some(with_emptied_store(evidence, finding))
 }
 

@@ -1,6 +1,7 @@
 //! FP-13: files with the immutable attribute.
 
 use crate::diagnose::doctor::evidence::DeployedTree;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
@@ -63,7 +64,7 @@ fn find_managed_paths(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
             means,
         )
         .seen_all(facts)
-        .daemon(Some("operation not permitted".to_owned()))
+        .daemon(Some(messages::NOT_PERMITTED.to_owned()))
         .next(format!(
             "mco-rescue apply --clear-immutable{}",
             evidence.at_root()
@@ -118,7 +119,7 @@ fn find_deployed_paths(evidence: &DoctorEvidence, all: &[DeployedTree]) -> Optio
     Some(
         DoctorFinding::new(severity, what, means)
             .seen_all(facts)
-            .daemon(Some("Operation not permitted".to_owned()))
+            .daemon(Some(messages::NOT_PERMITTED_BY_C.to_owned()))
             .next(format!("chattr -ia {}", evidence.path(first)))
             .next(evidence.cleanup()),
     )

@@ -1,5 +1,6 @@
 //! FP-14: rpm-ostree is busy, not running, or refuses.
 
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
 };
@@ -39,7 +40,7 @@ fn judge_rpm_ostree(evidence: &DoctorEvidence) -> CheckVerdict {
                     "rpm-ostree status",
                     format!("{} for {}", transaction.method, transaction.client),
                 )
-                .daemon(says(evidence, "Transaction in progress"))
+                .daemon(says(evidence, messages::BUSY))
                 .next("rpm-ostree status")
                 .next("rpm-ostree cancel");
             return verdict.and([finding]);
@@ -89,7 +90,7 @@ fn not_started(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     Some(
         DoctorFinding::new(CheckSeverity::Warning, "rpm-ostreed did not start", means)
             .seen("rpm-ostreed.service", how)
-            .daemon(says(evidence, "Bus owner changed, aborting"))
+            .daemon(says(evidence, messages::OWNER_CHANGED))
             .next(hint)
             .next("systemctl restart rpm-ostreed"),
     )

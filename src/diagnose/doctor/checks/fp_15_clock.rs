@@ -2,6 +2,7 @@
 
 use crate::base::order::StableOrder;
 use crate::base::time::utc;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
@@ -79,7 +80,7 @@ fn find_clock_behind(evidence: &DoctorEvidence, later: &[&PastMoment]) -> Option
     let finding = DoctorFinding::new(severity, what, means)
         .seen("clock", utc(evidence.clock.now))
         .seen_all(facts)
-        .daemon(foreign.then(|| "x509: certificate has expired or is not yet valid".to_owned()));
+        .daemon(foreign.then(|| messages::NOT_YET_VALID.to_owned()));
     Some(set(finding, newest))
 }
 

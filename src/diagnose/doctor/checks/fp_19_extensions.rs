@@ -1,6 +1,7 @@
 //! FP-19: extension packages or a kernel that the deployment lacks, or packages that no config requests.
 
 use crate::config::document::MachineConfig;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
@@ -139,5 +140,5 @@ Degraded over it.";
 fn predicted(evidence: &DoctorEvidence) -> Option<String> {
     let branch = evidence.forecast.as_ref()?.branches.first()?;
     let says = branch.prediction.error.clone()?;
-    says.contains("extension package").then_some(says)
+    says.contains(messages::EXTENSIONS).then_some(says)
 }

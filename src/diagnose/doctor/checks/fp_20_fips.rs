@@ -1,5 +1,6 @@
 //! FP-20: FIPS mode, and other settings that are fixed when a node is provisioned.
 
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
 };
@@ -50,11 +51,10 @@ fn differs(evidence: &DoctorEvidence, place: &str, is: bool) -> DoctorFinding {
     );
     let means = "The daemon refuses every update of this node. FIPS mode is set when a node is provisioned, and cannot be changed \
 afterwards.";
-    let says = "detected change to FIPS flag; refusing to modify FIPS on a running cluster";
     DoctorFinding::new(CheckSeverity::Warning, what, means)
         .seen(place, word(is))
         .seen("the recorded config", format!("spec.fips: {}", !is))
-        .daemon(Some(says.to_owned()))
+        .daemon(Some(messages::FIPS_CHANGE.to_owned()))
         .next(format!("mco-rescue plan{}", evidence.at_root()))
 }
 

@@ -7,6 +7,7 @@ use crate::base::paths;
 use crate::base::time::utc;
 use crate::change::transaction::RunOutcome;
 use crate::diagnose::doctor::daemon::DaemonTroubles;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
 };
@@ -28,12 +29,12 @@ asked for the other one. mco-rescue status --for-cluster has all steps with a ch
 
 /// Failures that other checks report.
 const OF_OTHERS: [&str; 6] = [
-    "unexpected on-disk state",
-    "failed to drain node",
+    messages::ON_DISK_STATE,
+    messages::NOT_DRAINED,
     "not found",
-    "annotation not found",
+    messages::NO_ANNOTATION,
     "extension",
-    "can't reconcile config",
+    messages::NOT_RECONCILED,
 ];
 
 fn judge_target(evidence: &DoctorEvidence) -> CheckVerdict {
@@ -96,9 +97,11 @@ fn find_retries(evidence: &DoctorEvidence, seen: &DaemonTroubles) -> Option<Doct
             complaint.times,
             utc(complaint.last)
         );
-        finding = finding
-            .seen(&complaint.file, said)
-            .daemon(Some(format!("Marking Degraded due to: {}", complaint.text)));
+        finding = finding.seen(&complaint.file, said).daemon(Some(format!(
+            "{} {}",
+            messages::MARKED_DEGRADED,
+            complaint.text
+        )));
     }
     if let Some(api) = api {
         let said = format!(

@@ -1,6 +1,7 @@
 //! FP-22: the node's annotations, or the file that they are created from, are lost or incomplete.
 
 use crate::base::paths;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
 };
@@ -52,7 +53,7 @@ fn find_predicted_stop(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let branch = evidence.forecast.as_ref()?.branches.first()?;
     let says = branch.prediction.error.as_ref()?;
     let means = "The daemon does not know the node's config, and stays Degraded.";
-    (branch.known && says.contains("annotation not found")).then(|| {
+    (branch.known && says.contains(messages::NO_ANNOTATION)).then(|| {
         DoctorFinding::new(
             CheckSeverity::Critical,
             "the Node lacks the daemon's annotations",
@@ -117,7 +118,10 @@ fn find_incomplete_annotations(
         return Some(
             finding
                 .seen(file(), format!("{PREFIX}{key} is missing or empty"))
-                .daemon(Some(format!("{PREFIX}{key} annotation not found on node")))
+                .daemon(Some(format!(
+                    "{PREFIX}{key} {} on node",
+                    messages::NO_ANNOTATION
+                )))
                 .next(format!(
                     "mco-rescue status{} --for-cluster",
                     evidence.at_root()

@@ -3,6 +3,7 @@
 use crate::base::invocation::shell_word;
 use crate::base::paths;
 use crate::base::time::utc;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
 };
@@ -62,9 +63,10 @@ fn find_older_state(evidence: &DoctorEvidence, restored: u64) -> Option<DoctorFi
         name(&api.desired),
         utc(api.seen)
     );
-    let words = format!(
-        "Disk currentConfig \"{record}\" overrides node's currentConfig annotation \"{current}\""
-    );
+    let words = {
+        let words = messages::filled(messages::DISK_OVERRIDES, &record);
+        messages::filled(&words, &current)
+    };
     Some(
         DoctorFinding::new(severity, what, means)
             .seen(

@@ -3,6 +3,7 @@
 use crate::base::invocation::shell_word;
 use crate::base::order::StableOrder;
 use crate::base::paths;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
@@ -204,7 +205,7 @@ in its way.";
         means,
     )
     .seen_all(all.iter().map(|link| as_fact(link)))
-    .daemon(Some("error enabling units".to_owned()))
+    .daemon(Some(messages::NOT_ENABLED.to_owned()))
     .next(format!("ls -l {path}"))
     .next(evidence.command_to_move_aside(&first.path.to_string(), "/etc/systemd"));
     Some(fixed(evidence, finding, &all))

@@ -1,6 +1,7 @@
 //! FP-32: the node has no name server other than itself.
 
 use crate::base::paths;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
 };
@@ -59,12 +60,12 @@ fn nobody(evidence: &DoctorEvidence, found: &NameServers) -> DoctorFinding {
         (Some(target), _) => (
             "/etc/resolv.conf leads to nothing",
             format!("a link to {target}, which is missing"),
-            Some("on [::1]:53: connection refused"),
+            Some(messages::filled(messages::NO_NAME_SERVER, "api-int")),
         ),
         (None, true) => (
             "there is no name server",
             "no server".to_owned(),
-            Some("on [::1]:53: connection refused"),
+            Some(messages::filled(messages::NO_NAME_SERVER, "api-int")),
         ),
         (None, false) => (
             "the node is its own only name server",
@@ -97,7 +98,7 @@ fn nobody(evidence: &DoctorEvidence, found: &NameServers) -> DoctorFinding {
         false => finding,
     };
     finding
-        .daemon(says.map(|says| format!("lookup api-int {says}")))
+        .daemon(says)
         .next(match evidence.live {
             true => "nmcli device show".to_owned(),
             false => format!("cat {}", evidence.path(paths::RESOLV_CONF)),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::base::paths;
 use crate::base::text::count_noun;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
@@ -90,7 +91,7 @@ fn partly(
         means,
     )
     .seen_all(facts)
-    .daemon(Some("Permission denied (publickey)".to_owned()));
+    .daemon(Some(messages::PUBLICKEY.to_owned()));
     put_right(evidence, login, finding)
 }
 
@@ -245,7 +246,7 @@ fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
                 Err(why) => why.to_owned(),
             },
         )
-        .daemon((!intended).then(|| "Permission denied (publickey)".to_owned()));
+        .daemon((!intended).then(|| messages::PUBLICKEY.to_owned()));
     match login.kept_out.first() {
         Some(cause) => change_cause(evidence, cause, finding),
         None => bring_keys(evidence, login, wanted, finding),

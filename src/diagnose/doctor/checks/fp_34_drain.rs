@@ -6,6 +6,7 @@ use crate::base::invocation::shell_word;
 use crate::base::paths;
 use crate::base::time::utc;
 use crate::diagnose::doctor::daemon::DaemonTroubles;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
 };
@@ -26,7 +27,7 @@ passes over them. The annotation lastAppliedDrain confirms a drain by hand.",
 };
 
 /// The daemon's messages for a drain that did not finish.
-const WORDS: [&str; 2] = ["failed to drain node", "global timeout reached"];
+const WORDS: [&str; 2] = [messages::NOT_DRAINED, messages::DRAIN_TIMEOUT];
 
 fn judge_drain(evidence: &DoctorEvidence) -> CheckVerdict {
     let seen = match evidence.daemon.seen() {

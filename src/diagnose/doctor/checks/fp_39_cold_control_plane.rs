@@ -2,6 +2,7 @@
 
 use crate::base::time::utc;
 use crate::diagnose::doctor::cold::{self, ColdCertificate, JudgedTime, RECOVERY, Renewer};
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
@@ -29,8 +30,6 @@ mco-rescue doctor --until DATE shows when this node can no longer come back by i
     judge: judge_cold,
 };
 
-/// The message of every program that encounters an expired certificate.
-const SAYS: &str = "x509: certificate has expired or is not yet valid";
 /// A certificate is overdue if it is not renewed within this fraction of its lifetime after its renewal time.
 const PATIENCE: u64 = 10;
 
@@ -97,8 +96,8 @@ fn find_lost(lost: &[&ColdCertificate], time: &JudgedTime) -> Option<DoctorFindi
     let means = "The API server of this node cannot use etcd, or the recovery cannot use the API server, so no approval \
 helps. Another control-plane node whose etcd runs renews it, else restore from a backup.";
     let what = "expired certificates that nothing here renews";
-    let finding =
-        DoctorFinding::new(CheckSeverity::Critical, what, means).daemon(Some(SAYS.to_owned()));
+    let finding = DoctorFinding::new(CheckSeverity::Critical, what, means)
+        .daemon(Some(messages::NOT_YET_VALID.to_owned()));
     Some(
         dated(finding, lost, time)
             .next("date -u # before anything else: a wrong clock looks the same")
@@ -117,8 +116,8 @@ fn find_renewed(
     let means = "Controllers in the static pods renew these at the start, within minutes. Then the recovery waits for approvals \
 in two waves: client certificates of the kubelets, then their server certificates.";
     let what = "certificates of the control plane have expired";
-    let finding =
-        DoctorFinding::new(CheckSeverity::Warning, what, means).daemon(Some(SAYS.to_owned()));
+    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+        .daemon(Some(messages::NOT_YET_VALID.to_owned()));
     let finding = dated(finding, renewed, time);
     // They share one certificate.
     let own = renewed
@@ -147,8 +146,8 @@ fn find_of_admin(of_admin: &[&ColdCertificate], time: &JudgedTime) -> Option<Doc
     }
     let means = "Clients refuse the API under its public name. It stops no recovery; nothing but its admin renews it.";
     let what = "the API's certificate of your own has expired";
-    let finding =
-        DoctorFinding::new(CheckSeverity::Warning, what, means).daemon(Some(SAYS.to_owned()));
+    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+        .daemon(Some(messages::NOT_YET_VALID.to_owned()));
     Some(
         dated(finding, of_admin, time)
             .next("oc get apiserver cluster -o jsonpath='{.spec.servingCerts}'"),

@@ -1,6 +1,7 @@
 //! FP-40: the etcd data on this node is damaged.
 
 use crate::base::text::count_noun;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
@@ -205,32 +206,27 @@ fn facts(member: &EtcdMemberFiles, refusal: &EtcdRefusal) -> Vec<Fact> {
 /// Returns the message with which etcd exits.
 fn words(refusal: &EtcdRefusal) -> String {
     match refusal {
-        EtcdRefusal::OldDatabase(..) => {
-            "failed to find database snapshot file (snap: snapshot file doesn't exist)".to_owned()
-        }
-        EtcdRefusal::Database(BoltFault::NoMeta) => "invalid database".to_owned(),
-        EtcdRefusal::Database(BoltFault::TooSmall(_)) => "file size too small".to_owned(),
-        EtcdRefusal::Database(BoltFault::Truncated { .. }) => "unexpected fault address".to_owned(),
+        EtcdRefusal::OldDatabase(..) => messages::NO_SNAPSHOT_FILE.to_owned(),
+        EtcdRefusal::Database(BoltFault::NoMeta) => messages::INVALID_DATABASE.to_owned(),
+        EtcdRefusal::Database(BoltFault::TooSmall(_)) => messages::DATABASE_TOO_SMALL.to_owned(),
+        EtcdRefusal::Database(BoltFault::Truncated { .. }) => messages::FAULT_ADDRESS.to_owned(),
         EtcdRefusal::Database(BoltFault::Page {
             page,
             fault: PageFault::Identifies(id),
-        }) => format!("assertion failed: Page expected to be: {page}, but self identifies as {id}"),
+        }) => {
+            let words = messages::filled(messages::PAGE_IDENTIFIES, &page.to_string());
+            messages::filled(&words, &id.to_string())
+        }
         EtcdRefusal::Database(fault @ BoltFault::Page { .. }) => {
-            format!("freepages: failed to get all reachable pages ({fault})")
+            messages::filled(messages::FREE_PAGES, &fault.to_string())
         }
         EtcdRefusal::Database(BoltFault::Value { what, .. }) => (*what).to_owned(),
-        EtcdRefusal::Gap(..) | EtcdRefusal::NoFile(_) => "wal: file not found".to_owned(),
-        EtcdRefusal::Entries(..) => "wal: slice bounds out of range".to_owned(),
-        EtcdRefusal::Snapshot(_) => "wal: snapshot mismatch".to_owned(),
-        EtcdRefusal::Entry(_) => {
-            "unknown entry type; must be either EntryNormal or EntryConfChange".to_owned()
-        }
-        EtcdRefusal::Log(WalFault::Malformed | WalFault::Head) => {
-            "proto: wrong wireType".to_owned()
-        }
-        EtcdRefusal::NoLog => {
-            "could not retrieve cluster information from the given URLs".to_owned()
-        }
+        EtcdRefusal::Gap(..) | EtcdRefusal::NoFile(_) => messages::WAL_MISSING.to_owned(),
+        EtcdRefusal::Entries(..) => messages::WAL_BOUNDS.to_owned(),
+        EtcdRefusal::Snapshot(_) => messages::WAL_SNAPSHOT.to_owned(),
+        EtcdRefusal::Entry(_) => messages::ENTRY_TYPE.to_owned(),
+        EtcdRefusal::Log(WalFault::Malformed | WalFault::Head) => messages::WIRE_TYPE.to_owned(),
+        EtcdRefusal::NoLog => messages::NO_CLUSTER.to_owned(),
         refusal => refusal.to_string(),
     }
 }
@@ -295,9 +291,8 @@ fn find_lost(
         "the log of etcd lost its end",
         means,
     );
-    let words = format!(
-        "tocommit({database}) is out of range [lastIndex({log})]. Was the raft log corrupted, truncated, or lost?"
-    );
+    let words = messages::filled(messages::LOST_LOG, &database.to_string());
+    let words = messages::filled(&words, &log.to_string());
     Some(
         finding
             .seen(
@@ -328,7 +323,7 @@ fn find_torn(
             means,
         )
         .seen_all([place])
-        .daemon(Some("repaired WAL".to_owned()))
+        .daemon(Some(messages::WAL_REPAIRED.to_owned()))
         .next(evidence.command("doctor FP-40")),
     )
 }
@@ -377,7 +372,7 @@ fn find_alarms(files: &EtcdFiles, alarms: &[u64], length: u64) -> Option<DoctorF
                 means,
             )
             .seen(db(), "alarm CORRUPT")
-            .daemon(Some("etcdserver: corrupt cluster".to_owned()))
+            .daemon(Some(messages::CORRUPT_CLUSTER.to_owned()))
             .next("oc -n openshift-etcd rsh etcd-NODE etcdctl alarm list")
             .next("oc -n openshift-etcd rsh etcd-NODE etcdctl endpoint hashkv --cluster"),
         );
@@ -399,7 +394,7 @@ fn find_alarms(files: &EtcdFiles, alarms: &[u64], length: u64) -> Option<DoctorF
             means,
         )
         .seen_all(alarm.into_iter().chain(size))
-        .daemon(Some("mvcc: database space exceeded".to_owned()))
+        .daemon(Some(messages::SPACE_EXCEEDED.to_owned()))
         .next("oc -n openshift-etcd rsh etcd-NODE etcdctl endpoint status --cluster -w table")
         .next("oc -n openshift-etcd rsh etcd-NODE etcdctl defrag")
         .next("oc -n openshift-etcd rsh etcd-NODE etcdctl alarm disarm"),

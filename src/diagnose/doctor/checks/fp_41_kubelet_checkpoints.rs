@@ -1,5 +1,6 @@
 //! FP-41: checkpoint files that the kubelet rejects at its start.
 
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
 };
@@ -89,7 +90,7 @@ fn judge_file(
         );
         let finding = finding
             .seen(place(file), "has the form of Kubernetes 1.31 and older")
-            .daemon(Some(file.message("checkpoint is corrupted")));
+            .daemon(Some(file.message(messages::CHECKPOINT_CORRUPTED)));
         return Some(with_cure(evidence, state, file, checkpoint, finding));
     }
     judge_policy(evidence, state, file, checkpoint)

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use crate::base::invocation::shell_word;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
@@ -320,7 +321,7 @@ fn find_waiting_kubelet(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<
         )
         .seen(format!("/{KUBELET_WAITS}"), "waits for the file below")
         .seen(format!("/{RESOLVER_DONE}"), "missing")
-        .daemon(Some("NM resolv-prepender failed".to_owned()).filter(|_| waits.has_servers))
+        .daemon(Some(messages::RESOLV_PREPENDER.to_owned()).filter(|_| waits.has_servers))
         .next("systemctl start --no-block on-prem-resolv-prepender.service")
         .next("journalctl -b -u on-prem-resolv-prepender -n 20"),
     )

@@ -2,6 +2,7 @@
 
 use crate::base::invocation::shell_word;
 use crate::base::paths;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
 };
@@ -147,7 +148,7 @@ fn find_no_name(evidence: &DoctorEvidence, place: &str, name: &str, node: &str) 
     )
     .seen(place, name)
     .seen(certificate(), format!("{NODE}{node}"))
-    .daemon(Some(format!("node {name:?} not found")))
+    .daemon(Some(messages::filled(messages::NODE_NOT_FOUND, name)))
     .next(rename(evidence, node));
     match evidence.live {
         true => finding.next_all(evidence.restart_kubelet()),
@@ -181,7 +182,7 @@ fn find_other_node(
     )
     .seen(place, name)
     .seen(certificate(), format!("{NODE}{node}"))
-    .daemon(Some(format!("node {name:?} not found")));
+    .daemon(Some(messages::filled(messages::NODE_NOT_FOUND, name)));
     if let Some(names) = evidence.host_names.get()
         && !names.members.is_empty()
     {

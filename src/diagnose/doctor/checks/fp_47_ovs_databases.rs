@@ -1,6 +1,7 @@
 //! FP-47: a database of Open vSwitch or OVN is damaged.
 
 use crate::base::text::count_noun;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
 };
@@ -67,7 +68,10 @@ fn judge_log(evidence: &DoctorEvidence, path: &str, log: &OvsdbLog) -> Option<Do
     Some(
         finding
             .seen(format!("/{path}"), said)
-            .daemon(Some(format!("ovsdb-server: {}", stop.fault))),
+            .daemon(Some(messages::filled(
+                messages::OVSDB,
+                &stop.fault.to_string(),
+            ))),
     )
 }
 

@@ -2,6 +2,7 @@
 
 use super::fp_10_power_cut::with_emptied_store;
 use crate::base::text::count_noun;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
@@ -81,9 +82,10 @@ fn wipe_at_next_boot(evidence: &DoctorEvidence, storage: &ContainersStorage) -> 
             "All images are pulled again, which needs a registry. The store is damaged, so that is right."
         }
     };
-    let message = format!(
-        "File /{CLEAN} not found. Wiping storage directory /{STORE} because of suspected unclean shutdown"
-    );
+    let message = {
+        let words = messages::filled(messages::WIPED, &format!("/{CLEAN}"));
+        messages::filled(&words, &format!("/{STORE}"))
+    };
     let severity = match storage.local_only.is_empty() {
         true => CheckSeverity::Warning,
         false => CheckSeverity::Critical,

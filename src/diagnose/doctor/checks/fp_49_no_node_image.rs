@@ -1,6 +1,7 @@
 //! FP-49: the operating system that boots is not a node's.
 
 use crate::base::paths;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
@@ -79,7 +80,7 @@ fn find_missing_programs(
     if is_waiting {
         finding = finding.seen(format!("/{}", paths::ENCAPSULATED), "still there");
     }
-    let words = format!("Failed at step EXEC spawning /{first}: No such file or directory");
+    let words = messages::filled(messages::NOT_SPAWNED, &format!("/{first}"));
     let finding = finding.daemon(Some(words));
     Some(match is_waiting {
         true => finding.next(evidence.command("firstboot --complete")),

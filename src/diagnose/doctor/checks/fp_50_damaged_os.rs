@@ -1,5 +1,6 @@
 //! FP-50: damaged objects of the OS, or a damaged kernel in `/boot`.
 
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
@@ -128,9 +129,7 @@ fn own_differs(kernel: &BootKernel, sums: &KernelSums) -> Option<DoctorFinding> 
             place.unwrap_or_default(),
             format!("checksum {own} instead of {}", sums.expected),
         )
-        .daemon(Some(
-            "assertion failed (kernel_layout->bootcsum == bootcsum)".to_owned(),
-        ))
+        .daemon(Some(messages::KERNEL_LAYOUT.to_owned()))
         .next("rpm-ostree status"),
     )
 }
@@ -194,8 +193,11 @@ fn judge_repository(
     });
     let words = damaged.iter().find_map(|object| match &object.fault {
         ObjectFault::Other(actual) => Some(format!(
-            "Corrupted {} object; checksum expected='{}' actual='{actual}'",
-            object.path.rsplit('.').next().unwrap_or_default(),
+            "{}'{}' actual='{actual}'",
+            messages::filled(
+                messages::CORRUPTED_OBJECT,
+                object.path.rsplit('.').next().unwrap_or_default()
+            ),
             object.checksum
         )),
         ObjectFault::Missing | ObjectFault::Empty => None,

@@ -1,6 +1,7 @@
 //! FP-51: packages layered on the image that no config requests.
 
 use super::fp_19_extensions::deployment;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
@@ -51,7 +52,7 @@ fn judge_layered_packages(evidence: &DoctorEvidence) -> CheckVerdict {
     CheckVerdict::found(
         finding
             .seen_all(facts)
-            .daemon(Some(format!("error: Packages not found: {first}")))
+            .daemon(Some(messages::filled(messages::NO_PACKAGE, first)))
             .next(format!("rpm-ostree uninstall {}", names.join(" "))),
     )
 }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
 };
@@ -205,7 +206,7 @@ fn find_bad_scripts(evidence: &DoctorEvidence, found: &VirtualAddresses) -> Opti
         means,
     )
     .seen_all(facts)
-    .daemon(Some(format!("Script '{words}' now returning 1")).filter(|_| evidence.live));
+    .daemon(Some(messages::filled(messages::KEEPALIVED, &words)).filter(|_| evidence.live));
     Some(match evidence.live {
         // Its init container renders them again.
         true => finding.next("crictl stopp $(crictl pods -q --name keepalived)"),

@@ -1,6 +1,7 @@
 //! FP-54: a static pod is missing, or its revision is incomplete.
 
 use crate::base::text::count_noun;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
@@ -57,9 +58,6 @@ const USUAL: [(&str, &[&str]); 2] = [
         ],
     ),
 ];
-
-/// The event of the operators.
-const LIFECYCLE: &str = "static pod lifecycle failure";
 
 fn judge_static_pods(evidence: &DoctorEvidence) -> CheckVerdict {
     let pods = match evidence.static_pods.seen() {
@@ -140,7 +138,7 @@ fn without_manifest(evidence: &DoctorEvidence, pod: &StaticPod, why: &str) -> Do
     let finding = DoctorFinding::new(severity, what, means)
         .seen(&pod.path, why)
         .seen_all(pod.revisions.iter().rev().map(describe))
-        .daemon(missing.then(|| LIFECYCLE.to_owned()));
+        .daemon(missing.then(|| messages::STATIC_POD_LIFECYCLE.to_owned()));
     let finding = match missing {
         true => finding,
         false => finding.next(move_out(evidence, pod)),
@@ -169,9 +167,7 @@ fn without_revision(evidence: &DoctorEvidence, pod: &StaticPod, number: u32) -> 
     let finding = DoctorFinding::new(CheckSeverity::Critical, what, means)
         .seen(&pod.path, format!("revision {number}"))
         .seen_all(pod.revisions.iter().rev().map(describe))
-        .daemon(Some(
-            "MountVolume.SetUp failed: hostPath type check failed".to_owned(),
-        ));
+        .daemon(Some(messages::HOST_PATH.to_owned()));
     with_other_revision(evidence, finding, pod, number)
 }
 
@@ -225,10 +221,8 @@ fn literal(problems: &[&FileProblem]) -> Option<String> {
     let first = problems.first()?;
     Some(match first.defect {
         FileDefect::Missing => format!("open {}: no such file or directory", first.path),
-        FileDefect::Empty | FileDefect::NoPem => {
-            "tls: failed to find any PEM data in certificate input".to_owned()
-        }
-        FileDefect::OtherKey => "tls: private key does not match public key".to_owned(),
+        FileDefect::Empty | FileDefect::NoPem => messages::NO_PEM.to_owned(),
+        FileDefect::OtherKey => messages::OTHER_KEY.to_owned(),
     })
 }
 
@@ -398,9 +392,9 @@ The operator tries again only with a new revision.";
             "reason",
             format!("{}: {}", fallback.reason, fallback.message),
         )
-        .daemon(Some(format!(
-            "startup-monitor.static-pods.openshift.io/fallback-for-revision: {}",
-            fallback.of_revision
+        .daemon(Some(messages::filled(
+            messages::FALLBACK,
+            &fallback.of_revision.to_string(),
         )));
     Some(finding.next(format!("oc get clusteroperator {} -o yaml", pod.name)))
 }

@@ -1,6 +1,7 @@
 //! FP-55: two nodes with fencing whose cluster is split, or that keep fencing each other.
 
 use crate::base::paths;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
 };
@@ -77,7 +78,7 @@ fn find_split(seen: &TwoNodes) -> Option<DoctorFinding> {
     for (name, address) in members {
         finding = finding.seen("etcd.env", format!("{name}={address}"));
     }
-    let words = "force_new_cluster held by multiple nodes";
+    let words = messages::NEW_CLUSTER;
     Some(
         finding
             .daemon((!is_replaced && nodes.len() == 1).then(|| words.to_owned()))
@@ -118,7 +119,7 @@ fn find_lost_pod(seen: &TwoNodes) -> Option<DoctorFinding> {
             "missing",
         )
         .seen("/var/lib/pacemaker/cib/cib.xml", "podman-etcd")
-        .daemon(Some("external etcd pod manifest".to_owned()))
+        .daemon(Some(messages::EXTERNAL_ETCD.to_owned()))
         .next("pcs status")
         .next("pcs resource cleanup etcd")
     })

@@ -3,6 +3,7 @@
 use crate::base::invocation::shell_word;
 use crate::base::order::StableOrder;
 use crate::base::text::count_noun;
+use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
@@ -101,8 +102,8 @@ fn find_missing(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<Doct
     let stops = accounts.stops.iter();
     let finding = finding.seen_all(stops.map(|stop| Fact::new(&stop.path, &stop.said)));
     let finding = finding.daemon(Some(match accounts.stops.first() {
-        Some(stop) => format!("systemd-sysusers: {}", stop.said),
-        None => format!("id: '{}': no such user", first.name),
+        Some(stop) => messages::filled(messages::SYSUSERS, &stop.said),
+        None => messages::filled(messages::NO_USER, &first.name),
     }));
     let cures = accounts.stops.iter().map(|stop| cure(evidence, stop));
     let finding = cures.fold(finding, DoctorFinding::next);

@@ -8,7 +8,10 @@ mod recognise;
 
 use std::fmt;
 
-use self::recognise::{LOCK, error_line, recognise_cause};
+pub use self::recognise::PHRASES;
+
+use self::recognise::{error_line, of_finalization, recognise_cause, waits_for_lock};
+
 use crate::base::invocation::{advise_doctor, mco_rescue, whole_command};
 use crate::node::command::{CommandError, CommandOutput};
 
@@ -129,6 +132,15 @@ pub enum RpmOstreeError {
     Unknown(String),
 }
 
+/// Returns the cause of a phrase of [`PHRASES`], with capital letters in the place of names.
+pub fn cause_of_phrase(phrase: &str) -> RpmOstreeError {
+    let phrase = match phrase.contains("...") {
+        true => phrase.replace("...", "NAME"),
+        false => format!("{phrase}NAME (UNIT)"),
+    };
+    RpmOstreeError::of_words(&format!("error: /PATH: {phrase}"))
+}
+
 /// A full file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FullDisk {
@@ -170,7 +182,7 @@ impl RpmOstreeError {
         match answer.status {
             Some(0 | 77) => None,
             // The exit status of timeout(1).
-            Some(124) if answer.stdout.contains(LOCK) => Some(Self::LockHeld),
+            Some(124) if waits_for_lock(&answer.stdout) => Some(Self::LockHeld),
             None => Some(Self::ClientKilled),
             // Never standard output: it has progress messages and the status of units.
             Some(_) => Some(Self::of_words(&answer.stderr)),
@@ -205,7 +217,7 @@ impl RpmOstreeError {
         // Numbers are followed by a no-break space.
         let text = text.trim().replace('\u{a0}', " ");
         let text = text.as_str();
-        if let Some((_, rest)) = text.split_once("failed on previous boot: ") {
+        if let Some(rest) = of_finalization(text) {
             return Self::FinalizeFailed(Box::new(Self::of_words(rest)));
         }
         recognise_cause(text).unwrap_or_else(|| Self::Unknown(error_line(text).to_owned()))
@@ -582,6 +594,13 @@ mod tests {
             "error: Loading sysroot: exit status: 1",
         ));
         assert_eq!(cause.unwrap().kind(), "daemon-down");
+    }
+
+    #[test]
+    fn every_phrase_is_recognised() {
+        for phrase in PHRASES {
+            assert_ne!(cause_of_phrase(phrase).kind(), "unknown", "{phrase}");
+        }
     }
 
     #[test]

@@ -9,8 +9,71 @@ pub(super) fn recognise_cause(text: &str) -> Option<RpmOstreeError> {
         .or_else(|| of_system(text))
 }
 
-/// The line that the plain `ostree` prints while it waits.
-pub(super) const LOCK: &str = "Waiting for sysroot lock";
+/// Defines the phrases of each cause once: as a constant for the functions below, and in the list of all.
+macro_rules! phrases {
+    ($($name:ident: $($words:literal)|+;)*) => {
+        $(const $name: &[&str] = &[$($words),+];)*
+        /// All phrases; `...` is where a name is.
+        pub const PHRASES: &[&str] = &[$($($words),+),*];
+    };
+}
+
+phrases! {
+    BUSY: "Transaction in progress: ";
+    DRIVEN: "deployments are driven by ";
+    OTHER_STAGED: "Expected staged base checksum ";
+    FINALIZE_FAILED: "failed on previous boot: ";
+    SAME_REFERENCE: "Old and new refs are equal: ";
+    BAD_REFERENCE: "invalid reference format" | "Invalid transport: ";
+    INVALID_REFSPEC: "Invalid refspec ";
+    NOT_UNIQUE: "Refspec ... not unique";
+    NO_ARGUMENT: "No key '" | "No karg '" | "Multiple values for key";
+    USAGE: "Unknown option " | "Unknown command " | "usage error: ";
+    PACKAGES: "Packages not found" | "Could not depsolve" | "No packages in transaction";
+    BUS: "Loading sysroot: exit status" | "Unit dbus" | "Failed to connect to bus" | "Unit rpm-ostreed.service is masked" | "Could not connect: " | "org.freedesktop.DBus.Error";
+    NOT_OSTREE: "not booted via libostree";
+    DAEMON_DIED: "Bus owner changed";
+    CANCELLED: "Operation was cancelled";
+    NO_ROLLBACK: "No rollback deployment found";
+    STAGED: "Staged deployment (remove with";
+    FINALIZATION: "finalization is locked" | "deployment is locked" | "not locked";
+    NOT_ROOT: "not allowed for user" | "must be root" | "needs root" | "requires full root privileges" | "must be executed as the root user";
+    LOCK: "Waiting for sysroot lock";
+    NOT_BOOTABLE: "ostree.bootable label";
+    WEAK_POLICY: "default of `insecureAcceptAnything`";
+    REJECTED: "rejected by policy" | "signature was required" | "source image rejected";
+    NO_IMAGE_ID: "does not resolve to an image ID";
+    NO_ARCHIVE: "archive file not found: ";
+    UNKNOWN_IMAGE: "manifest unknown" | "name unknown" | "repository not found";
+    TRUNCATED: "unexpected EOF";
+    DAMAGED: "corrupted " | "digest did not match" | "does not match expected sha256:" | "checksum expected=";
+    NO_SPACE: "no space left on device" | "min-free-space";
+    NO_FILE: "no such file or directory";
+    DENIED: "permission denied";
+    IMMUTABLE: "Operation not permitted";
+    UNAUTHORIZED: "unauthorized" | "authentication required" | "access to the resource is denied";
+    CERTIFICATE: "x509: " | "certificate signed by";
+    STATUS: "unexpected http status" | "unexpected status code";
+    REFUSED: "connection refused";
+    UNREACHABLE: "no such host" | "i/o timeout" | "network is unreachable" | "no route to host" | "handshake timeout" | "deadline exceeded" | "server misbehaving";
+}
+
+/// Returns true if a text has one of these phrases.
+fn has_any(text: &str, phrases: &[&str]) -> bool {
+    phrases.iter().any(|words| text.contains(words))
+}
+
+/// Returns true if the plain `ostree` waits for the lock.
+pub(super) fn waits_for_lock(text: &str) -> bool {
+    has_any(text, LOCK)
+}
+
+/// Returns the rest of the text after the note about a shutdown that failed.
+pub(super) fn of_finalization(text: &str) -> Option<&str> {
+    FINALIZE_FAILED
+        .iter()
+        .find_map(|words| Some(text.split_once(words)?.1))
+}
 
 /// Returns the last `error:` line without its prefix, or else the last line.
 pub(super) fn error_line(text: &str) -> &str {
@@ -24,9 +87,9 @@ pub(super) fn error_line(text: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// Returns the rest of the line after these words.
-fn rest_after<'t>(text: &'t str, words: &str) -> Option<&'t str> {
-    let (_, rest) = text.split_once(words)?;
+/// Returns the rest of the line after one of these phrases.
+fn rest_after<'t>(text: &'t str, phrases: &[&str]) -> Option<&'t str> {
+    let (_, rest) = phrases.iter().find_map(|words| text.split_once(words))?;
     Some(rest.lines().next().unwrap_or_default().trim())
 }
 
@@ -46,19 +109,19 @@ fn of_sentence(text: &str) -> Option<RpmOstreeError> {
 
 /// Recognises sentences about other programs.
 fn of_others(text: &str) -> Option<RpmOstreeError> {
-    if let Some(title) = rest_after(text, "Transaction in progress: ") {
+    if let Some(title) = rest_after(text, BUSY) {
         return Some(RpmOstreeError::Busy {
             title: title.to_owned(),
             initiator: None,
             since: None,
         });
     }
-    if let Some(rest) = rest_after(text, "deployments are driven by ") {
+    if let Some(rest) = rest_after(text, DRIVEN) {
         let (name, unit) = rest.split_once(" (").unwrap_or((rest, ""));
         let unit = unit.trim_end_matches(')');
         return Some(RpmOstreeError::Driver(name.to_owned(), unit.to_owned()));
     }
-    let rest = rest_after(text, "Expected staged base checksum ")?;
+    let rest = rest_after(text, OTHER_STAGED)?;
     let (wanted, found) = rest.split_once(", but found ").unwrap_or((rest, ""));
     Some(RpmOstreeError::OtherStaged(
         wanted.to_owned(),
@@ -68,16 +131,14 @@ fn of_others(text: &str) -> Option<RpmOstreeError> {
 
 /// Recognises sentences about the reference in the command.
 fn of_reference(text: &str) -> Option<RpmOstreeError> {
-    if let Some(reference) = rest_after(text, "Old and new refs are equal: ") {
+    if let Some(reference) = rest_after(text, SAME_REFERENCE) {
         return Some(RpmOstreeError::SameReference(reference.to_owned()));
     }
     // bootc does not quote the reference it was given.
-    for words in ["invalid reference format", "Invalid transport: "] {
-        if text.contains(words) {
-            return Some(RpmOstreeError::BadReference(error_line(text).to_owned()));
-        }
+    if has_any(text, BAD_REFERENCE) {
+        return Some(RpmOstreeError::BadReference(error_line(text).to_owned()));
     }
-    if let Some(reference) = rest_after(text, "Invalid refspec ") {
+    if let Some(reference) = rest_after(text, INVALID_REFSPEC) {
         let has_scheme = reference.starts_with("ostree-");
         let reference = reference.to_owned();
         return Some(match has_scheme {
@@ -85,24 +146,24 @@ fn of_reference(text: &str) -> Option<RpmOstreeError> {
             false => RpmOstreeError::UnknownScheme(reference),
         });
     }
-    let rest = rest_after(text, "Refspec ").filter(|rest| rest.contains(" not unique"))?;
-    let name = rest.split(' ').next()?;
+    let parts = NOT_UNIQUE
+        .iter()
+        .filter_map(|words| words.split_once("..."));
+    let name = parts.into_iter().find_map(|(before, after)| {
+        let rest = rest_after(text, &[before])?;
+        rest.contains(after).then(|| rest.split(' ').next())?
+    })?;
     Some(RpmOstreeError::AmbiguousRef(name.to_owned()))
 }
 
 /// Recognises sentences about other arguments.
 fn of_request(text: &str) -> Option<RpmOstreeError> {
-    let has = |all: &[&str]| all.iter().any(|words| text.contains(words));
     let line = || error_line(text).to_owned();
-    if has(&["No key '", "No karg '", "Multiple values for key"]) {
+    if has_any(text, NO_ARGUMENT) {
         Some(RpmOstreeError::NoArgument(line()))
-    } else if has(&["Unknown option ", "Unknown command ", "usage error: "]) {
+    } else if has_any(text, USAGE) {
         Some(RpmOstreeError::Usage(line()))
-    } else if has(&[
-        "Packages not found",
-        "Could not depsolve",
-        "No packages in transaction",
-    ]) {
+    } else if has_any(text, PACKAGES) {
         Some(RpmOstreeError::Packages(line()))
     } else {
         None
@@ -111,42 +172,25 @@ fn of_request(text: &str) -> Option<RpmOstreeError> {
 
 /// Recognises sentences about the daemon and its deployments. They have no parameters.
 fn of_state(text: &str) -> Option<RpmOstreeError> {
-    let has = |words: &str| text.contains(words);
-    let bus = [
-        "Loading sysroot: exit status",
-        "Unit dbus",
-        "Failed to connect to bus",
-        "Unit rpm-ostreed.service is masked",
-        "Could not connect: ",
-        "org.freedesktop.DBus.Error",
-    ];
-    if has("not booted via libostree") {
+    let has = |phrases: &[&str]| has_any(text, phrases);
+    if has(NOT_OSTREE) {
         Some(RpmOstreeError::NotOstree)
-    } else if has("Bus owner changed") {
+    } else if has(DAEMON_DIED) {
         Some(RpmOstreeError::DaemonDied)
-    } else if has("Operation was cancelled") {
+    } else if has(CANCELLED) {
         Some(RpmOstreeError::Cancelled)
-    } else if bus.iter().any(|words| has(words)) {
+    } else if has(BUS) {
         let first = text.lines().next().unwrap_or_default();
         Some(RpmOstreeError::DaemonDown(
             first.trim_start_matches("error: ").to_owned(),
         ))
-    } else if has("No rollback deployment found") {
+    } else if has(NO_ROLLBACK) {
         Some(RpmOstreeError::NoRollback)
-    } else if has("Staged deployment (remove with") {
+    } else if has(STAGED) {
         Some(RpmOstreeError::StagedInTheWay)
-    } else if has("finalization is locked") || has("deployment is locked") || has("not locked") {
+    } else if has(FINALIZATION) {
         Some(RpmOstreeError::FinalizationLocked)
-    } else if [
-        "not allowed for user",
-        "must be root",
-        "needs root",
-        "requires full root privileges",
-        "must be executed as the root user",
-    ]
-    .iter()
-    .any(|words| has(words))
-    {
+    } else if has(NOT_ROOT) {
         Some(RpmOstreeError::NotRoot)
     } else if has(LOCK) {
         Some(RpmOstreeError::LockHeld)
@@ -157,18 +201,16 @@ fn of_state(text: &str) -> Option<RpmOstreeError> {
 
 /// Recognises errors of an image import.
 fn of_image(text: &str) -> Option<RpmOstreeError> {
-    let has = |words: &str| text.contains(words);
+    let lower = text.to_lowercase();
+    let has = |phrases: &[&str]| has_any(text, phrases);
     let line = || innermost_part(error_line(text)).to_owned();
-    if has("ostree.bootable label") {
+    if has(NOT_BOOTABLE) {
         Some(RpmOstreeError::NotBootable)
-    } else if has("default of `insecureAcceptAnything`") {
+    } else if has(WEAK_POLICY) {
         Some(RpmOstreeError::PolicyTooWeak)
-    } else if has("rejected by policy")
-        || has("ignature was required")
-        || has("Source image rejected")
-    {
+    } else if has_any(&lower, REJECTED) {
         Some(RpmOstreeError::PolicyRejects(line()))
-    } else if has("does not resolve to an image ID") {
+    } else if has(NO_IMAGE_ID) {
         // The form of containers-storage, which follows the location of the storage.
         let reference = line();
         let name = reference
@@ -179,43 +221,35 @@ fn of_image(text: &str) -> Option<RpmOstreeError> {
         Some(RpmOstreeError::NotFound(format!(
             "{name} in containers-storage"
         )))
-    } else if let Some(rest) = rest_after(text, "archive file not found: ") {
+    } else if let Some(rest) = rest_after(text, NO_ARCHIVE) {
         Some(RpmOstreeError::NotFound(strip_quotes(rest)))
-    } else if has("manifest unknown") || has("name unknown") || has("repository not found") {
+    } else if has(UNKNOWN_IMAGE) {
         Some(RpmOstreeError::NotFound(line()))
-    } else if has("unexpected EOF") {
+    } else if has(TRUNCATED) {
         Some(RpmOstreeError::Truncated(line()))
-    } else if DAMAGED.iter().any(|words| has(words)) {
+    } else if has_any(&lower, DAMAGED) {
         Some(RpmOstreeError::Corrupt(line()))
     } else {
         None
     }
 }
 
-/// Messages of ostree, skopeo and podman about bytes with the wrong digest.
-const DAMAGED: [&str; 4] = [
-    "orrupted ",
-    "igest did not match",
-    "does not match expected sha256:",
-    "checksum expected=",
-];
-
 /// Recognises system errors at the end of the line.
 fn of_system(text: &str) -> Option<RpmOstreeError> {
     let lower = text.to_lowercase();
-    let has = |words: &str| lower.contains(words);
+    let has = |phrases: &[&str]| has_any(&lower, phrases);
     let line = error_line(text);
     let end = || innermost_part(line).to_owned();
-    if has("no space left on device") || has("min-free-space") {
+    if has(NO_SPACE) {
         Some(no_space(text, line))
-    } else if has("no such file or directory") {
+    } else if has(NO_FILE) {
         let path = path_in(line).unwrap_or(line).to_owned();
         Some(match text.contains("GetBlob") {
             true => RpmOstreeError::MissingBlob(path),
             false => RpmOstreeError::NotFound(path),
         })
     // skopeo's form; the C library, and therefore ostree, starts with a capital letter.
-    } else if text.contains("permission denied") {
+    } else if has_any(text, DENIED) {
         let mut words = line
             .split([' ', '"', '\''])
             .map(|word| word.trim_end_matches([':', ',']));
@@ -224,38 +258,25 @@ fn of_system(text: &str) -> Option<RpmOstreeError> {
             None => RpmOstreeError::FetcherDenied(path_in(line).unwrap_or(line).to_owned()),
         })
     // In contrast, only ostree encounters the flags of deployments.
-    } else if text.contains("Operation not permitted") {
-        let inside = rest_after(line, "unlinkat(").and_then(|rest| rest.split(')').next());
+    } else if has_any(text, IMMUTABLE) {
+        let inside = rest_after(line, &["unlinkat("]).and_then(|rest| rest.split(')').next());
         let path = path_in(line).or(inside).unwrap_or("a file of a deployment");
         Some(RpmOstreeError::Immutable(path.to_owned()))
-    } else if has("unauthorized")
-        || has("authentication required")
-        || has("access to the resource is denied")
-    {
+    } else if has(UNAUTHORIZED) {
         Some(RpmOstreeError::Unauthorized(end()))
-    } else if has("x509: ") || has("certificate signed by") {
+    } else if has(CERTIFICATE) {
         Some(RpmOstreeError::Certificate(end()))
     // Checked before the others: the status may come from a mirror while the registry itself is unreachable.
-    } else if has("unexpected http status") || has("unexpected status code") {
+    } else if has(STATUS) {
         Some(RpmOstreeError::RegistryFault(end()))
-    } else if has("connection refused") {
+    } else if has(REFUSED) {
         Some(RpmOstreeError::Refused(end()))
-    } else if UNREACHABLE.iter().any(|words| has(words)) {
+    } else if has(UNREACHABLE) {
         Some(RpmOstreeError::Unreachable(end()))
     } else {
         None
     }
 }
-
-const UNREACHABLE: [&str; 7] = [
-    "no such host",
-    "i/o timeout",
-    "network is unreachable",
-    "no route to host",
-    "handshake timeout",
-    "deadline exceeded",
-    "server misbehaving",
-];
 
 fn no_space(text: &str, line: &str) -> RpmOstreeError {
     let has = |words: &str| text.contains(words);
