@@ -187,7 +187,7 @@ def main():
 
 
 def write(results, directory):
-    """Writes the tables, and those that the summary in docs/develop/performance.md is made of."""
+    """Writes the tables, and those for the figures of a release."""
     (directory / "bench.md").write_text(report.text(results))
     (directory / "bench-manual.md").write_text(report.manual(results))
 

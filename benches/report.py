@@ -20,7 +20,7 @@ SECTIONS = {
     "start": ("the shortest runs", None, "true"),
 }
 
-# The cases behind the summary in docs/develop/performance.md.
+# The cases of the short summary for a release.
 MANUAL = (
     *("baremetal-worker", "files-100", "files-1000", "files-10000", "units-1000"),
     *("big-32", "big-256", "big-256-gzip", "big-512-gzip", "--version", "firstboot"),
@@ -318,7 +318,7 @@ def tables(results, names=None):
 
 
 def manual(results):
-    """The tables that the summary in docs/develop/performance.md is made of."""
+    """The tables for the figures of a release."""
     return "\n".join([*tables(results, MANUAL), LEGEND, spent_table(results, MANUAL)]).rstrip("\n") + "\n"
 
 

@@ -1,5 +1,5 @@
 //! The physical root of an OSTree system, such as a disk from another machine: selects its deployment
-//! (docs/how-to/fetch-and-cache.md).
+//! (docs/reference/fetch.md).
 
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath};

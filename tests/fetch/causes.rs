@@ -1,5 +1,5 @@
 //! Every cause for which a `fetch` fails, produced for real: one table of what is said and what to do next, which
-//! docs/how-to/fetch-and-cache.md repeats.
+//! docs/reference/fetch.md repeats.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -347,7 +347,7 @@ fn every_cause_is_told_with_what_to_do_next_and_the_manual_says_the_same() {
     protocol(&node, &mut table);
     answers(&node, &mut table);
     contents(&node, &mut table);
-    let manual = std::fs::read_to_string("docs/how-to/fetch-and-cache.md").unwrap();
+    let manual = std::fs::read_to_string("docs/reference/fetch.md").unwrap();
     let rows: Vec<&str> = manual
         .lines()
         .filter(|line| line.starts_with('|'))
@@ -368,7 +368,7 @@ fn every_cause_is_told_with_what_to_do_next_and_the_manual_says_the_same() {
             .any(|line| [cause, words, next].iter().all(|text| line.contains(*text)));
         assert!(
             told,
-            "docs/how-to/fetch-and-cache.md has no row for {cause} with {words:?} and {next:?}"
+            "docs/reference/fetch.md has no row for {cause} with {words:?} and {next:?}"
         );
         let last = said.rsplit("error: ").next().unwrap();
         say(&format!("| {cause} | {last} |"));

@@ -1,4 +1,4 @@
-//! Without an argument: what `plan` and `apply` take, and what they say of everything else (docs/how-to/fetch-and-cache.md).
+//! Without an argument: what `plan` and `apply` take, and what they say of everything else (docs/reference/fetch.md).
 
 use crate::support::{TestRoot, by_operator, flat_run, say};
 use serde_json::{Value, json};

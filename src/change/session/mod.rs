@@ -186,7 +186,7 @@ fn look(
     Ok((node, accounts))
 }
 
-/// The config to use if none was named (docs/how-to/fetch-and-cache.md).
+/// The config to use if none was named (docs/reference/fetch.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unnamed {
     /// The config that the node should have: for commands that change it.

@@ -10,7 +10,7 @@ use crate::node::boot::is_soft_prepared;
 use crate::node::{mounts, sysroot};
 
 /// Opens the root of the command line. For the disk of an OSTree system, this is the deployment that it would boot, with its `var`
-/// (docs/how-to/fetch-and-cache.md).
+/// (docs/reference/fetch.md).
 ///
 /// # Errors
 /// The root cannot be opened, or is the disk of the running system.

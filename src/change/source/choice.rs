@@ -1,4 +1,4 @@
-//! Chooses a config if the user named none (docs/how-to/fetch-and-cache.md): one pure function.
+//! Chooses a config if the user named none (docs/reference/fetch.md): one pure function.
 //!
 //! The first choice is the cluster's desired config, if the node has an intact copy, then the recorded one. A newer config is
 //! never chosen automatically: the daemon would revert it with a reboot, and a config that was fetched late need not be newer.

@@ -1,4 +1,4 @@
-//! Butane's variant `openshift`, translated to a MachineConfig (docs/reference/controllers.md: Butane).
+//! Butane's variant `openshift`, translated to a MachineConfig (docs/reference/butane.md).
 //!
 //! Text in, text out; no I/O: local files are read through [`FilesDir`]. The modules in the order of the data flow: `node`
 //! (YAML with positions), `version`, `schema` and `decode` (typed values), `source_rules`, `convert` with `files` and `sugar`

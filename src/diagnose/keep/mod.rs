@@ -1,4 +1,4 @@
-//! Keeps changes that were made on a node by hand: differences in, one MachineConfig out (docs/reference/controllers.md: Keep).
+//! Keeps changes that were made on a node by hand: differences in, one MachineConfig out (docs/reference/keep.md).
 //!
 //! Pure: the caller reads the node and verifies the result. Differences that no MachineConfig can contain are listed with the
 //! reason.
