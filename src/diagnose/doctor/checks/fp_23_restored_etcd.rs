@@ -65,7 +65,7 @@ fn find_older_state(evidence: &DoctorEvidence, restored: u64) -> Option<DoctorFi
     );
     let words = {
         let words = messages::filled(messages::DISK_OVERRIDES, &record);
-        messages::filled(&words, &current)
+        messages::filled(&words, current)
     };
     Some(
         DoctorFinding::new(severity, what, means)
