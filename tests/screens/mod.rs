@@ -5,5 +5,6 @@ mod documents;
 mod manners;
 mod manual;
 mod printed_commands;
+mod readme;
 mod short_help;
 mod texts;

@@ -143,7 +143,7 @@ fn interrupted(status: &Value) -> Option<String> {
     let words = match text_of(status, "pending")? {
         "nothing" => return None,
         "staged" => "files of a run that changed nothing",
-        "unfinished" => "a run is half-way",
+        "unfinished" => "a run was interrupted",
         "committed" => "a finished run is not cleaned up",
         other => other,
     };

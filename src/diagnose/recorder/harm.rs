@@ -1,4 +1,4 @@
-//! How often a kind of difference keeps a node from booting or joining, according to public failure reports (docs/explanation/recorder.md
+//! How often a kind of difference keeps a node from booting or joining, according to public failure reports (docs/reference/recorder.md
 //! has this table).
 
 use super::Area;
