@@ -116,14 +116,16 @@ pub fn read_boot_variables(machine: &Root) -> Result<Option<BootVariables>, Stri
     if names.is_empty() {
         return Err(format!("/{VARIABLES} is empty: efivarfs is not mounted"));
     }
-    let value = |name: &str| {
-        let path = folder.join(&format!("{name}-{GLOBAL}")).ok()?;
-        let bytes = machine.read_small(&path).ok()??;
-        Some(bytes.get(ATTRIBUTES..)?.to_vec())
+    let value = |name: &str| -> Result<Option<Vec<u8>>, String> {
+        let path = folder.join(&format!("{name}-{GLOBAL}"));
+        let path = path.map_err(|error| error.to_string())?;
+        let bytes = machine.read_small(&path);
+        let bytes = bytes.map_err(|error| error.to_string())?;
+        Ok(bytes.and_then(|bytes| Some(bytes.get(ATTRIBUTES..)?.to_vec())))
     };
     let mut found = BootVariables {
-        current: value("BootCurrent").and_then(|bytes| numbers(&bytes).first().copied()),
-        order: value("BootOrder").map_or_else(Vec::new, |bytes| numbers(&bytes)),
+        current: value("BootCurrent")?.and_then(|bytes| numbers(&bytes).first().copied()),
+        order: value("BootOrder")?.map_or_else(Vec::new, |bytes| numbers(&bytes)),
         entries: BTreeMap::new(),
     };
     for name in names {
@@ -133,7 +135,7 @@ pub fn read_boot_variables(machine: &Root) -> Result<Option<BootVariables>, Stri
         if found.entries.len() == MAX_ENTRIES {
             break;
         }
-        let entry = value(&format!("Boot{number:04X}"));
+        let entry = value(&format!("Boot{number:04X}"))?;
         let entry = entry.and_then(|bytes| parse_entry(&bytes));
         found.entries.extend(entry.map(|entry| (number, entry)));
     }

@@ -175,13 +175,7 @@ pub fn kernel_bytes(root: &Root, deployment: &RootPath) -> Result<Option<u64>, R
 }
 
 fn bytes_of(root: &Root, path: &RootPath) -> Result<u64, RootError> {
-    let Some(place) = root.place(path)? else {
-        return Ok(0);
-    };
-    let stat = place.stat().map_err(|errno| RootError {
-        path: path.to_string(),
-        cause: errno.into(),
-    })?;
+    let stat = root.stat(path)?;
     let is_file = |mode: u32| mode & libc::S_IFMT == libc::S_IFREG;
     let size = stat
         .filter(|stat| is_file(stat.st_mode))

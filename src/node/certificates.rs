@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::base::paths;
 use crate::host::net;
 use crate::host::root::{Root, RootPath};
-use crate::node::authorities;
+use crate::node::{RootError, authorities};
 
 /// The purpose of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,11 @@ const FILES: [(&str, CertificateRole); 9] = [
 pub fn read_certificates(root: &Root) -> (Vec<Certificate>, Vec<String>) {
     let (mut all, mut unseen) = (Vec::new(), Vec::new());
     let fixed = FILES.map(|(path, role)| (RootPath::fixed(path), role));
-    for (path, role) in fixed.into_iter().chain(of_etcd(root)) {
+    let of_etcd = of_etcd(root).unwrap_or_else(|error| {
+        unseen.push(error.to_string());
+        Vec::new()
+    });
+    for (path, role) in fixed.into_iter().chain(of_etcd) {
         match root.read(&path) {
             Ok(Some(bytes)) => all.extend(of_file(&path, role, &bytes)),
             Ok(None) => {}
@@ -69,13 +73,13 @@ pub fn read_certificates(root: &Root) -> (Vec<Certificate>, Vec<String>) {
     (all, unseen)
 }
 
-fn of_etcd(root: &Root) -> Vec<(RootPath, CertificateRole)> {
+fn of_etcd(root: &Root) -> Result<Vec<(RootPath, CertificateRole)>, RootError> {
     let folder = RootPath::fixed(paths::ETCD_CERTIFICATES);
-    let names = root.list(&folder).unwrap_or_default().into_iter();
+    let names = root.list(&folder)?.into_iter();
     let certificates = names.filter(|name| name.ends_with(".crt"));
-    certificates
+    Ok(certificates
         .filter_map(|name| Some((folder.join(&name).ok()?, CertificateRole::Etcd)))
-        .collect()
+        .collect())
 }
 
 fn of_file(path: &RootPath, role: CertificateRole, bytes: &[u8]) -> Vec<Certificate> {

@@ -84,7 +84,7 @@ fn board() -> Option<u64> {
 
 fn written(root: &Root, path: &'static str) -> Option<PastMoment> {
     let path = RootPath::fixed(path);
-    let stat = root.place(&path).ok()??.stat().ok()??;
+    let stat = root.stat(&path).ok()??;
     Some(PastMoment {
         place: path.to_string(),
         what: "was written",

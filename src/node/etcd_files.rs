@@ -161,9 +161,15 @@ impl Backup {
 pub fn read_etcd_files(root: &Root, deep: bool) -> Result<EtcdFiles> {
     let mut files = EtcdFiles {
         expected: etcd::is_here(root)?,
-        settings: settings(root),
         ..EtcdFiles::default()
     };
+    match root.read_small(&RootPath::fixed(SETTINGS)) {
+        Ok(text) => {
+            let text = text.unwrap_or_default();
+            files.settings = parse_settings(&String::from_utf8_lossy(&text));
+        }
+        Err(error) => files.unread.push(error.to_string()),
+    }
     let script = |path: &&&'static str| root.exists(&RootPath::fixed(path)).unwrap_or_default();
     files.moved_aside = find_moved_data(root)?;
     files.restore_script = SCRIPTS.iter().find(script).copied();
@@ -238,9 +244,12 @@ fn read_member(
     let in_snap = root.list(&snap)?;
     let path = snap.join("db")?;
     let locked = root.open_followed(&path)?;
-    let locked = locked.and_then(|file| Some(locks::is_locked(file.metadata().ok()?.ino())));
+    let locked = match locked {
+        Some(file) => locks::is_locked(file.metadata()?.ino()),
+        None => false,
+    };
     let mut member = EtcdMemberFiles {
-        running: running || locked.unwrap_or_default(),
+        running: running || locked,
         files: names.len(),
         ..EtcdMemberFiles::default()
     };
@@ -548,12 +557,6 @@ fn state(file: &File, length: u64, room: &mut u64) -> Result<BackupState> {
         true => BackupState::Sound,
         false => BackupState::WrongHash,
     })
-}
-
-fn settings(root: &Root) -> EtcdSettings {
-    let text = root.read_small(&RootPath::fixed(SETTINGS));
-    let text = text.ok().flatten().unwrap_or_default();
-    parse_settings(&String::from_utf8_lossy(&text))
 }
 
 /// Parses the settings: a shell script with lines `export NAME="value"`. It is not executed.

@@ -220,7 +220,7 @@ fn judge_data(
         let Ok(path) = RootPath::parse(&place) else {
             continue;
         };
-        let stat = root.place(&path)?.and_then(|place| place.stat().ok()?);
+        let stat = root.stat(&path)?;
         // A negative size means that it is unknown.
         let found = stat.and_then(|stat| u64::try_from(stat.st_size).ok());
         if let Some(found) = found.filter(|found| found != size) {

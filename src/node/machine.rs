@@ -87,9 +87,10 @@ impl Machine {
     }
 }
 
-/// Returns true if the root has an `/etc` or a `/usr`.
+/// Returns true if the root has an `/etc` or a `/usr`, or if that cannot be read: the error is then of what is read there.
 pub fn has_system(root: &Root) -> bool {
-    exists(root, "etc") || exists(root, "usr")
+    let may_exist = |path| root.exists(&RootPath::fixed(path)).unwrap_or(true);
+    may_exist("etc") || may_exist("usr")
 }
 
 /// Returns true if a path exists. An unreadable path counts as missing.

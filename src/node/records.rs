@@ -183,8 +183,7 @@ fn as_the_daemon_reads(
 
 /// Returns the time of the last write; `None` if it is unavailable.
 fn written(root: &Root) -> Option<u64> {
-    let place = root.place(&RootPath::fixed(paths::CURRENT_CONFIG));
-    let stat = place.ok()??.stat().ok()??;
+    let stat = root.stat(&RootPath::fixed(paths::CURRENT_CONFIG)).ok()??;
     u64::try_from(stat.st_mtime).ok()
 }
 

@@ -382,17 +382,10 @@ fn owner_and_mode(
     if files.writes(path) {
         return files.owner_and_mode(path);
     }
-    let Some(place) = root.place(path)? else {
-        return Ok(None);
-    };
-    let at = |errno: nix::errno::Errno| RootError {
-        path: path.to_string(),
-        cause: errno.into(),
-    };
     // An empty file is the result of a power cut, for which there is another check: changing permissions does not fix it.
     let is_full =
         |stat: &libc::stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_size > 0;
-    let stat = place.stat().map_err(at)?.filter(is_full);
+    let stat = root.stat(path)?.filter(is_full);
     Ok(stat.map(|stat| (stat.st_uid, stat.st_mode & 0o7777)))
 }
 

@@ -138,14 +138,7 @@ pub fn find_largest(root: &Root, top: &RootPath, apart: &[&str]) -> Result<Large
 
 /// Returns the bytes that an object occupies on disk, and its file system; `None` if it no longer exists.
 fn disk_bytes(root: &Root, path: &RootPath) -> Result<Option<(u64, u64)>, RootError> {
-    let Some(place) = root.place(path)? else {
-        return Ok(None);
-    };
-    let stat = place.stat().map_err(|errno| RootError {
-        path: path.to_string(),
-        cause: errno.into(),
-    })?;
-    Ok(stat.map(|stat| {
+    Ok(root.stat(path)?.map(|stat| {
         (
             u64::try_from(stat.st_blocks).unwrap_or_default() * 512,
             stat.st_dev,

@@ -63,7 +63,7 @@ fn below(root: &Root, folder: &RootPath) -> Result<Vec<RootPath>, RootError> {
             let Some(path) = folder.join(&name).ok().filter(|_| seen <= MAX_ENTRIES) else {
                 continue;
             };
-            let stat = root.place(&path)?.and_then(|place| place.stat().ok()?);
+            let stat = root.stat(&path)?;
             match stat.map(|stat| stat.st_mode & libc::S_IFMT) {
                 Some(libc::S_IFDIR) => open.push(path),
                 Some(_) => found.push(path),

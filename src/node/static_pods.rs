@@ -424,10 +424,15 @@ impl Reader<'_> {
                     if entry == EntryType::Directory || files.len() >= MAX_FILES {
                         continue;
                     }
-                    let place = RootPath::parse(&path).ok();
-                    let place = place.and_then(|path| self.root.place(&path).ok().flatten());
-                    if let Some(Ok(Some(stat))) = place.map(|place| place.stat()) {
-                        files.insert(path, u64::try_from(stat.st_size).unwrap_or_default());
+                    let Ok(at) = RootPath::parse(&path) else {
+                        continue;
+                    };
+                    match self.root.stat(&at) {
+                        Ok(Some(stat)) => {
+                            files.insert(path, u64::try_from(stat.st_size).unwrap_or_default());
+                        }
+                        Ok(None) => {}
+                        Err(error) => self.unseen.push(error.to_string()),
                     }
                 }
             }

@@ -168,49 +168,53 @@ fn read_links(units: &UnitRoot<'_>) -> Result<Vec<UnitLink>, RootError> {
         let pulls = [".wants", ".requires", ".upholds"];
         if pulls.iter().any(|ending| name.ends_with(ending)) {
             for entry in root.list(&path)? {
-                let wrong = path.join(&entry).map(|path| pulled_unit(units, path));
-                all.extend(wrong.into_iter().flatten());
+                if let Ok(path) = path.join(&entry) {
+                    all.extend(pulled_unit(units, path)?);
+                }
             }
-        } else if let Some(wrong) = unit_fault(units, &path) {
+        } else if let Some(wrong) = unit_fault(units, &path)? {
             all.push(UnitLink { path, wrong });
         }
     }
     let runtime = RootPath::fixed(RUNTIME);
     for name in root.list(&runtime)? {
-        let masked = runtime.join(&name).ok().filter(|path| is_mask(units, path));
-        let wrong = Wrong::Masked;
-        all.extend(masked.map(|path| UnitLink { path, wrong }));
+        if let Ok(path) = runtime.join(&name)
+            && is_mask(units, &path)?
+        {
+            let wrong = Wrong::Masked;
+            all.push(UnitLink { path, wrong });
+        }
     }
     Ok(all)
 }
 
 /// Returns the fault of an entry in place of a unit.
-fn unit_fault(units: &UnitRoot<'_>, path: &RootPath) -> Option<Wrong> {
-    match end_of(units, path)? {
-        LinkEnd::Null => Some(Wrong::Masked),
-        LinkEnd::Circle(target) => Some(Wrong::Circle { target }),
-        LinkEnd::Nowhere(target) => Some(Wrong::NoFile { target }),
-    }
+fn unit_fault(units: &UnitRoot<'_>, path: &RootPath) -> Result<Option<Wrong>, RootError> {
+    Ok(end_of(units, path)?.map(|end| match end {
+        LinkEnd::Null => Wrong::Masked,
+        LinkEnd::Circle(target) => Wrong::Circle { target },
+        LinkEnd::Nowhere(target) => Wrong::NoFile { target },
+    }))
 }
 
-fn is_mask(units: &UnitRoot<'_>, path: &RootPath) -> bool {
-    matches!(end_of(units, path), Some(LinkEnd::Null))
+fn is_mask(units: &UnitRoot<'_>, path: &RootPath) -> Result<bool, RootError> {
+    Ok(matches!(end_of(units, path)?, Some(LinkEnd::Null)))
 }
 
-fn pulled_unit(units: &UnitRoot<'_>, path: RootPath) -> Option<UnitLink> {
-    if units.root.read_link(&path).ok().flatten().is_none() {
+fn pulled_unit(units: &UnitRoot<'_>, path: RootPath) -> Result<Option<UnitLink>, RootError> {
+    if units.root.read_link(&path)?.is_none() {
         let unit = find_unit(units, path.name());
         let wrong = Wrong::NoLink { unit };
-        return Some(UnitLink { path, wrong });
+        return Ok(Some(UnitLink { path, wrong }));
     }
     let wrong = match end_of(units, &path)? {
-        LinkEnd::Null => return None,
-        LinkEnd::Circle(target) => Wrong::Circle { target },
+        None | Some(LinkEnd::Null) => return Ok(None),
+        Some(LinkEnd::Circle(target)) => Wrong::Circle { target },
         // systemd only uses the name.
-        LinkEnd::Nowhere(_) if find_unit(units, path.name()).is_some() => return None,
-        LinkEnd::Nowhere(target) => Wrong::NoUnit { target },
+        Some(LinkEnd::Nowhere(_)) if find_unit(units, path.name()).is_some() => return Ok(None),
+        Some(LinkEnd::Nowhere(target)) => Wrong::NoUnit { target },
     };
-    Some(UnitLink { path, wrong })
+    Ok(Some(UnitLink { path, wrong }))
 }
 
 /// Where a link without a unit ends, with its target.
@@ -224,8 +228,12 @@ enum LinkEnd {
 }
 
 /// Returns where a link ends; `None` if its target exists, or it is not a link.
-fn end_of(units: &UnitRoot<'_>, path: &RootPath) -> Option<LinkEnd> {
-    let target = units.root.read_link(path).ok().flatten()?;
+fn end_of(units: &UnitRoot<'_>, path: &RootPath) -> Result<Option<LinkEnd>, RootError> {
+    let target = units.root.read_link(path)?;
+    Ok(target.and_then(|target| end_of_target(units, path, target)))
+}
+
+fn end_of_target(units: &UnitRoot<'_>, path: &RootPath, target: String) -> Option<LinkEnd> {
     if target == "/dev/null" {
         return Some(LinkEnd::Null);
     }

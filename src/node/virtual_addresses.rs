@@ -174,7 +174,7 @@ fn bad_scripts(root: &Root, commands: &[String]) -> Result<Vec<(String, &'static
         let Ok(path) = RootPath::parse(word) else {
             continue;
         };
-        let stat = root.place(&path)?.and_then(|place| place.stat().ok()?);
+        let stat = root.stat(&path)?;
         let why = match stat {
             None => "missing",
             Some(stat) if stat.st_size == 0 => "empty",

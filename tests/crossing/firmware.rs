@@ -364,6 +364,16 @@ fn without_secure_boot_nothing_is_refused() {
     let variable = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
     put(&lab.node, variable, &[6, 0, 0, 0, 0]);
     assert_eq!(of(&lab, "secure-boot"), [""; 0]);
+    // A variable that cannot be read is not one that is off.
+    for name in [variable, unchecked, LEVEL] {
+        let lab = outdated();
+        if lab.node.path(name).exists() {
+            lab.node.remove(name);
+        }
+        lab.node.link(name, name.rsplit('/').next().unwrap());
+        let all = of(&lab, "secure-boot");
+        assert_eq!(all, ["secure-boot unknown Secure Boot"], "{name}");
+    }
     fs::remove_dir_all(lab.node.path("sys/firmware")).unwrap();
     assert_eq!(of(&lab, "secure-boot"), ["secure-boot unknown Secure Boot"]);
 }

@@ -173,6 +173,13 @@ fn a_single_member_is_told_of_its_backup_and_its_script() {
             "export NODE_master_0_ETCD_NAME=\"master-0\"\n",
         );
         root.write(&format!("{scripts}/cluster-restore.sh"), "#!/bin/sh\n");
+        let unread = format!("{scripts}/etcd.env");
+        root.remove(&unread);
+        root.link(&unread, "etcd.env");
+        let text = unseen(&doctor(&root), "FP-40");
+        assert!(text.contains(&unread), "{text}");
+        root.remove(&unread);
+        root.write(&unread, "export NODE_master_0_ETCD_NAME=\"master-0\"\n");
         let backup = "home/core/assets/backup/snapshot_2026-01-31_120000.db";
         root.write(backup, "");
         fs::copy(root.path(DB), root.path(backup)).unwrap();

@@ -266,6 +266,20 @@ fn a_machine_without_entries_is_no_trouble() {
 }
 
 #[test]
+fn an_order_that_cannot_be_read_is_not_an_empty_one() {
+    on_a_machine(|node| {
+        let name = format!("BootOrder-{GLOBAL}");
+        let path = format!("{VARIABLES}/{name}");
+        node.root.remove(&path);
+        node.root.link(&path, &name);
+        let report = doctor_on(node);
+        assert_eq!(of(&report, "FP-59"), Vec::<serde_json::Value>::new());
+        let text = unseen(&report, "FP-59");
+        assert!(text.contains(&name), "{text}");
+    });
+}
+
+#[test]
 fn a_rescue_system_compares_its_firmware_with_the_mounted_disk() {
     on_a_machine(|node| {
         // The other disk has the system, and its first boot never came to an end.

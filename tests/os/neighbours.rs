@@ -223,6 +223,13 @@ fn the_release_registry_of_a_control_plane_node_is_asked_first() {
             "etc/pki/ca-trust/source/anchors/iri-root-ca.crt",
             &authority.pem,
         );
+        // Without its credentials the registry is not asked, and the reason is said.
+        node.root.write("var/lib/kubelet/config.json", "{");
+        let damaged = said().unwrap();
+        assert!(
+            damaged.contains("/var/lib/kubelet/config.json is not a pull secret"),
+            "{damaged}"
+        );
         node.root.write(
             "var/lib/kubelet/config.json",
             r#"{"auths": {"localhost:22625": {"auth": "bWU6eA=="}, "quay.example": {"auth": "b3RoZXI6eQ=="}}}"#,

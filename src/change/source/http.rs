@@ -45,7 +45,12 @@ impl<'a> Http<'a> {
     fn system(&mut self) -> &[CertificateDer<'static>] {
         let root = self.root;
         self.system.get_or_insert_with(|| {
-            let bundle = |path| root.read(&RootPath::fixed(path)).ok().flatten();
+            let bundle = |path| {
+                root.read(&RootPath::fixed(path)).unwrap_or_else(|error| {
+                    log::warn!("{error}; its authorities are not trusted");
+                    None
+                })
+            };
             let first = paths::CA_BUNDLES.into_iter().find_map(bundle);
             first
                 .map(|pem| net::system_certificates(&pem))

@@ -89,12 +89,12 @@ fn ask(root: &Root, url: &str) -> Result<Vec<u8>, String> {
     let mut request = FetchRequest::new(url, MAX_MANIFEST);
     request.retry = false;
     request.headers = vec![("Accept".to_owned(), ACCEPT.to_owned())];
-    if let Some(login) = read_login(root) {
+    if let Some(login) = read_login(root)? {
         let header = ("Authorization".to_owned(), format!("Basic {login}"));
         request.headers.push(header);
     }
     let settings = FetchSettings {
-        certificates: read_authorities(root),
+        certificates: read_authorities(root)?,
         header_timeout: BOUND,
         connect_timeout: BOUND,
         total_timeout: Some(BOUND),
@@ -107,23 +107,34 @@ fn ask(root: &Root, url: &str) -> Result<Vec<u8>, String> {
 }
 
 /// Reads the authority of the registry, and those of the system.
-fn read_authorities(root: &Root) -> Vec<net::CertificateDer<'static>> {
-    let read = |path| root.read(&RootPath::fixed(path)).ok().flatten();
-    let own = read(paths::RELEASE_REGISTRY_AUTHORITY);
-    let mut all = own
-        .and_then(|pem| net::parse_bundle(&pem).ok())
-        .unwrap_or_default();
-    let system = paths::CA_BUNDLES.into_iter().find_map(read);
-    all.extend(
-        system
-            .map(|pem| net::system_certificates(&pem))
-            .unwrap_or_default(),
-    );
-    all
+///
+/// # Errors
+/// A file cannot be read, or its certificates cannot.
+fn read_authorities(root: &Root) -> Result<Vec<net::CertificateDer<'static>>, String> {
+    let mut all = Vec::new();
+    if let Some(pem) = read_file(root, paths::RELEASE_REGISTRY_AUTHORITY)? {
+        let own = net::parse_bundle(&pem);
+        all = own.map_err(|error| format!("/{}: {error}", paths::RELEASE_REGISTRY_AUTHORITY))?;
+    }
+    for path in paths::CA_BUNDLES {
+        if let Some(pem) = read_file(root, path)? {
+            all.extend(net::system_certificates(&pem));
+            break;
+        }
+    }
+    Ok(all)
 }
 
-/// Returns user and password in the form of the pull secret: base64 of both.
-fn read_login(root: &Root) -> Option<String> {
+fn read_file(root: &Root, path: &'static str) -> Result<Option<Vec<u8>>, String> {
+    let read = root.read(&RootPath::fixed(path));
+    read.map_err(|error| error.to_string())
+}
+
+/// Returns user and password in the form of the pull secret: base64 of both; `None` if it has none for the registry.
+///
+/// # Errors
+/// The pull secret cannot be read.
+fn read_login(root: &Root) -> Result<Option<String>, String> {
     #[derive(Deserialize)]
     struct Secrets {
         auths: BTreeMap<String, Entry>,
@@ -133,10 +144,13 @@ fn read_login(root: &Root) -> Option<String> {
         #[serde(default)]
         auth: String,
     }
-    let bytes = root
-        .read(&RootPath::fixed(paths::KUBELET_PULL_SECRET))
-        .ok()??;
-    let mut secrets: Secrets = serde_json::from_slice(&bytes).ok()?;
-    let entry = secrets.auths.remove(HOST)?;
-    Some(entry.auth).filter(|login| !login.is_empty())
+    let path = paths::KUBELET_PULL_SECRET;
+    let Some(bytes) = read_file(root, path)? else {
+        return Ok(None);
+    };
+    // The text of the error could have a part of a secret in it.
+    let secrets = serde_json::from_slice::<Secrets>(&bytes);
+    let mut secrets = secrets.map_err(|_| format!("/{path} is not a pull secret"))?;
+    let login = secrets.auths.remove(HOST).map(|entry| entry.auth);
+    Ok(login.filter(|login| !login.is_empty()))
 }

@@ -308,6 +308,14 @@ impl Root {
         }
     }
 
+    /// Returns the stat of the object at `path` itself, without following a link there; `None` if it is missing.
+    pub fn stat(&self, path: &RootPath) -> Result<Option<FileStat>, RootError> {
+        match self.place(path)? {
+            Some(place) => place.stat().map_err(|errno| error_at(path, errno)),
+            None => Ok(None),
+        }
+    }
+
     /// Returns the digest of an open file if it is known without reading the file.
     pub fn known_digest(&self, file: &File) -> Option<HexDigest> {
         self.digests.find(&fstat(file).ok()?)

@@ -127,14 +127,15 @@ fn owned(
     now: (u32, u32),
 ) -> Result<Owned, RootError> {
     let mut found = Owned::default();
-    let Some(stat) = stat(root, home)? else {
+    let Some(stat) = root.stat(home)? else {
         return Ok(found);
     };
     if [was.0, now.0].contains(&stat.st_uid) {
         collect(root, home, &stat, (was, now), &mut found)?;
     }
-    let spool = spool.and_then(|path| Some((path, self::stat(root, path).ok()??)));
-    if let Some((path, stat)) = spool.filter(|(_, s)| was.0 != now.0 && s.st_uid == was.0) {
+    if let Some(path) = spool.filter(|_| was.0 != now.0)
+        && let Some(stat) = root.stat(path)?.filter(|stat| stat.st_uid == was.0)
+    {
         note(root, path, &stat, &mut found)?;
     }
     Ok(found)
@@ -158,7 +159,7 @@ fn collect(
     }
     for name in root.list(path)? {
         let below = path.join(&name).ok();
-        let stat = below.as_ref().map(|below| self::stat(root, below));
+        let stat = below.as_ref().map(|below| root.stat(below));
         match (below, stat.transpose()?.flatten()) {
             (Some(below), Some(stat)) => collect(root, &below, &stat, ids, found)?,
             _ => found.unnamed = true,
@@ -193,13 +194,6 @@ fn note(root: &Root, path: &RootPath, stat: &FileStat, found: &mut Owned) -> Res
     Ok(())
 }
 
-fn stat(root: &Root, path: &RootPath) -> Result<Option<FileStat>, RootError> {
-    match root.place(path)? {
-        Some(place) => place.stat().map_err(|errno| at(path, errno)),
-        None => Ok(None),
-    }
-}
-
 fn at(path: &RootPath, errno: nix::errno::Errno) -> RootError {
     RootError {
         path: path.to_string(),
@@ -223,8 +217,9 @@ pub(super) fn list_below(root: &Root, directory: &RootPath) -> Result<Vec<String
             let Ok(path) = directory.join(&relative) else {
                 continue;
             };
-            let is_directory =
-                stat(root, &path)?.is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFDIR);
+            let is_directory = root
+                .stat(&path)?
+                .is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFDIR);
             all.push(relative.clone());
             if is_directory {
                 todo.push(format!("{relative}/"));

@@ -193,7 +193,10 @@ fn list_names(root: &Root, directory: &RootPath) -> impl Iterator<Item = String>
 }
 
 fn stat(root: &Root, path: &RootPath) -> Option<FileStat> {
-    root.place(path).ok()??.stat().ok()?
+    root.stat(path).unwrap_or_else(|error| {
+        log::info!("the daemon's log: {error}");
+        None
+    })
 }
 
 fn traces_in(root: &Root, path: &RootPath) -> Vec<LogTrace> {

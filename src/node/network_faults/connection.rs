@@ -6,7 +6,7 @@ use crate::node::platform::sections::parse_assignments;
 
 /// The plain fields of a connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Connection {
+pub(super) struct ConnectionProfile {
     pub(super) path: String,
     pub(super) directory: String,
     pub(super) id: String,
@@ -28,7 +28,7 @@ pub(super) struct Connection {
     pub(super) addresses: Vec<(String, String)>,
 }
 
-impl Connection {
+impl ConnectionProfile {
     /// Parses a keyfile; `None` if it has no type.
     pub(super) fn parse(path: RootPath, text: &str) -> Option<Self> {
         let mut found = Self {

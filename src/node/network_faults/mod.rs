@@ -19,7 +19,7 @@ use super::network_manager::{
 use super::platform::node_files::NodeFiles;
 use super::platform::sections::parse_assignments;
 use super::platform::{NextConfig, link_files};
-use connection::Connection;
+use connection::ConnectionProfile;
 
 /// Directory whose subdirectories are searched for connections that are not read.
 const NETWORK_MANAGER: &str = "etc/NetworkManager";
@@ -363,8 +363,8 @@ impl Search<'_> {
         self.found.unseen.extend(unseen);
         // Rejected files are a separate finding.
         let taken = files.filter(|one| one.refused.is_none());
-        let all: Vec<Connection> = taken
-            .filter_map(|one| Connection::parse(one.path, &one.text))
+        let all: Vec<ConnectionProfile> = taken
+            .filter_map(|one| ConnectionProfile::parse(one.path, &one.text))
             .collect();
         self.find_unmanaged(settings, &all);
         self.find_two(&all);
@@ -404,7 +404,7 @@ impl Search<'_> {
         }
     }
 
-    fn find_unmanaged(&mut self, settings: &NetworkManagerSettings, all: &[Connection]) {
+    fn find_unmanaged(&mut self, settings: &NetworkManagerSettings, all: &[ConnectionProfile]) {
         for one in all.iter().filter(|one| one.starts && !one.is_ovs()) {
             let Some(interface) = &one.interface else {
                 continue;
@@ -419,7 +419,7 @@ impl Search<'_> {
     }
 
     /// Reports connections that differ although NetworkManager uses only one of them.
-    fn find_two(&mut self, all: &[Connection]) {
+    fn find_two(&mut self, all: &[ConnectionProfile]) {
         for (index, one) in all.iter().enumerate() {
             for other in all.iter().skip(index + 1) {
                 if let Some(why) = one.stands_against(other) {
@@ -434,7 +434,7 @@ impl Search<'_> {
     }
 
     /// Reports ports without their controller, VLANs without their parent, and bonds without ports.
-    fn find_apart(&mut self, all: &[Connection]) {
+    fn find_apart(&mut self, all: &[ConnectionProfile]) {
         for one in all.iter().filter(|one| one.starts && !one.is_ovs()) {
             let faults = [
                 self.judge_controller(one, all),
@@ -453,7 +453,11 @@ impl Search<'_> {
         self.known.made.contains(name) || interfaces.contains(name)
     }
 
-    fn judge_controller(&self, one: &Connection, all: &[Connection]) -> Option<String> {
+    fn judge_controller(
+        &self,
+        one: &ConnectionProfile,
+        all: &[ConnectionProfile],
+    ) -> Option<String> {
         let name = one.controller.as_ref()?;
         let others = all.iter().filter(|other| other.path != one.path);
         let mut controllers = others.filter(|other| other.is_named(name)).peekable();
@@ -476,7 +480,7 @@ impl Search<'_> {
         (!fits).then(|| format!("it is a port of a {port}, but {} is a {kind}", first.path))
     }
 
-    fn judge_ports(&self, one: &Connection, all: &[Connection]) -> Option<String> {
+    fn judge_ports(&self, one: &ConnectionProfile, all: &[ConnectionProfile]) -> Option<String> {
         let has_port = |name: &String| {
             let mut controllers = all.iter().map(|other| &other.controller);
             controllers.any(|controller| controller.as_ref() == Some(name))
@@ -488,7 +492,7 @@ impl Search<'_> {
     }
 
     /// Reports connections that refer to an interface by its address, or by its name before it is renamed.
-    fn find_renamed(&mut self, all: &[Connection]) {
+    fn find_renamed(&mut self, all: &[ConnectionProfile]) {
         let (mut links, drop_ins) = link_files::read_link_files(self.files, &mut self.found.unseen);
         links.order_by(|one, other| one.name.cmp(&other.name));
         let mut by_mac: BTreeMap<String, (String, String)> = BTreeMap::new();
@@ -530,7 +534,7 @@ impl Search<'_> {
 
 /// Returns the fault of a missing parent. Only a UUID is checked: a parent given as an interface may be a device without a
 /// connection.
-fn judge_parent(one: &Connection, all: &[Connection]) -> Option<String> {
+fn judge_parent(one: &ConnectionProfile, all: &[ConnectionProfile]) -> Option<String> {
     let parent = one.parent.as_ref().filter(|parent| is_uuid(parent))?;
     let mut uuids = all.iter().map(|other| &other.uuid);
     let has_parent = uuids.any(|uuid| uuid.as_ref() == Some(parent));

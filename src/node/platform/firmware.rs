@@ -67,23 +67,33 @@ pub struct BootupdState {
 impl Firmware {
     /// Reads the files and devices of a root.
     pub(super) fn observe(root: &Root, storage: &BlockStorage) -> Self {
-        let exists = |path| root.exists(&RootPath::fixed(path)).unwrap_or_default();
+        let exists = |path| {
+            let exists = root.exists(&RootPath::fixed(path));
+            exists.map_err(|error| error.to_string())
+        };
         let is_efi = match exists("sys/firmware") {
-            true => Ok(exists("sys/firmware/efi")),
-            false => Err("/sys/firmware is missing below this root".to_owned()),
+            Ok(true) => exists("sys/firmware/efi"),
+            Ok(false) => Err("/sys/firmware is missing below this root".to_owned()),
+            Err(error) => Err(error),
         };
-        let variable = |path: &'static str| {
-            let bytes = root.read_small(&RootPath::fixed(path)).ok()??;
-            Some(bytes.get(ATTRIBUTES..).unwrap_or_default().to_vec())
+        let variable = |path: &'static str| -> Seen<Option<Vec<u8>>> {
+            let bytes = root.read_small(&RootPath::fixed(path));
+            let bytes = bytes.map_err(|error| error.to_string())?;
+            Ok(bytes.map(|bytes| bytes.get(ATTRIBUTES..).unwrap_or_default().to_vec()))
         };
-        let is_on = |path| variable(path).is_some_and(|value| value.first() == Some(&1));
-        let level = variable(SBAT_LEVEL).unwrap_or_default();
+        let is_on = |path| -> Seen<bool> {
+            Ok(variable(path)?.is_some_and(|value| value.first() == Some(&1)))
+        };
+        let secure_boot = || Ok(is_on(SECURE_BOOT)? && !is_on(UNCHECKED)?);
+        let level = variable(SBAT_LEVEL);
         Self {
+            // Without its level, nothing can be said about what Secure Boot refuses.
             secure_boot: is_efi
                 .clone()
-                .map(|_| is_on(SECURE_BOOT) && !is_on(UNCHECKED)),
+                .and_then(|_| secure_boot())
+                .and_then(|on| level.as_ref().map(|_| on).map_err(Clone::clone)),
             is_efi,
-            sbat_level: String::from_utf8_lossy(&level)
+            sbat_level: String::from_utf8_lossy(&level.ok().flatten().unwrap_or_default())
                 .trim_end_matches('\0')
                 .to_owned(),
             partitions: read_partitions(root, storage),

@@ -53,8 +53,8 @@ use crate::node::system::OF_DEPLOYMENTS;
 use crate::node::two_nodes::TwoNodes;
 use crate::node::{
     Host, Os, Recorded, Records, System, bootloader, certificates, crio_marks, deploy_directories,
-    etcd_files, images_on_disk, kernel_modules, kubelet_state, network, os_accounts, ovsdb_files,
-    selinux_state, static_pods,
+    etcd_files, has_system, images_on_disk, kernel_modules, kubelet_state, network, os_accounts,
+    ovsdb_files, selinux_state, static_pods,
 };
 
 /// Units that show the progress of an update or a first boot.
@@ -90,7 +90,7 @@ pub fn all(
     let mut evidence = DoctorEvidence {
         root: given.display().to_string(),
         deep: options.deep,
-        has_system: may_exist(&root, "usr") || may_exist(&root, "etc"),
+        has_system: has_system(&root),
         live: root.is_live(),
         fencing: has_fencing(&root).unwrap_or_default(),
         ..DoctorEvidence::default()
@@ -118,11 +118,6 @@ pub fn all(
     evidence.two_nodes = TwoNodes::read(&root).into();
     evidence.of_start(&root, runner);
     evidence
-}
-
-/// Returns true if a directory exists, or if this cannot be checked.
-fn may_exist(root: &Root, path: &'static str) -> bool {
-    root.exists(&RootPath::fixed(path)).unwrap_or(true)
 }
 
 fn look_for(root: &Root, path: &'static str) -> Look<bool> {
@@ -404,10 +399,11 @@ fn compared(session: &Session<'_>) -> ConfigComparison {
     });
     let differs: BTreeSet<&str> = drifts.iter().map(|drift| drift.subject.as_str()).collect();
     let changed = session.desired.files.iter().filter_map(|file| {
-        let place = differs
+        let stat = differs
             .contains(file.path.to_string().as_str())
-            .then(|| session.root.place(&file.path));
-        let stat = place?.ok()??.stat().ok()??;
+            .then(|| session.root.stat(&file.path));
+        // Only the time is unknown; the difference is reported anyway.
+        let stat = stat?.ok()??;
         Some((file.path.clone(), u64::try_from(stat.st_mtime).ok()?))
     });
     let changed = changed.collect();

@@ -135,7 +135,7 @@ fn elsewhere(root: &Root, host: &Host) -> Result<Vec<Elsewhere>> {
 }
 
 fn written(root: &Root, path: &RootPath) -> Result<Option<u64>, RootError> {
-    let stat = root.place(path)?.and_then(|place| place.stat().ok()?);
+    let stat = root.stat(path)?;
     Ok(stat.and_then(|stat| u64::try_from(stat.st_mtime).ok()))
 }
 

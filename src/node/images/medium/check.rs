@@ -215,7 +215,7 @@ impl Medium {
         }
         let named = self.named_manifests()?;
         let Some(descriptor) = named.iter().find(|one| &one.digest == wanted) else {
-            let lies_there = self.files.size(&self.manifest_file(wanted)).is_some();
+            let lies_there = self.has(&self.manifest_file(wanted))?;
             report.verdict = match lies_there {
                 true => BlobVerdict::Unnamed,
                 false => BlobVerdict::Other(named.into_iter().map(|one| one.digest).collect()),
@@ -302,7 +302,7 @@ impl Medium {
         descriptor: &Descriptor,
         check: &mut MediumCheck<'_>,
     ) -> Result<BlobState, MediumError> {
-        match self.files.size(file) {
+        match self.size(file)? {
             None => return Ok(BlobState::Missing),
             Some(size) if size != descriptor.size => return Ok(BlobState::Size(size)),
             Some(_) => {}

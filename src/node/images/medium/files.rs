@@ -15,14 +15,16 @@ pub(super) enum MediumFiles {
 
 impl MediumFiles {
     /// Returns the number of bytes that are present; `None` if the file is missing.
-    pub(super) fn size(&self, name: &str) -> Option<u64> {
+    pub(super) fn size(&self, name: &str) -> io::Result<Option<u64>> {
         match self {
-            Self::Archive(archive) => archive.size(name),
+            Self::Archive(archive) => Ok(archive.size(name)),
             Self::Directory(root) => {
-                let place = root.place(&path_inside(name)?).ok()??;
-                let stat = place.stat().ok()??;
-                let is_file = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
-                is_file.then(|| u64::try_from(stat.st_size).unwrap_or_default())
+                let Some(path) = path_inside(name) else {
+                    return Ok(None);
+                };
+                let stat = root.stat(&path).map_err(io::Error::other)?;
+                let file = stat.filter(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG);
+                Ok(file.map(|stat| u64::try_from(stat.st_size).unwrap_or_default()))
             }
         }
     }
@@ -36,7 +38,7 @@ impl MediumFiles {
             Self::Archive(archive) => archive.read(name, with),
             Self::Directory(root) => {
                 // Opening a pipe would block forever.
-                let Some(path) = path_inside(name).filter(|_| self.size(name).is_some()) else {
+                let (Some(path), Some(_)) = (path_inside(name), self.size(name)?) else {
                     return Ok(None);
                 };
                 let file = root.open_file(&path).map_err(io::Error::other)?;

@@ -131,16 +131,25 @@ impl Medium {
         })
     }
 
+    fn has(&self, file: &str) -> Result<bool, MediumError> {
+        Ok(self.size(file)?.is_some())
+    }
+
+    fn size(&self, file: &str) -> Result<Option<u64>, MediumError> {
+        let size = self.files.size(file);
+        size.map_err(|error| self.read_error(file, error.into()))
+    }
+
     fn find_form(&self) -> Result<Form, MediumError> {
         let is_directory = matches!(self.files, MediumFiles::Directory(_));
-        if self.files.size("index.json").is_some() && self.files.size("oci-layout").is_some() {
+        if self.has("index.json")? && self.has("oci-layout")? {
             return Ok(if is_directory {
                 Form::OciDirectory
             } else {
                 Form::OciArchive
             });
         }
-        if self.files.size("manifest.json").is_some() {
+        if self.has("manifest.json")? {
             let list = self.read_bounded("manifest.json")?;
             let is_docker = list.trim_ascii_start().starts_with(b"[");
             return match (is_docker, is_directory) {
@@ -299,9 +308,10 @@ impl Medium {
     /// Returns the entries of a manifest if it is a list and can be read.
     fn read_list(&self, descriptor: &Descriptor) -> Option<Vec<Descriptor>> {
         let file = self.manifest_file(&descriptor.digest);
-        self.files
-            .size(&file)
-            .filter(|size| *size <= MAX_MANIFEST)?;
+        let size = self.files.size(&file).ok().flatten()?;
+        if size > MAX_MANIFEST {
+            return None;
+        }
         match self.read_manifest(&file) {
             Ok(Manifest::List(inner)) => Some(inner),
             _ => None,
@@ -410,7 +420,7 @@ impl Medium {
             });
             let begin = begin.map_err(|error| self.read_error(file, error.into()))?;
             // A compressed layer is uncompressed first, which changes its size.
-            match (self.files.size(file), begin) {
+            match (self.size(file)?, begin) {
                 (Some(size), Some(begin)) if begin != [0x1f, 0x8b] => {
                     layers.push((id.clone(), size))
                 }
