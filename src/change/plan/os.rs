@@ -21,6 +21,9 @@ use crate::node::zipl::CURE;
 use super::os_plan::{OsPlan, OsStep, change};
 use super::{Builder, PackageChange, crossing};
 
+/// The advice about parts that are left alone.
+const REST: &str = "Use --files-only for the rest";
+
 impl Builder<'_> {
     /// Plans the operating system from the known facts.
     pub(super) fn operating_system(&mut self) {
@@ -600,6 +603,3 @@ pub(crate) mod tests {
         }
     }
 }
-
-/// The advice about parts that are left alone.
-const REST: &str = "Use --files-only for the rest";
