@@ -66,10 +66,14 @@ fn has_changed(changed: Changed) -> bool {
 
 /// Returns the exit code for an error that reached `main`.
 pub fn exit_code(error: &anyhow::Error) -> ExitCode {
+    exit_code_after(error, has_changed(Changed::Part))
+}
+
+fn exit_code_after(error: &anyhow::Error, has_changed_part: bool) -> ExitCode {
     match error.downcast_ref::<RunError>() {
         Some(RunError::RolledBack(_)) => ExitCode::RolledBack,
         Some(RunError::Incomplete(_)) => ExitCode::Incomplete,
-        None if has_changed(Changed::Part) => ExitCode::Incomplete,
+        None if has_changed_part => ExitCode::Incomplete,
         None => ExitCode::Error,
     }
 }
@@ -95,7 +99,9 @@ mod tests {
     #[test]
     fn typed_errors_choose_their_exit_code_through_context() {
         let error = anyhow::Error::new(RunError::Incomplete("x".into())).context("applying a");
-        assert_eq!(exit_code(&error), ExitCode::Incomplete);
-        assert_eq!(exit_code(&anyhow::anyhow!("plain")), ExitCode::Error);
+        assert_eq!(exit_code_after(&error, false), ExitCode::Incomplete);
+        let plain = anyhow::anyhow!("plain");
+        assert_eq!(exit_code_after(&plain, false), ExitCode::Error);
+        assert_eq!(exit_code_after(&plain, true), ExitCode::Incomplete);
     }
 }

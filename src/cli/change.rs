@@ -5,7 +5,7 @@ use clap::Parser;
 use serde_json::Value;
 
 use super::ui::Ui;
-use super::{Cli, Command, Output, fetch, objects, plan};
+use super::{Cli, Command, Output, objects, plan};
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::base::paths;
@@ -35,6 +35,7 @@ use crate::host::root::{Root, RootPath};
 use crate::node::Records;
 use crate::report;
 use crate::report::change::DerivedChange;
+use crate::run::cache::keep_config;
 use clap::Args;
 use clap::Subcommand;
 
@@ -505,7 +506,7 @@ fn keep(
     store_value(root, paths::CHANGES, &changes)?;
     let config = document::parse_document(text.as_bytes(), &change.config)?;
     let origin = format!("a change of {}: {}", change.from, change.what);
-    match fetch::keep_config(root, records, &config, text, &origin) {
+    match keep_config(root, records, &config, text, &origin) {
         Ok(_) => Ok(()),
         Err(error) => Err(match restore(root, existed.then_some(&before)) {
             Ok(()) => error,

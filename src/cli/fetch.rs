@@ -19,10 +19,8 @@ use crate::change::session::access::AccessNeed;
 use crate::change::session::machine;
 use crate::change::session::open_root;
 use crate::change::session::policies::in_file;
-use crate::change::source::identity::{Membership, NodeIdentity};
 use crate::change::source::server::{self, Server, ServerClock};
 use crate::change::source::{self, ConfigMedium, Http, ReferenceNetwork, cache};
-use crate::change::transaction::open_store;
 use crate::config::document::{self, MachineConfig, has_hash};
 use crate::config::render;
 use crate::host::net::{self, FetchAnswer, FetchCause, FetchError, FetchRequest, TlsProblem};
@@ -32,7 +30,8 @@ use crate::judge::daemon::policies::{self, Policies, PolicyRequest};
 use crate::node::authorities;
 use crate::node::{Host, Records};
 use crate::report;
-use crate::report::fetch::{ClusterReport, FetchOutcome, Fetched, PassedOver};
+use crate::report::fetch::{ClusterReport, FetchOutcome, PassedOver};
+use crate::run::cache::{Fetched, keep_config};
 use clap::Args;
 
 /// Arguments of `fetch`.
@@ -459,49 +458,4 @@ fn check(config: &MachineConfig, args: &FetchArgs, origin: &str) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// Stores a config in the cache, and removes surplus ones of its pool.
-pub(super) fn keep_config(
-    root: &Root,
-    records: &Records,
-    config: &MachineConfig,
-    text: String,
-    origin: &str,
-) -> Result<Fetched> {
-    let store = open_store(root, paths::CACHE)?;
-    let before = cache::read_cache(root).context("reading the cache")?;
-    let entry = cache::CacheEntry::new(config, text, origin.to_owned(), now()).after(&before);
-    let known = cache::whole_entries(&before).any(|old| old.digest == entry.digest);
-    store.put_file(&entry.file_name(), &entry.to_text()?)?;
-    let after = cache::read_cache(root).context("reading the cache again")?;
-    let recorded = records.name();
-    let in_use: Vec<&str> = recorded
-        .as_deref()
-        .into_iter()
-        .chain([entry.name.as_str()])
-        .collect();
-    let entries: Vec<&cache::CacheEntry> = cache::whole_entries(&after).collect();
-    let mut forgotten = Vec::new();
-    for old in cache::find_surplus(&entries, &in_use) {
-        store.remove_file(&old.file_name())?;
-        forgotten.push(old.name.clone());
-    }
-    let node = NodeIdentity::observe(root, records, None)?;
-    let own_pool = match entry.pool.as_deref().map(|pool| node.membership(pool)) {
-        Some(Membership::Member) => Some(true),
-        Some(Membership::Stranger(_)) => Some(false),
-        Some(Membership::Unknown) | None => None,
-    };
-    Ok(Fetched {
-        own_pool,
-        name: entry.name.clone(),
-        pool: entry.pool.clone(),
-        digest: entry.digest.clone(),
-        origin: entry.origin.clone(),
-        name_matches: entry.name_matches,
-        new: !known,
-        recorded: recorded.as_deref() == Some(entry.name.as_str()),
-        forgotten,
-    })
 }

@@ -1,6 +1,5 @@
 //! Actions after the files: the planned ones, the results, and the remaining ones, as text and as JSON.
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::wrap;
@@ -9,16 +8,8 @@ use crate::base::text::inline;
 use crate::change::plan::After;
 use crate::judge::daemon::policies;
 use crate::judge::daemon::{Action, Queued};
-use crate::node::command::job::{Done, Job};
-
-/// The results of the actions after the files.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct JobsDone {
-    /// Finished actions on the running system, with their results.
-    pub done: Vec<(Job, Done)>,
-    /// Actions that were skipped on request.
-    pub left: Vec<Job>,
-}
+use crate::node::command::job::Job;
+use crate::run::apply::JobsDone;
 
 /// Returns the actions as JSON.
 pub fn to_json(after: &After) -> Value {
@@ -138,6 +129,7 @@ pub fn done_text(after: &After, told: &JobsDone) -> String {
 mod tests {
     use super::*;
     use crate::judge::daemon::ActionCause;
+    use crate::node::command::job::Done;
     use crate::report::WIDTH;
 
     fn reload() -> Queued {

@@ -12,6 +12,7 @@ use crate::change::source::cache::Cached;
 use crate::judge::daemon::annotations::Annotations;
 use crate::judge::daemon::pod_log::{DaemonLog, LogTrace};
 use crate::judge::daemon::policies::{Policies, PolicyRequest};
+use crate::run::cache::Fetched;
 
 /// The result of `fetch`.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -43,29 +44,6 @@ pub struct PassedOver {
     pub path: String,
     /// The reason.
     pub why: String,
-}
-
-/// A fetched config.
-#[derive(Debug, Clone, Serialize)]
-pub struct Fetched {
-    /// `metadata.name`.
-    pub name: String,
-    /// Name of the pool.
-    pub pool: Option<String>,
-    /// SHA-256 of the MachineConfig as received.
-    pub digest: String,
-    /// The source.
-    pub origin: String,
-    /// True if the contents match the hash in the name; `None` if the name has no hash.
-    pub name_matches: Option<bool>,
-    /// True if the cache did not contain it before.
-    pub new: bool,
-    /// True if it is the node's recorded config.
-    pub recorded: bool,
-    /// True if its pool is the node's; `None` if the node's pool is unknown.
-    pub own_pool: Option<bool>,
-    /// Names of older configs that were removed to make space.
-    pub forgotten: Vec<String>,
 }
 
 #[derive(Serialize)]

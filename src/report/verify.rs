@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use super::after::JobsDone;
 use super::daemon::described;
 use super::plan::{Diffs, Heading};
 use super::wrap;
@@ -11,6 +10,7 @@ use crate::base::paths;
 use crate::base::text::inline;
 use crate::judge::daemon::forecast::Forecast;
 use crate::judge::drift::{Drift, DriftKind};
+use crate::run::apply::JobsDone;
 
 #[derive(Serialize)]
 struct VerifyDocument<'a> {

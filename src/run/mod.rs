@@ -7,6 +7,7 @@
 //! - [`opening`] is the single beginning: it refuses what must not begin and takes the lock. Start there.
 //! - [`node_change`] is the value that every function needs to change a node, [`work`] carries out a plan, and [`ending`] is the
 //!   single end.
+//! - [`apply`] brings the node to the state of a config.
 //! - [`recover`] finishes or undoes an interrupted run, [`taking_back`] reverts a finished run.
 //! - [`trial`] is a change that reverts automatically unless it is confirmed.
 //! - [`snapshot`] records the node's facts at the end of a run, [`events`] writes to the journal, and [`logins`] informs people who
@@ -41,8 +42,16 @@ pub mod logins;
 
 pub mod recovery;
 
+pub mod cache;
+
+pub mod apply;
+
 pub mod complete;
 
 pub mod kept_runs;
 
 pub mod rollback;
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "files of a test, not of a node")]
+mod tests;
