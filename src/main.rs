@@ -62,7 +62,11 @@ fn main() -> ExitCode {
             // Standard error may be closed; the exit code still tells.
             let _ = writeln!(
                 std::io::stderr(),
-                "error: {}",
+                "{} {}",
+                match cli.is_coloured(&std::io::stderr()) {
+                    true => "\u{1b}[1;31merror:\u{1b}[0m",
+                    false => "error:",
+                },
                 with_commands_apart(&printable(&redacted_words(&error::error_words(&problem))))
             );
             error::exit_code(&problem).into()

@@ -66,7 +66,7 @@ pub struct ApplyArgs {
     /// Changes nothing else: adds the one public SSH key in FILE for core, such as
     /// ~/.ssh/id_ed25519.pub, when no login works; `-` for standard input. verify
     /// reports it as a difference; the next apply removes it, and so does rollback
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "latest", "reboot", "stop_workloads", "window"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "filename", "latest", "reboot", "stop_workloads", "window"])]
     pub key: Option<String>,
 }
 
@@ -247,7 +247,11 @@ fn show_result(ui: &Ui<'_>, args: &PlanArgs, applied: &Applied<'_>) -> Result<Ex
                 by_hand: args.guards.complete_by_hand,
                 is_tried: args.trial.window.is_some(),
             };
-            done(session, plan, told, daemon.as_ref(), ending)
+            // The same forecast was printed before the question.
+            let was_printed = !ui.yes && !plan.is_empty();
+            let daemon = daemon.as_ref();
+            let daemon = daemon.filter(|daemon| !(was_printed && daemon.depends_on_desired()));
+            done(session, plan, told, daemon, ending)
         }
         Output::Text => {
             let said = daemon.as_ref().map(Forecast::text_with_next);
@@ -311,12 +315,17 @@ fn done(
         Some(after) => report::after::done_text(after, told),
         None => String::new(),
     };
+    let undo = match ending.is_tried {
+        // A trial is reverted by itself.
+        true => String::new(),
+        false => format!("Undo: {}\n", mco_rescue("rollback")),
+    };
     let daemon = daemon.map(|daemon| match after.contains("Next: ") {
         true => daemon.text(daemon.begin()),
         false => daemon.text_with_next(),
     });
     format!(
-        "Applied {}\n{}, and verify finds no difference.\n{}{after}",
+        "Applied {}\n{}, and verify finds no difference.\n{undo}{}{after}",
         session.chosen.config.name,
         count_noun(plan.steps.len(), "step"),
         daemon.unwrap_or_default(),

@@ -40,6 +40,17 @@ pub struct ConfigArgs {
     #[arg(value_name = "CONFIG")]
     pub config: Option<String>,
 
+    /// The same as CONFIG, as with oc
+    #[arg(
+        short = 'f',
+        long = "filename",
+        value_name = "CONFIG",
+        conflicts_with_all = ["config", "latest"],
+        hide_short_help = true,
+        help_heading = WHICH
+    )]
+    pub filename: Option<String>,
+
     /// Take the config of the node's pool that was fetched last; its name's hash must be right
     #[arg(long, conflicts_with = "config", hide_short_help = true, help_heading = WHICH)]
     pub latest: bool,
@@ -55,7 +66,7 @@ impl ConfigArgs {
         if self.latest {
             Some(LATEST)
         } else {
-            self.config.as_deref()
+            self.config.as_deref().or(self.filename.as_deref())
         }
     }
 }

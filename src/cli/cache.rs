@@ -53,7 +53,7 @@ pub(super) fn run(ui: &Ui<'_>, command: &CacheCommand) -> Result<ExitCode> {
             let entry = source::find_named(name, &all)?;
             report::print_bytes(entry.document().as_bytes())?;
         }
-        CacheCommand::Forget { name } => forget(&root, name)?,
+        CacheCommand::Forget { name } => forget(ui, &root, name)?,
     }
     Ok(ExitCode::Done)
 }
@@ -70,7 +70,7 @@ fn list(ui: &Ui<'_>, root: &Root) -> Result<()> {
 }
 
 /// Removes an entry. A damaged file is named by its file name, any other entry by its config.
-fn forget(root: &Root, name: &str) -> Result<()> {
+fn forget(ui: &Ui<'_>, root: &Root, name: &str) -> Result<()> {
     let all = cache::read_cache(root).context("reading the cache")?;
     let damaged = all.iter().find_map(|cached| match cached {
         cache::Cached::Damaged(path, _) if path.name() == name => Some(name.to_owned()),
@@ -84,6 +84,10 @@ fn forget(root: &Root, name: &str) -> Result<()> {
         bail!("the cache is empty; there is nothing to forget");
     }
     open_store(root, paths::CACHE)?.remove_file(&file)?;
-    report::print_result(format!("Forgotten: {}\n", text::inline(name)).as_bytes());
+    let text = match ui.output {
+        Output::Json => report::fetch::forgotten_json(name)?,
+        Output::Text => format!("Removed from the cache: {}\n", text::inline(name)),
+    };
+    report::print_result(text.as_bytes());
     Ok(())
 }

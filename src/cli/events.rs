@@ -63,6 +63,7 @@ fn name(command: &Command) -> &'static str {
         Command::Install(_) => "install",
         Command::Complete => "complete",
         Command::Firstboot(_) => "firstboot",
+        Command::Version => "version",
         Command::Completions(_) => "completions",
         Command::Names(_) => "names",
         Command::Man(_) => "man",

@@ -40,6 +40,7 @@ mod ui;
 mod verify;
 mod version;
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -78,6 +79,7 @@ use crate::base::invocation;
 use crate::change::session::access;
 use crate::host::sys::privileges;
 use crate::node::command::HostRunner;
+use crate::report;
 
 /// The heading of the global options, so that the options of a command are listed together.
 const EVERYWHERE: &str = "Options of every command";
@@ -109,12 +111,12 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "DIR", default_value = "/", help_heading = EVERYWHERE)]
     pub root: PathBuf,
 
-    /// text for people, json for programs
+    /// text for people; json or yaml for programs
     ///
-    /// JSON is one document with a versioned schema
-    #[arg(short, long, global = true, value_enum, value_name = "FORM", default_value_t = Output::Text,
+    /// One document with a versioned schema
+    #[arg(short, long, global = true, value_enum, value_name = "FORM", default_value_t = OutputForm::Text,
         hide_possible_values = true, help_heading = EVERYWHERE)]
-    pub output: Output,
+    pub output: OutputForm,
 
     /// Say more on standard error; given twice, every step
     ///
@@ -135,13 +137,59 @@ pub struct Cli {
     #[arg(short = 'y', long, global = true, help_heading = EVERYWHERE)]
     pub yes: bool,
 
+    /// Colours of diffs, severities and errors: auto, always or never
+    ///
+    /// auto shows them at a terminal, unless the variable `NO_COLOR` is set
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = ColourChoice::Auto,
+        hide_possible_values = true, hide_short_help = true, help_heading = EVERYWHERE)]
+    pub color: ColourChoice,
+
     /// What to do
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The form of the output.
+impl Cli {
+    /// Returns true if this stream is shown in colours.
+    pub fn is_coloured(&self, stream: &impl IsTerminal) -> bool {
+        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        match self.color {
+            ColourChoice::Always => true,
+            ColourChoice::Never => false,
+            ColourChoice::Auto => {
+                let is_simple =
+                    |name: &str| name.is_empty() || name == "dumb" || name.starts_with("vt");
+                let terminal = std::env::var("TERM").unwrap_or_default();
+                stream.is_terminal() && !is_set("NO_COLOR") && !is_simple(&terminal)
+            }
+        }
+    }
+}
+
+/// The form of the output, as it is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OutputForm {
+    /// Lines for people.
+    Text,
+    /// One JSON document.
+    Json,
+    /// The same document as YAML.
+    Yaml,
+}
+
+/// When colours are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ColourChoice {
+    /// At a terminal, unless `NO_COLOR` is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The form of the output: text, or a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
     /// Lines for people.
     Text,
@@ -347,10 +395,13 @@ pub enum Command {
     /// mco_rescue.timeout=). Else it leaves the boot alone. The root is /sysroot.
     Firstboot(Deferred<FirstbootArgs>),
 
+    /// Print the version of this program, and the facts of its build
+    Version,
+
     /// Print what makes a shell complete this command line
     ///
     /// `make install` puts it where the shells look.
-    #[command(hide = true)]
+    #[command(hide = true, alias = "completion")]
     Completions(Deferred<CompletionsArgs>),
 
     /// Print what completions offer that only the program or the node knows, a name a line
@@ -373,9 +424,16 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     invocation::remember_root(&cli.root);
     invocation::remember_arguments(std::env::args_os().skip(1));
     events::remember_command(&cli.command);
+    if cli.output == OutputForm::Yaml {
+        report::print_yaml();
+    }
+    report::colour::set_coloured(cli.is_coloured(&std::io::stdout()));
     let ui = Ui {
         root: cli.root.clone(),
-        output: cli.output,
+        output: match cli.output {
+            OutputForm::Text => Output::Text,
+            OutputForm::Json | OutputForm::Yaml => Output::Json,
+        },
         verbose: cli.verbose,
         quiet: cli.quiet,
         yes: cli.yes,
@@ -436,6 +494,7 @@ fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {
         Command::Completions(args) => pages::completions(args),
         Command::Names(args) => names::run(ui, args),
         Command::Man(args) => pages::man(args),
+        Command::Version => version::run(ui),
         Command::Trial(part) => match &**part {
             TrialCommand::Guard { once } => trial::guard(ui, *once),
             TrialCommand::Session => trial::session(),

@@ -22,9 +22,9 @@ Change   apply      make the node be its config, all of it or nothing
 System   pivot, preflight: stage an OS image alone, say if the node can run it
 Configs  fetch, cache, show, render, butane, change, keep
 History  record, history, diff, report
-Setup    install, complete, firstboot
+Setup    install, complete, firstboot, version
 
-Options: --root DIR (a mounted disk), --output json, --yes, --version
+Options: --root DIR (a mounted disk), --output json|yaml, --yes
 One command: mco-rescue COMMAND -h
 More: mco-rescue --help
 ";

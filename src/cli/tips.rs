@@ -96,7 +96,7 @@ const DRY: [&str; 8] = [
 ];
 
 /// Names of commands, and the tip for each group of them.
-const COMMANDS: [(&[&str], &str); 14] = [
+const COMMANDS: [(&[&str], &str); 13] = [
     (
         &["compare", "drift"],
         "'mco-rescue verify' shows the differences, 'mco-rescue plan' what apply would do about them",
@@ -151,7 +151,6 @@ const COMMANDS: [(&[&str], &str); 14] = [
         &["uninstall", "remove", "purge"],
         "'mco-rescue install --remove' takes this program off the node",
     ),
-    (&["version"], "'mco-rescue --version' prints it"),
 ];
 
 /// Commands that change nothing except their own cache.

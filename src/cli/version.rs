@@ -1,6 +1,14 @@
-//! `--version --verbose`: the facts of the build, for a bug report and for a bill of materials.
+//! `version`, and `--version --verbose`: the facts of the build, for a bug report and for a bill of materials.
 
 use std::fmt::Write;
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::Output;
+use super::ui::Ui;
+use crate::base::error::ExitCode;
+use crate::report;
 
 /// Shown in place of the commit if the build had none.
 const UNRECORDED: &str = "not recorded";
@@ -21,6 +29,28 @@ pub(super) fn describe_build() -> String {
         let _ = writeln!(text, "{name:<10}{value}");
     }
     text
+}
+
+/// Runs `version`.
+pub(super) fn run(ui: &Ui<'_>) -> Result<ExitCode> {
+    let fact = |value: &'static str| (!value.is_empty()).then_some(value);
+    let text = match ui.output {
+        Output::Text => describe_build(),
+        Output::Json => {
+            let document = json!({
+                "schema": "mco-rescue/version/v1",
+                "version": env!("CARGO_PKG_VERSION"),
+                "commit": fact(env!("MCO_RESCUE_COMMIT")),
+                "target": fact(env!("MCO_RESCUE_TARGET")),
+                "features": fact(env!("MCO_RESCUE_FEATURES")),
+                "profile": fact(env!("MCO_RESCUE_PROFILE")),
+                "compiler": fact(env!("MCO_RESCUE_COMPILER")),
+            });
+            serde_json::to_string_pretty(&document)? + "\n"
+        }
+    };
+    report::print(text.as_bytes())?;
+    Ok(ExitCode::Done)
 }
 
 /// Returns true if words that ask for the version ask for its verbose form.

@@ -30,6 +30,10 @@ pub fn described<S: Serializer>(forecast: &Option<Forecast>, out: S) -> Result<S
 impl Forecast {
     /// Returns the forecast as text, introduced by `begin`, such as `When the daemon starts`.
     pub fn text(&self, begin: &str) -> String {
+        if self.depends_on_desired() {
+            let words = "adopted if the cluster wants this config, else it updates";
+            return hanging(&format!("{begin}: {words}"));
+        }
         let mut out = String::new();
         let mut rest = self.branches.iter();
         match self.branches.first().filter(|first| first.known) {
@@ -50,6 +54,25 @@ impl Forecast {
             out.push_str(&hanging(words));
         }
         out
+    }
+
+    /// Returns true if nothing is known but that the daemon adopts the recorded config, and updates to any other one.
+    pub fn depends_on_desired(&self) -> bool {
+        let [ours, other] = self.branches.as_slice() else {
+            return false;
+        };
+        let is_plain = |branch: &Branch| {
+            let seen = &branch.prediction;
+            !branch.known && seen.error.is_none() && seen.pivot.is_none()
+        };
+        let adopted = &ours.prediction;
+        let update = other.prediction.update.as_ref();
+        is_plain(ours)
+            && is_plain(other)
+            && adopted.state == State::Done
+            && adopted.update.is_none()
+            && update.is_some_and(|update| update.to == ANOTHER)
+            && !self.no_kubelet
     }
 
     /// Returns true if the daemon stops with an error in the most likely case.

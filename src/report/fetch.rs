@@ -53,6 +53,17 @@ struct FetchDocument<'a, T: Serialize> {
     body: &'a T,
 }
 
+/// Returns what was removed from the cache as JSON.
+///
+/// # Errors
+/// The serializer's error.
+pub fn forgotten_json(name: &str) -> serde_json::Result<String> {
+    super::pretty(&serde_json::json!({
+        "schema": "mco-rescue/cache-forget/v1",
+        "removed": name,
+    }))
+}
+
 /// Returns the result as JSON.
 pub fn to_json(outcome: &FetchOutcome) -> serde_json::Result<String> {
     let document = FetchDocument {

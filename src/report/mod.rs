@@ -5,6 +5,7 @@
 pub mod after;
 pub mod butane;
 pub mod change;
+pub mod colour;
 pub mod complete;
 pub mod console;
 pub mod daemon;
@@ -34,7 +35,11 @@ pub mod status;
 pub mod trial;
 pub mod verify;
 
+use std::borrow::Cow;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
 
 use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
@@ -43,8 +48,35 @@ use crate::base::secrets::{self, hidden, redacted_words};
 use crate::base::text::{is_invisible, printable, spelled_out};
 pub use crate::base::wrap::{WIDTH, wrap};
 use crate::change::plan::{PlannedStep, Section, Step};
+use crate::formats::go_yaml::{YamlNode, write_shown_yaml};
 use crate::host::progress;
 use crate::host::root::RootPath;
+
+/// True if documents are printed as YAML.
+static AS_YAML: AtomicBool = AtomicBool::new(false);
+
+/// Prints documents as YAML from here on, in place of JSON.
+pub fn print_yaml() {
+    AS_YAML.store(true, Ordering::Relaxed);
+}
+
+/// Returns a JSON document as YAML; `None` if documents are printed as JSON, or if the text is not a document.
+fn in_yaml(text: &str) -> Option<String> {
+    if !AS_YAML.load(Ordering::Relaxed) {
+        return None;
+    }
+    let Ok(Value::Object(document)) = serde_json::from_str(text) else {
+        return None;
+    };
+    let nodes: Vec<(&str, YamlNode<'_>)> = document
+        .iter()
+        .map(|(key, value)| (key.as_str(), YamlNode::from(value)))
+        .collect();
+    let mut yaml = String::new();
+    let entries = nodes.iter().map(|(key, node)| (*key, node));
+    write_shown_yaml(entries, &mut |piece| yaml.push_str(piece));
+    Some(yaml)
+}
 
 /// Returns a document of a schema as `--output json` prints it.
 fn pretty(document: &impl serde::Serialize) -> serde_json::Result<String> {
@@ -79,9 +111,19 @@ pub fn print_asked(text: &str, show_secrets: bool) -> io::Result<()> {
 /// # Errors
 /// The system's error, as the end of a sentence.
 pub fn print_whole(text: &[u8]) -> io::Result<()> {
-    match std::str::from_utf8(text) {
-        Ok(text) if text.contains(is_invisible) => print_bytes(spelled_out(text).as_bytes()),
-        _ => print_bytes(text),
+    let Ok(text) = std::str::from_utf8(text) else {
+        return print_bytes(text);
+    };
+    if let Some(yaml) = in_yaml(text) {
+        return print_bytes(yaml.as_bytes());
+    }
+    let shown = match text.contains(is_invisible) {
+        true => Cow::Owned(spelled_out(text)),
+        false => Cow::Borrowed(text),
+    };
+    match colour::is_coloured() && !shown.starts_with('{') {
+        true => print_bytes(colour::paint(&shown).as_bytes()),
+        false => print_bytes(shown.as_bytes()),
     }
 }
 

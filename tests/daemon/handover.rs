@@ -297,14 +297,9 @@ fn what_is_known_of_the_annotations_decides_what_is_said() {
     let root = TestRoot::new();
     root.apply(&old);
     let status = root.run(&["status"]).ok();
-    let of_record = format!("If desired is {}: adopted, no reboot", name(&old));
     says(
         &status,
-        &[
-            "no source here names it",
-            &of_record,
-            "If desired is another config: it updates to that one",
-        ],
+        &["When the daemon starts: adopted if the cluster wants this config, else it updates"],
     );
     annotate(&root, &old, &old);
     says(

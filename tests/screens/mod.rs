@@ -2,6 +2,7 @@
 
 mod cli;
 mod documents;
+mod forms;
 mod manners;
 mod manual;
 mod printed_commands;

@@ -7,7 +7,6 @@ mod until;
 
 use crate::cli::ui::Ui;
 use crate::diagnose::doctor::gather;
-use std::io::IsTerminal;
 use std::path::Path;
 
 use anyhow::{Result, bail};
@@ -280,9 +279,6 @@ fn style() -> Style {
     });
     Style {
         ascii: dumb || !unicode,
-        colour: std::io::stdout().is_terminal()
-            && terminal.is_some()
-            && !dumb
-            && variable("NO_COLOR").is_none(),
+        colour: report::colour::is_coloured(),
     }
 }
