@@ -235,6 +235,8 @@ pub const PREPARED_JOURNAL: &str = "var/lib/mco-rescue/.journal.json.new";
 pub const COMMITTED: &str = "var/lib/mco-rescue/committed";
 /// The last run.
 pub const STATUS: &str = "var/lib/mco-rescue/status.json";
+/// A repository with what an archive has of an image, while ostree imports it.
+pub const IMAGE_IMPORT: &str = "var/lib/mco-rescue/image-import";
 /// Staging directories on the mount of `var`.
 pub const STAGE: &str = "var/lib/mco-rescue/stage";
 /// Old objects and journals of finished runs.

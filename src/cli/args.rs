@@ -230,9 +230,21 @@ pub struct BitsArgs {
     /// Take the OS image from a directory or archive
     ///
     /// An OCI directory or archive, or a directory of `skopeo copy dir:`, whose digest is that
-    /// of the wanted name; it is brought into containers-storage first
+    /// of the wanted name; it is brought into containers-storage first. Or from another node:
+    /// an export of `mco-rescue image export`, its stream (-), or that node's mounted disk
     #[arg(long, value_name = "PATH", help_heading = SYSTEM)]
     pub os_from: Option<PathBuf>,
+
+    /// Compare the content of another node's image with this list of a third one
+    ///
+    /// The output of `mco-rescue image list --output json` there. Two nodes have to agree
+    #[arg(long, value_name = "FILE", requires = "os_from", help_heading = SYSTEM, hide_short_help = true)]
+    pub os_proof: Vec<PathBuf>,
+
+    /// Stage another node's image although no two nodes vouch for its content
+    /// [default: refuse]
+    #[arg(long, requires = "os_from", help_heading = SYSTEM, hide_short_help = true)]
+    pub unproven_image: bool,
 
     /// Take the OS image from containers-storage, where it is under its very name
     /// [default: its registry, or a mirror in registries.conf]
@@ -250,6 +262,7 @@ impl BitsArgs {
     pub fn options(&self) -> SourceOptions<'_> {
         SourceOptions {
             os_from: self.os_from.as_deref(),
+            os_proofs: &self.os_proof,
             from_storage: self.from_storage,
             extensions_from: self.extensions_from.as_deref(),
         }
@@ -361,6 +374,7 @@ impl DoubtArgs {
             other_cluster: self.other_cluster,
             other_architecture: self.other_architecture,
             edited_config: self.edited_config,
+            unproven_image: false,
         }
     }
 }
@@ -391,7 +405,10 @@ impl PlanArgs {
             policy: self.policy.as_deref(),
             options: self.options(),
             allowed: self.guards.allowed(),
-            accepted: self.doubts.accepted(),
+            accepted: Accepted {
+                unproven_image: self.bits.unproven_image,
+                ..self.doubts.accepted()
+            },
             risks: self.risks.accepted()?,
             ignores_quorum: self.guards.ignore_quorum,
             source: self.bits.options(),

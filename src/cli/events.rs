@@ -51,6 +51,7 @@ fn name(command: &Command) -> &'static str {
         Command::Diff(_) => "diff",
         Command::Status(_) => "status",
         Command::Fetch(_) => "fetch",
+        Command::Image(_) => "image",
         Command::Cache(_) => "cache",
         Command::Render(_) => "render",
         Command::Butane(_) => "butane",

@@ -117,6 +117,11 @@ pub(super) const INSTALL: &str = "Examples:
   ./mco-rescue install --initramfs rescue.img --config worker.yaml
   mco-rescue install --remove";
 
+pub(super) const IMAGE: &str = "Examples:
+  mco-rescue image list
+  mco-rescue image export /run/media/stick/os
+  mco-rescue image export --since /mnt/ostree/repo os.tar";
+
 #[cfg(test)]
 mod tests {
     use clap::{CommandFactory, Parser};

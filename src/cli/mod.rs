@@ -17,6 +17,7 @@ mod fetch;
 mod firstboot;
 mod fleet;
 mod handover;
+mod image;
 mod install;
 mod keep;
 mod kept;
@@ -57,6 +58,7 @@ use self::doctor::DoctorArgs;
 use self::fetch::FetchArgs;
 use self::firstboot::FirstbootArgs;
 use self::fleet::ReportArgs;
+use self::image::ImageCommand;
 use self::install::InstallArgs;
 use self::keep::KeepArgs;
 use self::names::NamesArgs;
@@ -160,7 +162,7 @@ impl Cli {
                 let is_simple =
                     |name: &str| name.is_empty() || name == "dumb" || name.starts_with("vt");
                 let terminal = std::env::var("TERM").unwrap_or_default();
-                stream.is_terminal() && !is_set("NO_COLOR") && !is_simple(&terminal)
+                !is_set("NO_COLOR") && !is_simple(&terminal) && stream.is_terminal()
             }
         }
     }
@@ -298,6 +300,11 @@ pub enum Command {
     /// `mco-rescue plan cached:NAME`.
     #[command(after_long_help = examples::FETCH)]
     Fetch(Deferred<FetchArgs>),
+
+    /// The OS images in this node's OSTree repository, and their export for nodes without a
+    /// registry
+    #[command(subcommand, after_long_help = examples::IMAGE)]
+    Image(Deferred<ImageCommand>),
 
     /// List, export or forget the configs in the node's cache
     #[command(subcommand, after_long_help = examples::CACHE)]
@@ -479,6 +486,7 @@ fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {
         Command::Diff(args) => recorder::compared::run(ui, args),
         Command::Status(args) => status::run(ui, args),
         Command::Fetch(args) => fetch::run(ui, args),
+        Command::Image(command) => image::run(ui, command),
         Command::Cache(command) => cache::run(ui, command),
         Command::Butane(args) => butane::run(ui, args),
         Command::Render(args) => render::run(args),

@@ -283,6 +283,7 @@ fn request(change: &NodeChange<'_>, args: &PivotArgs) -> Result<PlanRequest> {
         },
         accepted: Accepted {
             other_architecture: args.other_architecture,
+            unproven_image: args.bits.unproven_image,
             ..Accepted::default()
         },
         scope: PlanScope::Run,

@@ -57,6 +57,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
     access::expect_access(&root, AccessNeed::Read)?;
     let (image, config) = find_image(&root, args)?;
     let options = SourceOptions {
+        os_proofs: &[],
         os_from: args.os_from.as_deref(),
         from_storage: args.from_storage,
         extensions_from: None,

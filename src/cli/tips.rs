@@ -120,7 +120,7 @@ const COMMANDS: [(&[&str], &str); 13] = [
         "'mco-rescue recover' finishes or undoes an interrupted run, 'mco-rescue apply' repairs a node that differs",
     ),
     (
-        &["upgrade", "update", "rebase", "deploy", "switch", "image"],
+        &["upgrade", "update", "rebase", "deploy", "switch"],
         "'mco-rescue apply' brings a whole config, 'mco-rescue pivot' its OS image alone",
     ),
     (

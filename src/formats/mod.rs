@@ -8,6 +8,7 @@
 //! - [`systemd`] predicts `systemctl enable`, `preset` and `is-enabled`, and which units systemd refuses.
 //! - [`sshd`] evaluates sshd's settings for one user.
 //! - [`grub`] reads and edits GRUB's environment block and its files.
+//! - [`gvariant`] splits what OSTree serialises.
 //! - [`labels`] evaluates the SELinux policy's table of paths.
 //! - [`etcd_data`], [`ovsdb`] and [`checkpoint`] judge whether a database or a checkpoint file can be read.
 //! - [`age`] encrypts a bundle to public keys.
@@ -15,6 +16,8 @@
 pub mod go_yaml;
 
 pub mod age;
+
+pub mod gvariant;
 
 pub mod labels;
 

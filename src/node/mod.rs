@@ -61,7 +61,6 @@ pub mod originals;
 pub mod os;
 pub mod os_accounts;
 pub mod os_release;
-pub mod ostree_objects;
 pub mod ostree_repository;
 pub mod ovsdb_files;
 pub mod platform;

@@ -7,11 +7,12 @@ use std::os::unix::ffi::OsStrExt;
 use nix::errno::Errno;
 use nix::sys::stat::FileStat;
 
-use crate::node::command::rpm_ostree::status::digest_in;
-
-use super::ostree_objects::{Checksum, file_header, parse_commit, parse_dirtree};
+use super::images::object_store::{MAX_METADATA, MAX_OBJECTS, ObjectStore, StoreError, mode_in};
+use super::images::ostree_objects::{
+    Checksum, Commit, DirTree, FileAttributes, OstreeObjectKind as ObjectKind, parse_checksum,
+};
 use crate::host::root::{
-    EntryType, Place, Root, RootError, RootPath, all_attributes, digest_reader, hex, sha256,
+    Place, Root, RootError, RootPath, all_attributes, digest_reader, hex, sha256,
 };
 use crate::host::sys::parallel;
 
@@ -19,10 +20,6 @@ use crate::host::sys::parallel;
 pub const REPOSITORY: &str = "sysroot/ostree/repo";
 /// Its configuration.
 pub const CONFIG: &str = "sysroot/ostree/repo/config";
-/// Maximum size of a metadata object, in bytes; OSTree's own limit is also 128 MiB.
-const MAX_METADATA: u64 = 128 << 20;
-/// Maximum number of objects in one repository.
-const MAX_OBJECTS: usize = 4_000_000;
 /// Number of files that one thread hashes at a time.
 const PART: usize = 64;
 
@@ -63,78 +60,16 @@ pub enum ObjectFault {
     Other(String),
 }
 
-/// Refs of imported container images, each below its name in ostree's own escapes.
-const IMAGE_REFS: &str = "sysroot/ostree/repo/refs/heads/ostree/container/image";
-
 /// Returns the commit of each image that was imported into the repository, by image name. Images without a digest in the name,
 /// or whose pull is incomplete, are skipped.
 ///
 /// # Errors
 /// The repository cannot be read.
-pub fn imported_images(root: &Root) -> Result<BTreeMap<String, String>, RootError> {
-    let mut found = BTreeMap::new();
-    let mut waiting = vec![String::new()];
-    while let Some(folder) = waiting.pop() {
-        let Ok(path) = RootPath::parse(&format!("/{IMAGE_REFS}{folder}")) else {
-            continue;
-        };
-        for (name, kind) in root.list_types(&path)? {
-            let below = format!("{folder}/{name}");
-            if kind == EntryType::Directory {
-                waiting.push(below);
-            } else if let Some(image) = image_of_ref(below.trim_start_matches('/'))
-                && let Some(commit) = whole_commit(root, &path, &name)?
-            {
-                found.insert(image, commit);
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// Returns the commit that a ref points to, if it is in the repository and complete.
-fn whole_commit(root: &Root, folder: &RootPath, name: &str) -> Result<Option<String>, RootError> {
-    let Ok(path) = folder.join(name) else {
-        return Ok(None);
+pub fn imported_images(root: &Root) -> Result<BTreeMap<String, String>, StoreError> {
+    let Some(store) = ObjectStore::of_node(root)? else {
+        return Ok(BTreeMap::new());
     };
-    let Some(bytes) = root.read_small(&path)? else {
-        return Ok(None);
-    };
-    let commit = String::from_utf8_lossy(&bytes).trim().to_owned();
-    let Some(checksum) = parse_hex(&commit) else {
-        return Ok(None);
-    };
-    let exists = |path: &str| RootPath::parse(path).map_or(Ok(false), |path| root.exists(&path));
-    let is_whole = exists(&object_path(&checksum, ObjectKind::Commit).0)?
-        && !exists(&format!("/{REPOSITORY}/state/{commit}.commitpartial"))?;
-    Ok(is_whole.then_some(commit))
-}
-
-/// Returns the name of a ref's image with its digest, in the form that the daemon compares.
-fn image_of_ref(escaped: &str) -> Option<String> {
-    let reference = unescape_ref(escaped)?;
-    let schemes = ["docker://", "containers-storage:"];
-    let image = schemes
-        .iter()
-        .find_map(|scheme| reference.strip_prefix(scheme))?;
-    digest_in(image).map(|_| image.to_owned())
-}
-
-/// Reverts ostree's escapes in a ref: `_3A_` is the character with this hexadecimal code, and two underscores are one.
-fn unescape_ref(escaped: &str) -> Option<String> {
-    let mut plain = String::new();
-    let mut rest = escaped;
-    while let Some((before, after)) = rest.split_once('_') {
-        plain.push_str(before);
-        let (code, after) = after.split_once('_')?;
-        match code {
-            "" => plain.push('_'),
-            code => plain.push(char::from_u32(u32::from_str_radix(code, 16).ok()?)?),
-        }
-        rest = after;
-    }
-    plain.push_str(rest);
-    Some(plain)
+    Ok(store.image_commits()?)
 }
 
 /// Reads the objects of commits: the first ones of each, or all with `deep`. Returns `None` if there is no repository.
@@ -165,7 +100,7 @@ pub fn read_ostree_repository(
         .map(|((checksum, _), commit)| (checksum, commit))
         .collect();
     if deep {
-        let mode = mode_of(&String::from_utf8_lossy(&config));
+        let mode = mode_in(&String::from_utf8_lossy(&config));
         report.hashed = Some(files.len());
         match mode.as_str() {
             "bare" => {
@@ -207,32 +142,6 @@ pub fn is_flushed(root: &Root) -> Result<bool, RootError> {
     Ok(flushed)
 }
 
-fn mode_of(config: &str) -> String {
-    let mut values = config
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("mode")?.trim().strip_prefix('='));
-    values.next().unwrap_or_default().trim().to_owned()
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum ObjectKind {
-    Commit,
-    DirTree,
-    DirMeta,
-    File,
-}
-
-impl ObjectKind {
-    fn ending(self) -> &'static str {
-        match self {
-            Self::Commit => "commit",
-            Self::DirTree => "dirtree",
-            Self::DirMeta => "dirmeta",
-            Self::File => "file",
-        }
-    }
-}
-
 struct Walk<'a> {
     root: &'a Root,
     /// Objects that were read, each with its commit.
@@ -242,7 +151,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn commit(&mut self, name: &str, deep: bool) -> Result<(), RootError> {
-        let Some(checksum) = parse_hex(name) else {
+        let Some(checksum) = parse_checksum(name) else {
             return Ok(());
         };
         let partial = format!("/{REPOSITORY}/state/{name}.commitpartial");
@@ -261,13 +170,13 @@ impl Walk<'_> {
         let Some(bytes) = self.metadata(checksum, ObjectKind::Commit, name)? else {
             return Ok(());
         };
-        let Some((tree, attributes)) = parse_commit(&bytes) else {
+        let Some(commit) = Commit::parse(&bytes) else {
             let why = format!("commit {}: its form is not known here", short(name));
             self.report.unseen.push(why);
             return Ok(());
         };
-        self.metadata(attributes, ObjectKind::DirMeta, name)?;
-        let mut waiting = vec![tree];
+        self.metadata(commit.attributes, ObjectKind::DirMeta, name)?;
+        let mut waiting = vec![commit.tree];
         while let Some(tree) = waiting.pop() {
             let Some(bytes) = self.metadata(tree, ObjectKind::DirTree, name)? else {
                 continue;
@@ -275,7 +184,7 @@ impl Walk<'_> {
             if !deep {
                 return Ok(());
             }
-            let Some(tree) = parse_dirtree(&bytes) else {
+            let Some(tree) = DirTree::parse(&bytes) else {
                 let why = format!("commit {}: a directory has an unknown form", short(name));
                 self.report.unseen.push(why);
                 continue;
@@ -285,13 +194,13 @@ impl Walk<'_> {
                 self.report.unseen.push(why);
                 return Ok(());
             }
-            for file in tree.files {
+            for (_, file) in tree.files {
                 let at = (file, ObjectKind::File);
                 self.seen.entry(at).or_insert_with(|| name.to_owned());
             }
-            for (contents, attributes) in tree.directories {
-                self.metadata(attributes, ObjectKind::DirMeta, name)?;
-                waiting.push(contents);
+            for directory in tree.directories {
+                self.metadata(directory.attributes, ObjectKind::DirMeta, name)?;
+                waiting.push(directory.tree);
             }
         }
         Ok(())
@@ -337,22 +246,11 @@ fn short(commit: &str) -> &str {
     commit.get(..12).unwrap_or(commit)
 }
 
-fn parse_hex(text: &str) -> Option<Checksum> {
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    let mut checksum = [0; 32];
-    for (at, byte) in checksum.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
-    Some(checksum)
-}
-
 /// Returns the path of an object and its checksum in hex.
 fn object_path(checksum: &Checksum, kind: ObjectKind) -> (String, String) {
     let name = hex(checksum);
     let (first, rest) = name.split_at(2);
-    let ending = kind.ending();
+    let ending = kind.extension();
     (
         format!("/{REPOSITORY}/objects/{first}/{rest}.{ending}"),
         name,
@@ -391,7 +289,14 @@ fn judge_file(place: &Place, name: &str) -> Result<Option<ObjectFault>, Errno> {
     };
     let attributes = all_attributes(place)?;
     let header = |stat: &FileStat, target: &[u8]| {
-        file_header(stat.st_uid, stat.st_gid, stat.st_mode, target, &attributes)
+        let file = FileAttributes {
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            mode: stat.st_mode,
+            target,
+            extended: &attributes,
+        };
+        file.hashed_header()
     };
     let is = match stat.st_mode & libc::S_IFMT {
         libc::S_IFLNK => {
@@ -412,27 +317,4 @@ fn judge_file(place: &Place, name: &str) -> Result<Option<ObjectFault>, Errno> {
         0 => Some(ObjectFault::Empty),
         _ => Some(ObjectFault::Other(is)),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_name_of_an_image_is_read_from_its_ref() {
-        let digest = "c".repeat(64);
-        let image = format!("quay.example/os_2@sha256:{digest}");
-        for scheme in ["docker_3A__2F__2F_", "containers-storage_3A_"] {
-            let name = format!("{scheme}quay_2E_example/os__2_40_sha256_3A_{digest}");
-            assert_eq!(image_of_ref(&name), Some(image.clone()), "{scheme}");
-        }
-        for other in [
-            "docker_3A__2F__2F_quay_2E_example/os_3A_latest".to_owned(),
-            format!("oci_3A__2F_mnt_40_sha256_3A_{digest}"),
-            "docker_3A__2F__2F_quay_2Z_".to_owned(),
-            "docker_3A".to_owned(),
-        ] {
-            assert_eq!(image_of_ref(&other), None, "{other}");
-        }
-    }
 }

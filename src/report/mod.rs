@@ -18,6 +18,7 @@ pub mod handover;
 pub mod heading;
 pub mod history;
 pub mod html;
+pub mod image;
 pub mod install;
 pub mod keep;
 pub mod kept;

@@ -318,6 +318,17 @@ pub fn operating_system(os: &OsPlan) -> String {
             OsStep::Stay { what, .. } => {
                 format!("the next boot enters what runs again, and not {what}, which is kept")
             }
+            OsStep::Import {
+                from,
+                image,
+                objects,
+                bytes,
+                ..
+            } => format!(
+                "import {image} from {from}: {}, {} MB",
+                count_noun(*objects, "object"),
+                bytes.div_ceil(1_000_000)
+            ),
             OsStep::Bring { from, image } => format!("copy {image} from {from}"),
             OsStep::Image { from, to } if from.is_empty() => format!("image {to}"),
             OsStep::Image { from, to } => format!("image {to}, instead of {from}"),

@@ -22,5 +22,6 @@ mod quorum;
 mod reading;
 mod reboots;
 mod sequences;
+mod siblings;
 mod silent;
 mod soft_reboot;

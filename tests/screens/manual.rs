@@ -374,6 +374,7 @@ fn every_option_that_the_manual_names_exists() {
     for what in ["mirror", "kubelet", "runtime", "with"] {
         help += &output(&["change", what, "--help"]);
     }
+    help += &output(&["image", "export", "--help"]);
     let known: BTreeSet<&str> = help
         .split(|letter: char| letter.is_whitespace() || "=,[].`'()".contains(letter))
         .filter(|word| word.starts_with("--"))

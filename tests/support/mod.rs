@@ -10,6 +10,7 @@ pub mod faults;
 pub mod fuzz_targets;
 pub mod http;
 pub mod ignition;
+pub mod images;
 pub mod live;
 pub mod luks;
 pub mod machine;

@@ -644,6 +644,15 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
         Run::of(output)
     }
 
+    /// Runs the program on it with this standard input.
+    pub fn run_with(&self, args: &[&str], input: Stdio) -> Run {
+        let _turn = Turn::take();
+        let output = self.command(args).stdin(input).output().unwrap();
+        commands::check(&output, commands::root_of(args));
+        commands::check_engine(&output, self.root.dir());
+        Run::of(output)
+    }
+
     /// Starts the program on it.
     pub fn start(&self, args: &[&str]) -> Child {
         self.turns.borrow_mut().push(Turn::take());

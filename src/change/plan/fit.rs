@@ -29,6 +29,8 @@ pub struct Accepted {
     pub other_architecture: bool,
     /// Its contents do not match the hash in its name.
     pub edited_config: bool,
+    /// Nobody vouches that the tree on a medium is the image.
+    pub unproven_image: bool,
 }
 
 /// A reason why a config may not be meant for this node.
@@ -46,17 +48,20 @@ pub enum Doubt {
     OtherArchitecture,
     /// Its contents do not match the hash in its name.
     EditedConfig,
+    /// Nobody vouches that the tree on a medium is the image.
+    UnprovenImage,
 }
 
 impl Doubt {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::NotRendered,
         Self::Removals,
         Self::OtherPool,
         Self::OtherCluster,
         Self::OtherArchitecture,
         Self::EditedConfig,
+        Self::UnprovenImage,
     ];
 
     /// Returns the option that accepts it, without the dashes.
@@ -68,6 +73,7 @@ impl Doubt {
             Self::OtherCluster => "other-cluster",
             Self::OtherArchitecture => "other-architecture",
             Self::EditedConfig => "edited-config",
+            Self::UnprovenImage => "unproven-image",
         }
     }
 
@@ -79,6 +85,7 @@ impl Doubt {
             Self::OtherCluster => accepted.other_cluster,
             Self::OtherArchitecture => accepted.other_architecture,
             Self::EditedConfig => accepted.edited_config,
+            Self::UnprovenImage => accepted.unproven_image,
         }
     }
 }
@@ -96,6 +103,7 @@ impl Accepted {
             Doubt::OtherCluster => self.other_cluster = true,
             Doubt::OtherArchitecture => self.other_architecture = true,
             Doubt::EditedConfig => self.edited_config = true,
+            Doubt::UnprovenImage => self.unproven_image = true,
         }
         Some(self)
     }

@@ -35,8 +35,11 @@ pub(super) fn add_image(plan: &mut Plan, evidence: ImageEvidence, accepted: Acce
     if evidence.from_storage {
         plan.os.fetch_image();
     }
+    if let Some(OsStep::Import { commit, .. }) = &evidence.bring {
+        plan.os.use_commit(commit);
+    }
     if let Some(bring) = evidence.bring {
-        let is_image = |step: &OsStep| matches!(step, OsStep::Image { .. });
+        let is_image = |step: &OsStep| matches!(step, OsStep::Image { .. } | OsStep::Kept { .. });
         let at = plan.os.steps.iter().position(is_image);
         plan.os.steps.insert(at.unwrap_or_default(), bring);
     }

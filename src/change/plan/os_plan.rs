@@ -35,6 +35,19 @@ pub enum OsStep {
         /// The image.
         image: String,
     },
+    /// Imports the image into the node's OSTree repository, from the objects of another node.
+    Import {
+        /// The repository, archive or stream.
+        from: String,
+        /// The image.
+        image: String,
+        /// Its merge commit.
+        commit: String,
+        /// Number of objects that the node lacks.
+        objects: usize,
+        /// Their size at the source, in bytes.
+        bytes: u64,
+    },
     /// Stages another image.
     Image {
         /// The running image.
@@ -187,6 +200,19 @@ impl OsPlan {
             if let OsStep::Kept { from, to, .. } = step {
                 let (from, to) = (std::mem::take(from), std::mem::take(to));
                 *step = OsStep::Image { from, to };
+            }
+        }
+    }
+
+    /// Stages the image from a commit that is in the node's repository by then.
+    pub(super) fn use_commit(&mut self, imported: &str) {
+        for step in &mut self.steps {
+            if let OsStep::Image { from, to } = step {
+                *step = OsStep::Kept {
+                    from: std::mem::take(from),
+                    to: std::mem::take(to),
+                    commit: imported.to_owned(),
+                };
             }
         }
     }

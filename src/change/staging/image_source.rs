@@ -1,24 +1,30 @@
 //! Where a wanted image comes from, determined before anything is staged.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
 use super::release_registry;
+use crate::base::invocation::{mco_rescue, shell_word};
 use crate::base::notice::Notice;
 use crate::base::paths;
+use crate::change::image::import::{ImportNeed, find_import_need};
+use crate::change::image::source::{ObjectSource, STREAM};
+use crate::change::image::trust::{ContentTrust, judge_content};
 use crate::change::plan::fit::{Doubt, Doubtful};
 use crate::change::plan::{ImageEvidence, OsPlan, OsStep, PackageRepository};
 use crate::host::caller;
-use crate::host::root::{Root, RootPath};
+use crate::host::root::{Root, RootPath, hex};
 use crate::node::command::CommandRunner;
 use crate::node::deploy_directories;
 use crate::node::engine::Engine;
 use crate::node::images::manifest::go_architecture;
 use crate::node::images::medium::{Address, Medium, MediumCheck, MediumError};
+use crate::node::images::object_store::ObjectStore;
 use crate::node::images::policy::Ruling;
 use crate::node::images::pull::{self, Trace};
 use crate::node::images::{ImageName, extensions, storage};
+use crate::node::space::{Fit, MIN_FREE_PERCENT, Space};
 
 /// Credentials files that bootc uses; the first that exists is used.
 const BOOTC_SECRETS: [&str; 3] = [
@@ -44,6 +50,8 @@ pub enum ImageSource {
 pub struct SourceOptions<'a> {
     /// A medium with the image.
     pub os_from: Option<&'a Path>,
+    /// Lists of images of other nodes, which the image of a medium is compared with.
+    pub os_proofs: &'a [PathBuf],
     /// The image is in containers-storage, under exactly its name.
     pub from_storage: bool,
     /// A directory with the packages of extensions and kernels.
@@ -93,6 +101,21 @@ pub fn find_image_source(
         search.packages(options.extensions_from, extensions);
     }
     search.extensions_image();
+    let objects = match options.os_from.map(ObjectSource::open).transpose() {
+        Ok(objects) => objects.flatten(),
+        Err(error) => {
+            let path = options.os_from.map(|path| path.display().to_string());
+            search.block(&path.unwrap_or_default(), error.to_string());
+            return Ok(search.found);
+        }
+    };
+    if let Some(source) = objects {
+        if let Some(image) = os.image_to_fetch(false) {
+            search.objects(&source, &image, options.os_proofs);
+        }
+        source.close();
+        return Ok(search.found);
+    }
     search.found.from_storage = options.source() == ImageSource::Storage;
     if let Some(image) = os.image_to_fetch(search.found.from_storage) {
         search.image(&image, options);
@@ -156,6 +179,15 @@ fn refusal_of_medium(
     let ruling = policy.of_medium(&without_links(&address));
     let image = name.map_or_else(|| "IMAGE".to_owned(), ToString::to_string);
     Ok((!ruling.accepts_anything()).then(|| refusal(&ruling, &address, &image)))
+}
+
+/// Returns the absolute path of a source, as ostree runs in another directory. A stream has no path.
+fn absolute(shown: &str) -> Result<String, String> {
+    if shown == STREAM {
+        return Ok(shown.to_owned());
+    }
+    let path = std::path::absolute(shown).map_err(|error| error.to_string())?;
+    Ok(path.display().to_string())
 }
 
 /// The search for the image and the packages of one plan.
@@ -245,6 +277,108 @@ impl Search<'_> {
             Ok((medium, report, _)) => self.block(&subject, report.words(name, &medium)),
             Err(error) => self.block(&subject, error.to_string()),
         }
+    }
+
+    /// Examines an image that is stored as OSTree objects, and compares it with the node's repository.
+    fn objects(&mut self, source: &ObjectSource, image: &str, proofs: &[PathBuf]) {
+        let subject = source.metadata().shown();
+        if let Err(why) = self.examine_objects(source, image, proofs) {
+            self.block(&subject, why);
+        }
+    }
+
+    fn examine_objects(
+        &mut self,
+        source: &ObjectSource,
+        image: &str,
+        proofs: &[PathBuf],
+    ) -> Result<(), String> {
+        let name = ImageName::parse(image).map_err(|error| error.to_string())?;
+        let digest = name.digest.ok_or_else(|| {
+            format!("{image} has no digest, so no medium can be proven to hold it. Name it by its digest")
+        })?;
+        let node = ObjectStore::of_node(self.root).map_err(|error| error.to_string())?;
+        let node = node.ok_or("this node has no OSTree repository to import the image into")?;
+        let need = find_import_need(&node, source, image, &digest.to_string())
+            .map_err(|error| error.to_string())?;
+        let shown = source.metadata().shown();
+        let Some(need) = need else {
+            return Err(format!(
+                "it does not have {image}. The images it has: {}",
+                mco_rescue(&format!("image list {}", shell_word(&shown)))
+            ));
+        };
+        if need.image.digest != digest.to_string() {
+            return Err(format!(
+                "its ref {image} leads to an image with the digest {}; take the image from another node",
+                need.image.digest
+            ));
+        }
+        self.judge_architecture(need.image.architecture.as_deref(), image);
+        self.judge_content(&need, image, proofs)?;
+        let path = RootPath::fixed("sysroot");
+        let space = Space::of(self.root, &path).map_err(|error| error.to_string())?;
+        // An archive is unpacked before ostree imports it.
+        let copies = if matches!(source, ObjectSource::Archive(_)) {
+            2
+        } else {
+            1
+        };
+        if let Some(space) = space
+            && let Fit::TooSmall { missing } =
+                space.fit_import(need.bytes.saturating_mul(copies), MIN_FREE_PERCENT)
+        {
+            return Err(format!(
+                "{missing} bytes are missing in /sysroot for what ostree imports and leaves free ({MIN_FREE_PERCENT} percent). \
+                 Make room: podman image prune --all, or rpm-ostree cleanup -m"
+            ));
+        }
+        self.found.bring = Some(OsStep::Import {
+            from: absolute(&shown)?,
+            image: image.to_owned(),
+            commit: hex(&need.image.commit),
+            objects: need.missing.len(),
+            bytes: need.bytes,
+        });
+        Ok(())
+    }
+
+    /// Adds who vouches for the content of an image, or the doubt that nobody does.
+    fn judge_content(
+        &mut self,
+        need: &ImportNeed,
+        image: &str,
+        proofs: &[PathBuf],
+    ) -> Result<(), String> {
+        let content = &need.image.content;
+        match judge_content(&need.image, proofs).map_err(|error| error.to_string())? {
+            ContentTrust::Agreed(nodes) => self.found.notices.push(Notice {
+                subject: "content".to_owned(),
+                message: format!(
+                    "{content} is the content of {image} on {}",
+                    nodes.join(" and ")
+                ),
+            }),
+            ContentTrust::Contradicted(node, other) => {
+                return Err(format!(
+                    "its content is {content}, and on {node} the same image has the content {other}: one of both was changed. \
+                     Take the image from another node"
+                ));
+            }
+            ContentTrust::Unproven(nodes) => {
+                let known = match nodes.first() {
+                    Some(node) => format!("only {node} vouches"),
+                    None => "no other node vouches".to_owned(),
+                };
+                let why = format!(
+                    "{known} that {content} is the content of {image}: the digest proves the manifest, not the files. On two more \
+                     nodes: mco-rescue image list --output json >NODE.json; then give both documents: --os-proof NODE.json"
+                );
+                let doubtful = Doubtful::new(Doubt::UnprovenImage, "content", why);
+                self.found.doubts.push(doubtful);
+            }
+        }
+        Ok(())
     }
 
     /// Adds a doubt about an image for another architecture, which can be staged but does not boot.

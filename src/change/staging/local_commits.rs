@@ -1,14 +1,20 @@
 //! Commits of the node that ostree stages if bootc is the engine: with other kernel arguments, and images that were kept. bootc
 //! has no command for either.
 
+use std::fmt::Display;
+
 use crate::base::invocation::shell_words;
 use crate::base::kargs::Kargs;
 use crate::host::root::Root;
+use crate::host::sys::runtime;
 use crate::node::command::bootc;
 use crate::node::command::rpm_ostree::cause::RpmOstreeError;
 use crate::node::command::rpm_ostree::status::{Deployment, Deployments};
 use crate::node::command::{CommandLine, ostree};
 use crate::node::image_arguments;
+use crate::node::images::object_store::{ObjectStore, read_image};
+use crate::node::images::ostree_objects::parse_checksum;
+use crate::node::images::tree::read_objects;
 use crate::node::system::{deployment_path, inherited_arguments, origin_path, read_origin};
 
 /// Returns the command that stages the next boot's deployment again, with exactly these arguments and its own origin.
@@ -29,7 +35,7 @@ pub(super) fn change_arguments(
 /// images change as under `bootc switch`.
 ///
 /// # Errors
-/// It no longer exists, its origin file cannot be read, or the arguments of an image cannot.
+/// Its origin file cannot be read, or the arguments of an image cannot; or it has no deployment and is not in the repository.
 pub(super) fn stage_kept(
     root: &Root,
     all: &Deployments,
@@ -37,8 +43,9 @@ pub(super) fn stage_kept(
     image: &str,
     commit: &str,
 ) -> Result<CommandLine, RpmOstreeError> {
-    let kept = all.kept_alone(image, commit);
-    let kept = kept.ok_or_else(|| unknown(&format!("the kept deployment of {image} is gone")))?;
+    let Some(kept) = all.kept_alone(image, commit) else {
+        return stage_imported(root, all, running, image, commit);
+    };
     let present = inherited(root)?;
     let without = stage_again(root, kept, commit, &present)?;
     let brought = running.clone().and_then(|running| {
@@ -53,6 +60,42 @@ pub(super) fn stage_kept(
             without: shell_words(bootc::command_in_unit(&without)),
         }),
     }
+}
+
+/// Returns the command that stages an image of the repository that has no deployment, with the origin that a pull from its registry
+/// would write.
+fn stage_imported(
+    root: &Root,
+    all: &Deployments,
+    running: &Result<Kargs, String>,
+    image: &str,
+    commit: &str,
+) -> Result<CommandLine, RpmOstreeError> {
+    let failed = |error: &dyn Display| unknown(&error.to_string());
+    let booted = all
+        .booted()
+        .ok_or_else(|| unknown("no deployment is booted"))?;
+    let store = ObjectStore::of_node(root).map_err(|error| failed(&error))?;
+    let store = store.ok_or_else(|| unknown("the node has no OSTree repository"))?;
+    let checksum = parse_checksum(commit).ok_or_else(|| unknown("the commit has no checksum"))?;
+    let stored = read_image(&store, image, &checksum).map_err(|error| failed(&error))?;
+    let tree = read_objects(&store, &[&store], &stored).map_err(|error| failed(&error))?;
+    let new = image_arguments::of_tree(&tree).map_err(|why| unknown(&why))?;
+    let present = inherited(root)?;
+    let running = running.as_ref().map_err(|why| unknown(why))?;
+    let wanted = image_arguments::carry_over(&present, running, &new);
+    let origin =
+        format!("[origin]\ncontainer-image-reference=ostree-unverified-registry:{image}\n");
+    let file = runtime::runtime_path(runtime::ORIGIN).display().to_string();
+    let written = runtime::write_runtime(runtime::ORIGIN, origin.as_bytes());
+    written.map_err(|error| unknown(&format!("writing {file}: {error}")))?;
+    let changes = present.changes_to(&wanted);
+    Ok(ostree::stage_commit(
+        &booted.osname,
+        &file,
+        &changes,
+        commit,
+    ))
 }
 
 /// Reads the arguments that the image of a kept deployment brings; or why not, with the place in the node's root.

@@ -7,6 +7,7 @@
 pub mod awaited;
 pub mod deployments;
 pub mod image_source;
+mod import;
 pub mod lease;
 mod local_commits;
 pub mod next_boot;

@@ -10,6 +10,7 @@ use super::deployments::{
     said, settle_after_run, stay,
 };
 use super::image_source::ImageSource;
+use super::import::import_image;
 use super::lease::Lease;
 use super::{local_commits, pins, state};
 use crate::base::error::RunError;
@@ -336,6 +337,18 @@ impl Staging<'_> {
                 (self.print)(&format!("{}\n", step_gerund(step)));
                 return lease.lease_repository(from);
             }
+            OsStep::Import {
+                from,
+                image,
+                commit,
+                ..
+            } => {
+                (self.print)(&format!("{} from {from}\n", step_gerund(step)));
+                let is_ended = || signals.waiting().is_some();
+                return import_image(self.root, from, image, commit, &|line| {
+                    run_transaction(self.root, self.runner, line, &is_ended)
+                });
+            }
             OsStep::Pin { deployment, .. } => {
                 pins::remember_pin(self.root, deployment)
                     .map_err(|error| RpmOstreeError::of_failure(&error))?;
@@ -447,7 +460,7 @@ impl Staging<'_> {
                 line
             }
             OsStep::Packages { command, .. } => Some(arguments::change_packages(command)),
-            OsStep::Repository(_) | OsStep::Stay { .. } => None,
+            OsStep::Repository(_) | OsStep::Stay { .. } | OsStep::Import { .. } => None,
         })
     }
 
@@ -464,6 +477,7 @@ impl Staging<'_> {
             | OsStep::DropStaged { .. }
             | OsStep::Stay { .. }
             | OsStep::Bring { .. }
+            | OsStep::Import { .. }
             | OsStep::Repository(_) => false,
         }
     }
@@ -655,6 +669,7 @@ fn step_gerund(step: &OsStep) -> &'static str {
         OsStep::DropStaged { .. } => "dropping what is staged",
         OsStep::Stay { .. } => "making what runs the next boot again",
         OsStep::Bring { .. } => "bringing the image (this can take minutes)",
+        OsStep::Import { .. } => "importing the image",
         OsStep::Image { .. } => "staging the image (this can take minutes)",
         OsStep::Kept { .. } => "staging the image, which is on the node",
         OsStep::Arguments { .. } => "staging the kernel arguments",

@@ -7,11 +7,14 @@ use anyhow::{Context, Result, bail};
 
 use super::image_source::SourceOptions;
 use crate::base::invocation::mco_rescue;
+use crate::change::image::source::{ObjectSource, WithNode};
 use crate::host::root::{Root, RootPath};
+use crate::node::command::rpm_ostree::status::digest_in;
 use crate::node::deploy_directories;
 use crate::node::images::ImageName;
 use crate::node::images::manifest::go_architecture;
 use crate::node::images::medium::{Medium, MediumError};
+use crate::node::images::object_store::{MetadataSource, ObjectStore};
 use crate::node::images::tree::{self, ImageTree};
 
 /// Reads the files of an image; `None` if it is neither on the given medium nor on the node.
@@ -24,7 +27,14 @@ pub fn find_target(
     options: &SourceOptions<'_>,
 ) -> Result<Option<ImageTree>> {
     if let Some(path) = options.os_from {
-        return read_medium(path, image).map(Some);
+        return match ObjectSource::open(path)? {
+            Some(source) => {
+                let tree = read_stored_objects(root, &source, image);
+                source.close();
+                tree
+            }
+            None => read_medium(path, image).map(Some),
+        };
     }
     let Some(image) = image else {
         return Ok(None);
@@ -36,6 +46,34 @@ pub fn find_target(
     }
     let stored = tree::read_stored(root, image).map_err(anyhow::Error::msg);
     stored.context("looking for the image in containers-storage")
+}
+
+/// Reads an image in an OSTree repository. Of an archive or a stream only the directories are known before it is unpacked.
+fn read_stored_objects(
+    root: &Root,
+    source: &ObjectSource,
+    image: Option<&str>,
+) -> Result<Option<ImageTree>> {
+    let ObjectSource::Repository(store) = source else {
+        return Ok(None);
+    };
+    let images = source.images()?;
+    let name = match (image, images.len()) {
+        (Some(image), _) => image.to_owned(),
+        (None, 1) => images.into_keys().next().unwrap_or_default(),
+        (None, count) => bail!("{} has {count} images; name one of them", store.shown()),
+    };
+    let digest = digest_in(&name).with_context(|| format!("{name} has no digest"))?;
+    let node = ObjectStore::of_node(root)?;
+    let with_node = node.as_ref().map(|node| WithNode { source, node });
+    let metadata: &dyn MetadataSource = match &with_node {
+        Some(both) => both,
+        None => source.metadata(),
+    };
+    let stored = source.find_image(metadata, &name, digest)?;
+    let stored = stored.with_context(|| format!("{} does not have {name}", store.shown()))?;
+    let stores: Vec<&ObjectStore> = node.iter().chain([store]).collect();
+    Ok(Some(tree::read_objects(metadata, &stores, &stored)?))
 }
 
 /// Reads a medium, or a directory with the files themselves.

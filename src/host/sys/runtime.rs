@@ -20,6 +20,8 @@ pub const DIRECTORY: &str = "/run/mco-rescue";
 pub const FIRSTBOOT: &str = "firstboot.json";
 /// The document that this program gave Ignition.
 pub const GIVEN: &str = "given.json";
+/// The origin of an imported image, from which ostree stages it.
+pub const ORIGIN: &str = "origin";
 /// Exists while rpm-ostreed uses files of this program.
 pub const LENT: &str = "lent";
 /// Exists if the root was writable before the shell began.

@@ -402,7 +402,7 @@ const QUESTION: Duration = Duration::from_secs(60);
 /// For changes without new content.
 pub(super) const SMALL: Duration = Duration::from_secs(600);
 /// For a pull.
-const LARGE: Duration = Duration::from_secs(3600);
+pub(super) const LARGE: Duration = Duration::from_secs(3600);
 
 /// Where the bytes of an image come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

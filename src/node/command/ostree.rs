@@ -1,9 +1,4 @@
-//! Files of ostree below `/run/ostree`: GVariant dictionaries from names to values (`a{sv}`).
-//!
-//! Only the needed part of the format is implemented, and nothing is ever written. Every value is bounded by its own end, so a
-//! damaged file yields fewer values, never wrong ones.
-//!
-//! Also the output of `ostree admin status`, for the places of deployments, and `ostree admin deploy`, which stages a commit of
+//! Files of ostree below `/run/ostree`, which nothing here writes; the output of `ostree admin status`, for the places of deployments, and `ostree admin deploy`, which stages a commit of
 //! the node if rpm-ostree is missing: bootc has no command for kernel arguments or for an image that was kept.
 
 use std::time::Duration;
@@ -12,6 +7,7 @@ use super::rpm_ostree::status::{Deployment, Deployments};
 use super::{CommandLine, bootc};
 use crate::base::kargs::KargsChange;
 use crate::base::order::StableOrder;
+use crate::formats::gvariant::Dictionary;
 
 /// `ostree admin status`.
 pub fn list_deployments() -> CommandLine {
@@ -76,6 +72,32 @@ pub fn stage_commit(
         .collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     bootc::in_unit(bootc::SMALL, &all)
+}
+
+/// Returns the command line that copies commits from another repository into that of the system, and checks every object. ostree
+/// makes `/sysroot` writable for itself, if it is that of the system.
+pub fn pull_objects(from: &str, commit: &str, refs: &[&str]) -> CommandLine {
+    let fixed = [
+        "ostree",
+        "pull-local",
+        "--untrusted",
+        "--disable-verify-bindings",
+    ];
+    let all: Vec<&str> = fixed
+        .into_iter()
+        .chain([from, commit])
+        .chain(refs.iter().copied())
+        .collect();
+    bootc::in_unit(bootc::LARGE, &all)
+}
+
+/// Returns the command line that lets a ref of the system's repository name a commit.
+pub fn set_ref(name: &str, commit: &str) -> CommandLine {
+    let create = format!("--create={name}");
+    bootc::in_unit(
+        bootc::SMALL,
+        &["ostree", "refs", "--force", &create, commit],
+    )
 }
 
 /// Returns `CHECKSUM.SERIAL` of each deployment in the output of `ostree admin status`, in the order of the boot menu.
@@ -171,84 +193,6 @@ impl StagedFile {
             arguments: file.list(b"kargs").map(|words| words.join(" ")),
         })
     }
-}
-
-/// A serialised dictionary: the entries, then the end offset of each.
-#[derive(Clone, Copy)]
-struct Dictionary<'a>(&'a [u8]);
-
-impl<'a> Dictionary<'a> {
-    fn dictionary(self, key: &[u8]) -> Option<Dictionary<'a>> {
-        self.value(key, b"a{sv}").map(Dictionary)
-    }
-
-    fn text(self, key: &[u8]) -> Option<String> {
-        string(self.value(key, b"s")?)
-    }
-
-    fn flag(self, key: &[u8]) -> Option<bool> {
-        match self.value(key, b"b")? {
-            [flag] => Some(*flag == 1),
-            _ => None,
-        }
-    }
-
-    fn list(self, key: &[u8]) -> Option<Vec<String>> {
-        let value = self.value(key, b"as")?;
-        elements(value, 1)?.into_iter().map(string).collect()
-    }
-
-    /// Returns the bytes of a value of this type.
-    fn value(self, key: &[u8], kind: &[u8]) -> Option<&'a [u8]> {
-        let entries = elements(self.0, 8)?;
-        entries.into_iter().find_map(|entry| {
-            let width = offset_width(entry.len());
-            let end = number(entry.get(entry.len().checked_sub(width)?..)?);
-            let name = entry.get(..end)?.strip_suffix(b"\0")?;
-            let value = end.checked_next_multiple_of(8)?;
-            let variant = entry.get(value..entry.len() - width)?;
-            let data = variant.strip_suffix(kind)?.strip_suffix(b"\0")?;
-            (name == key).then_some(data)
-        })
-    }
-}
-
-/// Returns the elements of an array with this alignment; padding precedes each element except the first.
-fn elements(array: &[u8], alignment: usize) -> Option<Vec<&[u8]>> {
-    if array.is_empty() {
-        return Some(Vec::new());
-    }
-    let width = offset_width(array.len());
-    let table = number(array.get(array.len().checked_sub(width)?..)?);
-    let ends = array.get(table..)?.chunks_exact(width);
-    let (mut all, mut begin) = (Vec::new(), 0_usize);
-    for end in ends {
-        let end = number(end);
-        begin = begin.checked_next_multiple_of(alignment)?;
-        all.push(array.get(begin..end.min(table))?);
-        begin = end;
-    }
-    Some(all)
-}
-
-/// Returns the width of the offsets at the end of a container of this size, in bytes.
-fn offset_width(size: usize) -> usize {
-    match size {
-        0..=0xff => 1,
-        0x100..=0xffff => 2,
-        _ => 4,
-    }
-}
-
-/// Reads a number in GLib's byte order.
-fn number(bytes: &[u8]) -> usize {
-    let bytes = bytes.iter().rev();
-    bytes.fold(0, |value, byte| value << 8 | usize::from(*byte))
-}
-
-fn string(bytes: &[u8]) -> Option<String> {
-    let text = bytes.strip_suffix(b"\0")?;
-    Some(String::from_utf8_lossy(text).into_owned())
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ pub mod extensions;
 pub mod lookaside;
 pub mod manifest;
 pub mod medium;
+pub mod object_store;
+pub mod ostree_objects;
 pub mod policy;
 pub mod pull;
 pub mod registries;

@@ -72,6 +72,13 @@ pub enum RpmOstreeError {
     BadReference(String),
     /// A ref of the local repository is ambiguous.
     AmbiguousRef(String),
+    /// The objects of an image cannot be imported.
+    NotImported {
+        /// The repository, archive or stream.
+        from: String,
+        /// What went wrong.
+        why: String,
+    },
     /// The image is not an OSTree image.
     NotBootable,
     /// A signed reference needs a stricter policy: the default `insecureAcceptAnything` is refused.
@@ -285,6 +292,7 @@ impl RpmOstreeError {
             Self::OriginUnreadable { .. } => "origin-unreadable",
             Self::ImageArguments { .. } => "image-arguments",
             Self::FinalizeFailed(_) => "finalize-failed",
+            Self::NotImported { .. } => "not-imported",
             Self::Unknown(_) => "unknown",
         }
     }
@@ -375,6 +383,7 @@ impl RpmOstreeError {
             Self::FinalizeFailed(inner) => {
                 format!("the last shutdown could not finish the staged deployment: {inner}")
             }
+            Self::NotImported { from, why } => format!("{from}: {why}"),
             Self::Unknown(words) => words.clone(),
         }
     }
@@ -432,6 +441,9 @@ impl RpmOstreeError {
                 then_again(&format!("{without} # stages the image without them"))
             }
             Self::FinalizeFailed(inner) => inner.next_step(),
+            Self::NotImported { .. } => {
+                "mco-rescue image export DIRECTORY # on a healthy node".into()
+            }
             Self::Unknown(_) => "rpm-ostree status, then journalctl -u rpm-ostreed".into(),
         }
     }

@@ -1,11 +1,12 @@
-//! The file tree of an OS image that is not running: read from an OCI directory or archive, from a directory with the tree, or
-//! from containers-storage. Nothing is unpacked, and only the files that `wanted.rs` lists are kept.
+//! The file tree of an OS image that is not running: read from an OCI directory or archive, from a directory with the tree,
+//! from OSTree objects, or from containers-storage. Nothing is unpacked, and only the files that `wanted.rs` lists are kept.
 
 mod directory;
 mod initramfs;
 mod isa;
 mod layers;
 mod modules;
+mod objects;
 mod storage;
 mod wanted;
 mod zstd;
@@ -15,6 +16,7 @@ pub use initramfs::module_name;
 pub use isa::x86_isa_needed;
 pub use layers::read_image;
 pub use modules::ModuleLists;
+pub use objects::read_objects;
 pub use storage::read_stored;
 
 use std::collections::{BTreeMap, BTreeSet};

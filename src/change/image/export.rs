@@ -1,0 +1,407 @@
+//! Writes an image of a repository as an export.
+
+use std::collections::BTreeSet;
+use std::io::{self, Cursor, Read};
+use std::os::unix::ffi::OsStrExt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::medium::{ExportFile, ExportTarget};
+use crate::base::reason::Reason;
+use crate::host::progress;
+use crate::host::root::{all_attributes, hex};
+use crate::node::images::object_store::{
+    MetadataSource, ObjectId, ObjectStore, StoreError, StoreMode, StoredImage, list_objects,
+};
+use crate::node::images::ostree_objects::{FileAttributes, OstreeObjectKind, object_path};
+
+/// The file that says which image an export has.
+pub const DESCRIPTION: &str = "mco-rescue-image.json";
+/// The file that lists the objects of an export with their sizes, one on each line.
+pub const LISTING: &str = "mco-rescue-objects.txt";
+/// The empty file between the metadata objects and the objects of files.
+pub const BOUNDARY: &str = "mco-rescue-files";
+/// Schema of the description.
+pub const SCHEMA: &str = "mco-rescue/image-export-v1";
+/// Directories without which `ostree` reads no repository.
+pub const EMPTY: [&str; 5] = ["refs/heads", "refs/mirrors", "refs/remotes", "state", "tmp"];
+/// Configuration of the repository in an export.
+pub const CONFIG: &str = "[core]\nrepo_version=1\nmode=archive-z2\n";
+/// The most bytes of one stored block of deflate (RFC 1951, 3.2.4).
+const BLOCK: usize = 65_535;
+/// The bytes before a block: its kind, its length, and the complement of that.
+const BLOCK_HEADER: usize = 5;
+
+/// The description of an export.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageDescription {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Name of the image with its digest.
+    pub image: String,
+    /// Checksum of its tree, as `ostree show` prints it.
+    pub content_checksum: String,
+    /// Architecture in Go's names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<String>,
+    /// Checksum of its merge commit.
+    pub commit: String,
+    /// Number of objects of the image.
+    pub objects: usize,
+    /// Number of objects that are not in the export, because the receiver has them.
+    pub left_out: usize,
+    /// Each layer: the ref and the commit.
+    pub layers: Vec<LayerDescription>,
+}
+
+/// A layer in a description.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerDescription {
+    /// The full ref.
+    #[serde(rename = "ref")]
+    pub name: String,
+    /// Its commit.
+    pub commit: String,
+}
+
+/// An error of an export.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The repository or the image cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The target cannot be written, or the object cannot be read.
+    #[error("writing {path}: {reason}")]
+    Write {
+        /// Path below the export.
+        path: String,
+        /// The system's error.
+        reason: Reason,
+    },
+}
+
+impl ExportError {
+    /// Returns the error of the last bytes.
+    pub fn at_end(error: io::Error) -> Self {
+        write_error("the last bytes", &error)
+    }
+}
+
+/// What an export will write.
+#[derive(Debug)]
+pub struct Export<'a> {
+    store: &'a ObjectStore,
+    image: &'a StoredImage,
+    /// Objects with their sizes in the export, metadata first.
+    objects: Vec<(ObjectId, u64)>,
+    left_out: usize,
+}
+
+impl<'a> Export<'a> {
+    /// Plans the export of an image without the objects that the receiver has.
+    ///
+    /// # Errors
+    /// The repository does not have all other objects of the image.
+    pub fn plan(
+        store: &'a ObjectStore,
+        image: &'a StoredImage,
+        present: &BTreeSet<ObjectId>,
+    ) -> Result<Self, ExportError> {
+        let all = list_objects(store, &image.commits())?;
+        let mut objects = Vec::new();
+        let mut left_out = 0;
+        // The kinds are in this order, and files are the last.
+        for id in all {
+            if present.contains(&id) {
+                left_out += 1;
+                continue;
+            }
+            let size = exported_size(store, &id)?;
+            objects.push((id, size));
+        }
+        Ok(Self {
+            store,
+            image,
+            objects,
+            left_out,
+        })
+    }
+
+    /// Returns the number of objects in the export.
+    pub fn count(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Returns the number of objects that are left out.
+    pub fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// Returns the size of all objects in the export, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.objects.iter().map(|(_, size)| size).sum()
+    }
+
+    /// Writes the export. The refs come last, so an interrupted export has no image.
+    ///
+    /// # Errors
+    /// The target cannot be written, or an object is damaged.
+    pub fn write(&self, target: &mut dyn ExportTarget) -> Result<(), ExportError> {
+        let description = self.description();
+        let description = serde_json::to_string_pretty(&description)
+            .map_err(|error| write_error(DESCRIPTION, &io::Error::other(error)))?;
+        put_text(target, DESCRIPTION, &(description + "\n"))?;
+        put_text(target, LISTING, &self.listing())?;
+        put_text(target, "config", CONFIG)?;
+        for path in EMPTY {
+            let made = target.make_directory(path);
+            made.map_err(|error| write_error(path, &error))?;
+        }
+        let mut in_files = false;
+        for (id, size) in &self.objects {
+            if !in_files && id.0 == OstreeObjectKind::File {
+                put_text(target, BOUNDARY, "")?;
+                in_files = true;
+            }
+            self.put_object(target, id, *size)?;
+        }
+        if !in_files {
+            put_text(target, BOUNDARY, "")?;
+        }
+        for (name, commit) in &self.image.layers {
+            put_text(target, &format!("refs/heads/{name}"), &(hex(commit) + "\n"))?;
+        }
+        let name = self.image.image_ref();
+        put_text(
+            target,
+            &format!("refs/heads/{name}"),
+            &(hex(&self.image.commit) + "\n"),
+        )?;
+        target.finish().map_err(ExportError::at_end)
+    }
+
+    fn description(&self) -> ImageDescription {
+        let layers = self.image.layers.iter();
+        ImageDescription {
+            schema: SCHEMA.to_owned(),
+            image: self.image.name.clone(),
+            content_checksum: self.image.content.clone(),
+            architecture: self.image.architecture.clone(),
+            commit: hex(&self.image.commit),
+            objects: self.objects.len() + self.left_out,
+            left_out: self.left_out,
+            layers: layers
+                .map(|(name, commit)| LayerDescription {
+                    name: name.clone(),
+                    commit: hex(commit),
+                })
+                .collect(),
+        }
+    }
+
+    fn listing(&self) -> String {
+        let mut text = String::new();
+        for (id, size) in &self.objects {
+            text.push_str(&format!("{} {size}\n", exported_path(id)));
+        }
+        text
+    }
+
+    fn put_object(
+        &self,
+        target: &mut dyn ExportTarget,
+        id: &ObjectId,
+        size: u64,
+    ) -> Result<(), ExportError> {
+        let path = exported_path(id);
+        let failed = |error: io::Error| write_error(&path, &error);
+        if target.has(&path, size).map_err(failed)? {
+            progress::advance_by(size);
+            return Ok(());
+        }
+        let mut content: Box<dyn Read + '_> = match (id.0, self.store.mode()) {
+            (OstreeObjectKind::File, StoreMode::Bare) => self.archived_file(id)?,
+            (OstreeObjectKind::File, StoreMode::Archive) => {
+                let file = self.store.place(id)?.open();
+                Box::new(file.map_err(|errno| self.store.error_at(id, errno))?)
+            }
+            _ => Box::new(Cursor::new(self.store.metadata(id)?)),
+        };
+        let mut counted = progress::Counted(&mut content);
+        target
+            .put(ExportFile {
+                path: &path,
+                size,
+                content: &mut counted,
+            })
+            .map_err(failed)
+    }
+
+    /// Returns a file or link of a `bare` repository in the form of an archive.
+    fn archived_file(&self, id: &ObjectId) -> Result<Box<dyn Read>, ExportError> {
+        let failed = |errno| self.store.error_at(id, errno);
+        let place = self.store.place(id)?;
+        let stat = place.stat().map_err(failed)?;
+        let stat = stat.ok_or_else(|| self.store.fault(id, "is missing"))?;
+        let extended = all_attributes(&place).map_err(failed)?;
+        let is_link = stat.st_mode & libc::S_IFMT == libc::S_IFLNK;
+        let target = match is_link {
+            true => place.read_target().map_err(failed)?,
+            false => std::ffi::OsString::new(),
+        };
+        let attributes = FileAttributes {
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            mode: stat.st_mode,
+            target: target.as_bytes(),
+            extended: &extended,
+        };
+        let mut hash = Sha256::new();
+        hash.update(attributes.hashed_header());
+        if is_link {
+            return match hash.finalize().as_slice() == id.1 {
+                true => Ok(Box::new(Cursor::new(attributes.archive_header(0)))),
+                false => Err(self.store.fault(id, "is damaged").into()),
+            };
+        }
+        let left = size_of(stat.st_size);
+        let stored = StoredBlocks {
+            file: place.open().map_err(failed)?,
+            left,
+            block: Vec::new(),
+            next: 0,
+            is_done: false,
+            hash,
+            expected: id.1,
+        };
+        let header = Cursor::new(attributes.archive_header(left));
+        Ok(Box::new(header.chain(stored)))
+    }
+}
+
+/// Returns the path of an object below an export.
+pub fn exported_path((kind, checksum): &ObjectId) -> String {
+    let extension = match kind {
+        OstreeObjectKind::File => StoreMode::Archive.file_extension(),
+        kind => kind.extension(),
+    };
+    object_path(checksum, extension)
+}
+
+/// Returns the size of an object in an export.
+fn exported_size(store: &ObjectStore, id: &ObjectId) -> Result<u64, ExportError> {
+    let failed = |errno| store.error_at(id, errno);
+    let place = store.place(id)?;
+    let stat = place.stat().map_err(failed)?;
+    let stat = stat.ok_or_else(|| store.fault(id, "is missing"))?;
+    let size = size_of(stat.st_size);
+    if id.0 != OstreeObjectKind::File || store.mode() == StoreMode::Archive {
+        return Ok(size);
+    }
+    let extended = all_attributes(&place).map_err(failed)?;
+    let target = match stat.st_mode & libc::S_IFMT == libc::S_IFLNK {
+        true => Some(place.read_target().map_err(failed)?),
+        false => None,
+    };
+    let header = FileAttributes {
+        uid: 0,
+        gid: 0,
+        mode: 0,
+        target: target.as_ref().map_or(&[], |target| target.as_bytes()),
+        extended: &extended,
+    };
+    let header = header.archive_header(0).len() as u64;
+    Ok(match target {
+        Some(_) => header,
+        None => {
+            let blocks = size.div_ceil(BLOCK as u64).max(1);
+            header + size + blocks * BLOCK_HEADER as u64
+        }
+    })
+}
+
+fn size_of(size: i64) -> u64 {
+    u64::try_from(size).unwrap_or_default()
+}
+
+fn put_text(target: &mut dyn ExportTarget, path: &str, text: &str) -> Result<(), ExportError> {
+    let put = target.put(ExportFile {
+        path,
+        size: text.len() as u64,
+        content: &mut text.as_bytes(),
+    });
+    put.map_err(|error| write_error(path, &error))
+}
+
+fn write_error(path: &str, error: &io::Error) -> ExportError {
+    let reason = match error.raw_os_error() {
+        Some(code) => nix::errno::Errno::from_raw(code).into(),
+        None => Reason::from(error.to_string()),
+    };
+    ExportError::Write {
+        path: path.to_owned(),
+        reason,
+    }
+}
+
+/// The content of a file in stored blocks of deflate. A medium has the room, and nobody waits for a compressor.
+struct StoredBlocks {
+    file: std::fs::File,
+    left: u64,
+    /// The current block.
+    block: Vec<u8>,
+    /// Position in it.
+    next: usize,
+    is_done: bool,
+    hash: Sha256,
+    expected: [u8; 32],
+}
+
+impl StoredBlocks {
+    /// Reads the next block. The last one is checked against the object's name before it is passed on.
+    fn fill(&mut self) -> io::Result<()> {
+        let size = usize::try_from(self.left).unwrap_or(BLOCK).min(BLOCK);
+        self.block.resize(BLOCK_HEADER + size, 0);
+        let content = self.block.get_mut(BLOCK_HEADER..).unwrap_or_default();
+        self.file.read_exact(content)?;
+        self.hash.update(content);
+        self.left -= size as u64;
+        self.is_done = self.left == 0;
+        let length = u16::try_from(size).unwrap_or(u16::MAX);
+        let [low, high] = length.to_le_bytes();
+        let header = [u8::from(self.is_done), low, high, !low, !high];
+        if let Some(place) = self.block.get_mut(..BLOCK_HEADER) {
+            place.copy_from_slice(&header);
+        }
+        self.next = 0;
+        let is_damaged = self.is_done
+            && (self.hash.clone().finalize().as_slice() != self.expected
+                || self.file.read(&mut [0])? != 0);
+        match is_damaged {
+            true => Err(io::Error::other(
+                "the object is damaged: its content does not match its name",
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Read for StoredBlocks {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.next == self.block.len() {
+            if self.is_done {
+                return Ok(0);
+            }
+            self.fill()?;
+        }
+        let rest = self.block.get(self.next..).unwrap_or_default();
+        let read = rest.len().min(buffer.len());
+        if let (Some(from), Some(to)) = (rest.get(..read), buffer.get_mut(..read)) {
+            to.copy_from_slice(from);
+        }
+        self.next += read;
+        Ok(read)
+    }
+}

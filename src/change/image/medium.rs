@@ -1,0 +1,165 @@
+//! Where an export is written: a directory on any file system, or a tar.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the directory is a medium or a scratch directory, and no part of a node's configuration"
+)]
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// A file of an export.
+#[allow(missing_debug_implementations, reason = "a reader has nothing to show")]
+pub struct ExportFile<'a> {
+    /// Path below the export.
+    pub path: &'a str,
+    /// Size in bytes.
+    pub size: u64,
+    /// Content of exactly this size.
+    pub content: &'a mut dyn Read,
+}
+
+/// Where files of an export go.
+pub trait ExportTarget {
+    /// Returns true if a file of this size exists, so that it need not be written again.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    fn has(&self, path: &str, size: u64) -> io::Result<bool>;
+
+    /// Writes a file; what was there is replaced.
+    ///
+    /// # Errors
+    /// It cannot be written, or the content cannot be read.
+    fn put(&mut self, file: ExportFile<'_>) -> io::Result<()>;
+
+    /// Makes an empty directory; `ostree` reads no repository without them.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    fn make_directory(&mut self, path: &str) -> io::Result<()>;
+
+    /// Ends the export: everything is on the medium when it returns.
+    ///
+    /// # Errors
+    /// The medium reports one.
+    fn finish(&mut self) -> io::Result<()>;
+}
+
+/// A directory. An interrupted export is continued: files get their names when they are complete.
+#[derive(Debug)]
+pub struct DirectoryTarget {
+    directory: PathBuf,
+}
+
+impl DirectoryTarget {
+    /// Makes the directory if it is missing.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn make(directory: &Path) -> io::Result<Self> {
+        fs::create_dir_all(directory)?;
+        Ok(Self {
+            directory: directory.to_owned(),
+        })
+    }
+
+    /// Removes the directory with everything in it.
+    ///
+    /// # Errors
+    /// Something in it cannot be removed.
+    pub fn remove(directory: &Path) -> io::Result<()> {
+        match fs::remove_dir_all(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+}
+
+impl ExportTarget for DirectoryTarget {
+    fn has(&self, path: &str, size: u64) -> io::Result<bool> {
+        match fs::symlink_metadata(self.directory.join(path)) {
+            Ok(found) => Ok(found.is_file() && found.len() == size),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn put(&mut self, file: ExportFile<'_>) -> io::Result<()> {
+        let path = self.directory.join(file.path);
+        let above = path.parent().unwrap_or(&self.directory);
+        let part = self.directory.join(".mco-rescue-part");
+        let mut out = fs::File::create(&part)?;
+        io::copy(file.content, &mut out)?;
+        drop(out);
+        match fs::rename(&part, &path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(above)?;
+                fs::rename(&part, &path)
+            }
+            other => other,
+        }
+    }
+
+    fn make_directory(&mut self, path: &str) -> io::Result<()> {
+        fs::create_dir_all(self.directory.join(path))
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        let directory = fs::File::open(&self.directory)?;
+        nix::unistd::syncfs(directory).map_err(io::Error::from)
+    }
+}
+
+/// Creates the file of an archive. An earlier file is never overwritten.
+///
+/// # Errors
+/// It exists, or cannot be created.
+pub fn create_archive(path: &Path) -> io::Result<fs::File> {
+    fs::File::create_new(path)
+}
+
+/// A tar, written to a file or a pipe.
+#[allow(missing_debug_implementations, reason = "a writer has nothing to show")]
+pub struct TarTarget<W: Write> {
+    builder: tar::Builder<W>,
+}
+
+impl<W: Write> TarTarget<W> {
+    /// Writes a tar to `out`.
+    pub fn to(out: W) -> Self {
+        Self {
+            builder: tar::Builder::new(out),
+        }
+    }
+}
+
+impl<W: Write> ExportTarget for TarTarget<W> {
+    fn has(&self, _: &str, _: u64) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    fn put(&mut self, file: ExportFile<'_>) -> io::Result<()> {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(file.size);
+        header.set_mode(0o644);
+        header.set_mtime(0);
+        self.builder
+            .append_data(&mut header, file.path, file.content)
+    }
+
+    fn make_directory(&mut self, path: &str) -> io::Result<()> {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Directory);
+        header.set_size(0);
+        header.set_mode(0o755);
+        header.set_mtime(0);
+        let path = format!("{path}/");
+        self.builder.append_data(&mut header, path, io::empty())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.builder.finish()?;
+        self.builder.get_mut().flush()
+    }
+}

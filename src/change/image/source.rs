@@ -1,0 +1,190 @@
+//! Opens what `--os-from` names, if it has an image as OSTree objects: a repository, a mounted disk, an export, or a stream.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use super::archive::{ArchiveReadError, ExportArchive};
+use crate::host::root::{Root, RootError, RootPath};
+use crate::node::images::object_store::{
+    MetadataSource, ObjectId, ObjectStore, StoreError, StoredImage, read_image,
+};
+use crate::node::images::ostree_objects::{Checksum, parse_checksum};
+
+/// The path that means standard input.
+pub const STREAM: &str = "-";
+
+/// The archive on standard input, from the plan until its objects are imported: it can be read once.
+static OPENED_STREAM: Mutex<Option<ExportArchive>> = Mutex::new(None);
+
+/// Images as OSTree objects.
+#[derive(Debug)]
+pub enum ObjectSource {
+    /// A repository.
+    Repository(ObjectStore),
+    /// An archive or a stream.
+    Archive(Box<ExportArchive>),
+}
+
+/// The reason why a source cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectSourceError {
+    /// A repository cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// An archive cannot be read.
+    #[error(transparent)]
+    Archive(#[from] ArchiveReadError),
+    /// The stream is not an export.
+    #[error(
+        "standard input is not an export of an image; on the other node: mco-rescue image export -"
+    )]
+    NoExport,
+}
+
+impl From<RootError> for ObjectSourceError {
+    fn from(error: RootError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl ObjectSource {
+    /// Opens a source; `None` if what is there has no OSTree objects, such as OCI media.
+    ///
+    /// # Errors
+    /// It has them and cannot be read.
+    pub fn open(path: &Path) -> Result<Option<Self>, ObjectSourceError> {
+        if path == Path::new(STREAM) {
+            let mut opened = OPENED_STREAM.lock().unwrap_or_else(PoisonError::into_inner);
+            let archive = match opened.take() {
+                Some(archive) => archive,
+                None => ExportArchive::open(STREAM, Box::new(io::stdin()))?
+                    .ok_or(ObjectSourceError::NoExport)?,
+            };
+            return Ok(Some(Self::Archive(Box::new(archive))));
+        }
+        match Root::open(path) {
+            Ok(directory) => Ok(ObjectStore::find(&directory)?.map(Self::Repository)),
+            Err(_) => Self::open_file(path),
+        }
+    }
+
+    fn open_file(path: &Path) -> Result<Option<Self>, ObjectSourceError> {
+        let above = match path.parent() {
+            Some(above) if above.as_os_str().is_empty() => Path::new("."),
+            Some(above) => above,
+            None => return Ok(None),
+        };
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            return Ok(None);
+        };
+        // What is not a file, or is missing, is reported by who looks for OCI media.
+        let Ok(inside) = RootPath::parse(&format!("/{name}")) else {
+            return Ok(None);
+        };
+        let Ok(Some(file)) = Root::open(above).and_then(|root| root.open_file(&inside)) else {
+            return Ok(None);
+        };
+        let reader: Box<dyn Read + Send> = Box::new(io::BufReader::with_capacity(1 << 20, file));
+        let archive = ExportArchive::open(&path.display().to_string(), reader)?;
+        Ok(archive.map(|archive| Self::Archive(Box::new(archive))))
+    }
+
+    /// Keeps a stream for the next one who opens it. Anything else is opened again.
+    pub fn close(self) {
+        if let Self::Archive(archive) = self
+            && archive.shown() == STREAM
+        {
+            let mut opened = OPENED_STREAM.lock().unwrap_or_else(PoisonError::into_inner);
+            *opened = Some(*archive);
+        }
+    }
+
+    /// Returns its metadata.
+    pub fn metadata(&self) -> &dyn MetadataSource {
+        match self {
+            Self::Repository(store) => store,
+            Self::Archive(archive) => archive.as_ref(),
+        }
+    }
+
+    /// Returns the images, by name, with the commit of each.
+    ///
+    /// # Errors
+    /// The refs cannot be read.
+    pub fn images(&self) -> Result<BTreeMap<String, String>, ObjectSourceError> {
+        match self {
+            Self::Repository(store) => Ok(store.image_commits()?),
+            Self::Archive(archive) => {
+                let description = archive.description();
+                let one = (description.image.clone(), description.commit.clone());
+                Ok([one].into())
+            }
+        }
+    }
+
+    /// Returns the size of an object there, in bytes; `None` if it is missing.
+    ///
+    /// # Errors
+    /// The repository cannot be read.
+    pub fn size(&self, id: &ObjectId) -> Result<Option<u64>, StoreError> {
+        match self {
+            Self::Repository(store) => {
+                let stat = store.stat(id)?;
+                Ok(stat.map(|stat| u64::try_from(stat.st_size).unwrap_or_default()))
+            }
+            Self::Archive(archive) => Ok(archive.size(id)),
+        }
+    }
+
+    /// Finds the image with a digest. `name` is the wanted one; another one with the same digest is the same image.
+    ///
+    /// # Errors
+    /// The source cannot be read, or the image there is incomplete.
+    pub fn find_image(
+        &self,
+        metadata: &dyn MetadataSource,
+        name: &str,
+        digest: &str,
+    ) -> Result<Option<StoredImage>, ObjectSourceError> {
+        let images = self.images()?;
+        let exact = images.get(name).into_iter();
+        let others = images.iter().filter(|(other, _)| *other != name);
+        let with_digest = others.filter(|(other, _)| other.ends_with(&format!("@{digest}")));
+        let mut commits = exact.chain(with_digest.map(|(_, commit)| commit));
+        let Some(commit) = commits.next() else {
+            return Ok(None);
+        };
+        let Some(checksum) = parse_checksum(commit) else {
+            return Ok(None);
+        };
+        Ok(Some(read_image(metadata, name, &checksum)?))
+    }
+}
+
+/// Metadata of a source, and what it leaves out of the node's own repository.
+#[derive(Debug)]
+pub struct WithNode<'a> {
+    /// The source.
+    pub source: &'a ObjectSource,
+    /// The node's repository.
+    pub node: &'a ObjectStore,
+}
+
+impl MetadataSource for WithNode<'_> {
+    fn metadata(&self, id: &ObjectId) -> Result<Vec<u8>, StoreError> {
+        match self.node.stat(id)? {
+            Some(_) => self.node.metadata(id),
+            None => self.source.metadata().metadata(id),
+        }
+    }
+
+    fn layer(&self, name: &str) -> Result<Option<Checksum>, StoreError> {
+        self.source.metadata().layer(name)
+    }
+
+    fn shown(&self) -> String {
+        self.source.metadata().shown()
+    }
+}

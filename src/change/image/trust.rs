@@ -1,0 +1,129 @@
+//! Who vouches that the tree at a source is the wanted image.
+//!
+//! Objects prove that the tree has a content checksum. The digest in `osImageURL` is that of a manifest, from which the tree cannot
+//! be computed again. So somebody has to know both: two other nodes that imported the image from a registry, or the user.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::base::reason::Reason;
+use crate::host::root::{Root, RootError, RootPath};
+use crate::node::images::object_store::StoredImage;
+
+/// Schema of the documents that `image list --output json` prints.
+pub const SCHEMA: &str = "mco-rescue/images/v1";
+/// Number of nodes that have to agree.
+const WITNESSES: usize = 2;
+
+/// The verdict on the content of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ContentTrust {
+    /// These nodes have the same content under the same digest.
+    Agreed(Vec<String>),
+    /// Nobody vouches for it, or too few do: the nodes that agree.
+    Unproven(Vec<String>),
+    /// A node has another content under the same digest: the node, and its checksum.
+    Contradicted(String, String),
+}
+
+/// The reason why a document cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProofError {
+    /// It cannot be read.
+    #[error("reading {path}: {reason}")]
+    Read {
+        /// Its path.
+        path: String,
+        /// The system's error.
+        reason: Reason,
+    },
+    /// It is not a list of images, or names no node.
+    #[error(
+        "{path} is not a list of images of a node ({why}); on another node: mco-rescue image list --output json >{path}"
+    )]
+    Form {
+        /// Its path.
+        path: String,
+        /// The difference.
+        why: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    schema: String,
+    node: Option<String>,
+    images: Vec<ListedImage>,
+}
+
+#[derive(Deserialize)]
+struct ListedImage {
+    image: String,
+    content_checksum: Option<String>,
+}
+
+/// Compares the content of an image with what other nodes list. A node counts once, whatever number of documents it has.
+///
+/// # Errors
+/// A document cannot be read.
+pub fn judge_content(
+    image: &StoredImage,
+    documents: &[PathBuf],
+) -> Result<ContentTrust, ProofError> {
+    let mut contents = BTreeMap::new();
+    for path in documents {
+        let listed = read_document(path)?;
+        let form = |why: &str| ProofError::Form {
+            path: path.display().to_string(),
+            why: why.to_owned(),
+        };
+        let node = listed.node.ok_or_else(|| form("it names no node"))?;
+        let suffix = format!("@{}", image.digest);
+        let same = listed
+            .images
+            .iter()
+            .filter(|one| one.image.ends_with(&suffix));
+        for content in same.filter_map(|one| one.content_checksum.as_ref()) {
+            if *content != image.content {
+                return Ok(ContentTrust::Contradicted(node, content.clone()));
+            }
+            contents.insert(node.clone(), content.clone());
+        }
+    }
+    let nodes: BTreeSet<String> = contents.into_keys().collect();
+    let nodes: Vec<String> = nodes.into_iter().collect();
+    Ok(match nodes.len() >= WITNESSES {
+        true => ContentTrust::Agreed(nodes),
+        false => ContentTrust::Unproven(nodes),
+    })
+}
+
+fn read_document(path: &Path) -> Result<Listed, ProofError> {
+    let read = |reason: Reason| ProofError::Read {
+        path: path.display().to_string(),
+        reason,
+    };
+    let above = match path.parent() {
+        Some(above) if above.as_os_str().is_empty() => Path::new("."),
+        Some(above) => above,
+        None => return Err(read("it is no file".to_owned().into())),
+    };
+    let name = path.file_name().and_then(|name| name.to_str());
+    let inside = name.and_then(|name| RootPath::parse(&format!("/{name}")).ok());
+    let inside = inside.ok_or_else(|| read("it is no file".to_owned().into()))?;
+    let failed = |error: RootError| read(error.into());
+    let bytes = Root::open(above).and_then(|root| root.read(&inside));
+    let bytes = bytes.map_err(failed)?;
+    let bytes = bytes.ok_or_else(|| read(nix::errno::Errno::ENOENT.into()))?;
+    let form = |why: String| ProofError::Form {
+        path: path.display().to_string(),
+        why,
+    };
+    let listed: Listed = serde_json::from_slice(&bytes).map_err(|error| form(error.to_string()))?;
+    match listed.schema == SCHEMA {
+        true => Ok(listed),
+        false => Err(form(format!("its schema is {:?}", listed.schema))),
+    }
+}

@@ -1,0 +1,467 @@
+//! The image of an operating system from another node's OSTree repository, without a registry. ostree is the real one; bootc,
+//! rpm-ostree and systemd-run are named stubs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::support::images::{ImageRepository, NEW_DIGEST, content_of, ostree};
+use crate::support::mounts::{mount, with_mounts};
+use crate::support::ostree_node::{IMAGE, NEXT, OstreeNode};
+use crate::support::{Run, TestRoot, copy_program, flat, flat_run};
+
+/// Where a node has its repository, below its root.
+const REPOSITORY: &str = "sysroot/ostree/repo";
+/// Ref of the second image.
+const NEW_REF: &str = "ostree/container/image/docker_3A__2F__2F_quay_2E_example/os_40_sha256_3A_2222222222222222222222222222222222222222222222222222222222222222";
+
+/// A healthy node with both images.
+fn sibling() -> Option<(TestRoot, ImageRepository)> {
+    let root = TestRoot::new();
+    let repository = ImageRepository::new(&root.path(REPOSITORY))?;
+    repository.import_old("2026-01-01T00:00:00Z");
+    repository.import_new("2026-02-02T00:00:00Z");
+    Some((root, repository))
+}
+
+fn export(sibling: &TestRoot, args: &[&str]) -> Run {
+    let all = [&["image", "export", "--image", NEXT], args].concat();
+    sibling.run(&all)
+}
+
+/// Objects below a repository, with their paths.
+fn objects(repository: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    for folder in fs::read_dir(repository.join("objects")).unwrap() {
+        for object in fs::read_dir(folder.unwrap().path()).unwrap() {
+            all.push(object.unwrap().path().display().to_string());
+        }
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn an_export_is_a_repository_that_ostree_reads() {
+    let Some((sibling, repository)) = sibling() else {
+        return;
+    };
+    let out = tempfile::tempdir().unwrap();
+    let directory = out.path().join("os");
+    let said = flat_run(&export(&sibling, &[directory.to_str().unwrap()]).ok());
+    assert!(said.contains(&format!("Exported {NEXT}")), "{said}");
+    ostree(&directory, &["fsck"]);
+    let content = content_of(&directory, NEW_REF);
+    assert_eq!(content, content_of(&repository.path, NEW_REF));
+    assert!(said.contains(&content), "{said}");
+    // What ostree checks out of it is what the node has, with owners and attributes.
+    let other = tempfile::tempdir().unwrap();
+    let copy = other.path().join("repo");
+    fs::create_dir(&copy).unwrap();
+    ostree(&copy, &["init", "--mode=bare"]);
+    let pull = ["pull-local", "--untrusted", "--disable-verify-bindings"];
+    ostree(
+        &copy,
+        &[&pull[..], &[directory.to_str().unwrap(), NEW_REF]].concat(),
+    );
+    ostree(&copy, &["fsck"]);
+    assert_eq!(content_of(&copy, NEW_REF), content);
+
+    // A file and a stream hold the same, and GNU tar unpacks them.
+    let file = out.path().join("os.tar");
+    export(&sibling, &[file.to_str().unwrap()]).ok();
+    let stream = export(&sibling, &["-"]).ok();
+    assert_eq!(fs::read(&file).unwrap(), stream.output().stdout);
+    let unpacked = out.path().join("unpacked");
+    fs::create_dir(&unpacked).unwrap();
+    let mut tar = Command::new("tar");
+    tar.arg("-xf").arg(&file).arg("-C").arg(&unpacked);
+    assert!(tar.status().unwrap().success());
+    ostree(&unpacked, &["fsck"]);
+    assert_eq!(content_of(&unpacked, NEW_REF), content);
+    let listed = |path: &Path| {
+        let run = sibling.run(&["image", "list", path.to_str().unwrap(), "-o", "json"]);
+        run.ok().json()
+    };
+    for path in [&directory, &file, &unpacked, &repository.path] {
+        let images = listed(path)["images"].clone();
+        let new = images
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|one| one["image"] == NEXT);
+        assert_eq!(
+            new.unwrap()["content_checksum"],
+            content.as_str(),
+            "{images}"
+        );
+    }
+    // Nothing was written on the node itself, and an archive is not overwritten.
+    let said = flat(&export(&sibling, &[file.to_str().unwrap()]).exits(1).err());
+    assert!(said.contains("give another FILE"), "{said}");
+}
+
+#[test]
+fn an_export_leaves_out_what_the_receiver_has_and_is_continued() {
+    let Some((sibling, repository)) = sibling() else {
+        return;
+    };
+    let receiver = TestRoot::new();
+    let other = ImageRepository::new(&receiver.path(REPOSITORY)).unwrap();
+    other.import_old("2026-03-03T00:00:00Z");
+    let out = tempfile::tempdir().unwrap();
+    let [whole, small, named] = ["whole", "small", "named"].map(|name| out.path().join(name));
+    export(&sibling, &[whole.to_str().unwrap()]).ok();
+    let since = receiver.path(REPOSITORY);
+    let run = export(
+        &sibling,
+        &["--since", since.to_str().unwrap(), small.to_str().unwrap()],
+    );
+    assert!(flat_run(&run.ok()).contains("that the receiver has"));
+    export(&sibling, &["--since", IMAGE, named.to_str().unwrap()]).ok();
+    let counts = [&whole, &small, &named].map(|path| objects(path).len());
+    assert!(
+        counts[1] < counts[0] && counts[2] <= counts[1],
+        "{counts:?}"
+    );
+    // ostree completes the image from it.
+    let pull = ["pull-local", "--untrusted", "--disable-verify-bindings"];
+    other.ostree(&[&pull[..], &[small.to_str().unwrap(), NEW_REF]].concat());
+    other.ostree(&["fsck"]);
+    let content = content_of(&repository.path, NEW_REF);
+    assert_eq!(content_of(&other.path, NEW_REF), content);
+    let unknown = format!("quay.example/os@sha256:{}", "9".repeat(64));
+    let run = export(&sibling, &["--since", &unknown, named.to_str().unwrap()]).exits(1);
+    assert!(
+        flat(&run.err()).contains("leave out --since"),
+        "{}",
+        run.err()
+    );
+
+    // An export that was interrupted: no ref, a file that is not complete, and some that are missing.
+    let all = objects(&whole);
+    fs::remove_dir_all(whole.join("refs/heads/ostree")).unwrap();
+    fs::write(&all[0], "").unwrap();
+    fs::remove_file(&all[1]).unwrap();
+    export(&sibling, &[whole.to_str().unwrap()]).ok();
+    ostree(&whole, &["fsck"]);
+    assert_eq!(objects(&whole), all);
+}
+
+#[test]
+fn a_damaged_or_incomplete_repository_exports_nothing() {
+    let Some((sibling, repository)) = sibling() else {
+        return;
+    };
+    let out = tempfile::tempdir().unwrap();
+    let target = out.path().join("os");
+    let target = target.to_str().unwrap();
+    let file = repository.ostree(&["ls", "-C", NEW_REF, "/usr/lib/size-65536"]);
+    let checksum = file
+        .split_whitespace()
+        .find(|word| word.len() == 64)
+        .unwrap();
+    let (first, rest) = checksum.split_at(2);
+    let object = repository.path.join(format!("objects/{first}/{rest}.file"));
+    let whole = fs::read(&object).unwrap();
+    let refused = |why: &str| {
+        let run = export(&sibling, &[target]).exits(1);
+        let said = flat(&run.err());
+        assert!(said.contains(why), "{said}");
+        assert!(
+            !Path::new(target)
+                .join("refs/heads/ostree/container/image")
+                .exists()
+        );
+    };
+    fs::write(&object, vec![4; whole.len()]).unwrap();
+    refused("is damaged");
+    fs::remove_file(&object).unwrap();
+    refused("is missing, so the image there is incomplete");
+    fs::write(&object, &whole).unwrap();
+    // The layers decide what rpm-ostree says of the image.
+    let layer = repository.path.join("refs/heads/ostree/container/blob");
+    let aside = repository.path.join("blob");
+    fs::rename(&layer, &aside).unwrap();
+    refused("lacks its layer");
+    fs::rename(&aside, &layer).unwrap();
+    let run = sibling.run(&["image", "export", "--image", "quay.example/other", target]);
+    assert!(flat(&run.exits(1).err()).contains("image list"));
+    fs::write(repository.path.join("config"), "[core]\nmode=bare-user\n").unwrap();
+    let run = sibling.run(&["image", "list"]).exits(1);
+    let said = flat(&run.err());
+    assert!(
+        said.contains("only bare and archive are supported"),
+        "{said}"
+    );
+    // A node without OSTree.
+    let run = TestRoot::new().run(&["image", "export", target]).exits(1);
+    assert!(run.err().contains("no OSTree repository"), "{}", run.err());
+}
+
+/// How a test brings the image.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum From {
+    Directory,
+    Archive,
+    Stream,
+    Disk,
+}
+
+/// A node that runs the first image, without a registry, and with the real ostree for its repository.
+fn receiver(bootc: bool) -> OstreeNode {
+    let node = match bootc {
+        true => OstreeNode::of_bootc(),
+        false => OstreeNode::new(),
+    };
+    copy_program(&node.root, "/usr/bin/ostree");
+    copy_program(&node.root, "/bin/cat");
+    let stub = node.root.read("usr/sbin/ostree");
+    let stub = stub.split_once('\n').unwrap().1;
+    // STUB of ostree, but for the repository, which is the matter of the real one.
+    node.program(
+        "ostree",
+        &format!("case $1 in pull-local | refs) echo \"ostree $*\" >>/stub/log; exec /usr/bin/ostree \"$@\" ;; esac\n{stub}"),
+    );
+    node.program(
+        "systemd-run",
+        r#"while [ "$1" != -- ]; do shift; done; shift; exec "$@" >/stub/unit-log 2>&1"#,
+    );
+    node.program(
+        "journalctl",
+        r#"case $* in --sync) ;; *_SYSTEMD_UNIT=mco-rescue-bootc.service) cat /stub/unit-log ;; *) exit 1 ;; esac"#,
+    );
+    let repository = ImageRepository::new(&node.root.path(REPOSITORY)).unwrap();
+    repository.import_old("2026-03-03T00:00:00Z");
+    std::os::unix::fs::symlink("sysroot/ostree", node.root.path("ostree")).unwrap();
+    node
+}
+
+/// Puts the image where the node finds it; returns the argument of `--os-from`.
+fn bring(node: &OstreeNode, sibling: &TestRoot, from: From) -> &'static str {
+    let media = node.root.path("media");
+    fs::create_dir_all(&media).unwrap();
+    let target = |name: &str| media.join(name).display().to_string();
+    match from {
+        From::Directory => {
+            export(sibling, &[&target("os")]).ok();
+            "/media/os"
+        }
+        From::Archive => {
+            export(sibling, &[&target("os.tar")]).ok();
+            "/media/os.tar"
+        }
+        From::Stream => {
+            let stream = export(sibling, &["-"]).ok();
+            fs::write(media.join("stream"), &stream.output().stdout).unwrap();
+            "-"
+        }
+        From::Disk => {
+            let disk = media.join("disk");
+            fs::create_dir_all(&disk).unwrap();
+            let there = sibling.path("sysroot");
+            mount(&["--bind", there.to_str().unwrap(), disk.to_str().unwrap()]);
+            "/media/disk"
+        }
+    }
+}
+
+fn pivot(node: &OstreeNode, from: From, args: &[&str]) -> Run {
+    let path = match from {
+        From::Directory => "/media/os",
+        From::Archive => "/media/os.tar",
+        From::Stream => "-",
+        From::Disk => "/media/disk",
+    };
+    // The boot partition is that of no boot.
+    let fixed = [
+        "pivot",
+        "--yes",
+        NEXT,
+        "--os-from",
+        path,
+        "--accept-risk",
+        "boot-filesystem",
+    ];
+    let all = [&fixed, args].concat();
+    match from {
+        From::Stream => {
+            let stream = fs::File::open(node.root.path("media/stream")).unwrap();
+            node.run_with(&all, Stdio::from(stream))
+        }
+        _ => node.run(&all),
+    }
+}
+
+/// Lists of two healthy nodes, as files of a node.
+fn proofs(node: &OstreeNode, sibling: &TestRoot) -> [String; 2] {
+    ["w1", "w3"].map(|name| {
+        let mut list = sibling.run(&["image", "list", "-o", "json"]).ok().json();
+        list["node"] = Value::from(name);
+        let path = format!("{name}.json");
+        node.root.write(&path, &list.to_string());
+        format!("/{path}")
+    })
+}
+
+#[test]
+fn a_node_without_a_registry_comes_to_the_image_of_another_one() {
+    let Some((sibling, repository)) = sibling() else {
+        return;
+    };
+    let content = content_of(&repository.path, NEW_REF);
+    for bootc in [false, true] {
+        for from in [From::Directory, From::Archive, From::Stream, From::Disk] {
+            with_mounts(|| {
+                let node = receiver(bootc);
+                let there = node.root.path(REPOSITORY);
+                bring(&node, &sibling, from);
+                let [one, two] = proofs(&node, &sibling);
+                let before = objects(&there);
+                // Nobody vouches for it, and one node is not enough.
+                let run = pivot(&node, from, &["--os-proof", &one]).exits(1);
+                let said = flat_run(&run);
+                assert!(
+                    said.contains("only w1 vouches"),
+                    "{from:?}: {said}{}",
+                    run.err()
+                );
+                assert!(
+                    flat(&run.err()).contains("nothing was changed"),
+                    "{}",
+                    run.err()
+                );
+                assert_eq!(objects(&there), before);
+                let run = pivot(&node, from, &["--os-proof", &one, "--os-proof", &two]).ok();
+                let said = flat_run(&run);
+                assert!(
+                    said.contains(&format!("{content} is the content of {NEXT} on w1 and w3")),
+                    "{said}"
+                );
+                ostree(&there, &["fsck"]);
+                assert_eq!(content_of(&there, NEW_REF), content);
+                let staged = match bootc {
+                    true => node.root.read("stub/bootc-staged"),
+                    false => node.root.read("stub/staged"),
+                };
+                assert!(staged.contains(NEXT), "{bootc} {from:?}: {staged}");
+                assert!(!node.root.exists("var/lib/mco-rescue/image-import"));
+                // Only what was missing was written.
+                let calls = node.calls();
+                assert_eq!(
+                    calls
+                        .iter()
+                        .filter(|call| call.contains("pull-local"))
+                        .count(),
+                    1
+                );
+                // The next run needs neither medium nor registry.
+                let run = node.run(&["pivot", "--yes", NEXT]).ok();
+                assert_eq!(node.calls().len(), calls.len(), "{}", flat_run(&run));
+                assert!(node.run(&["rollback", "--yes"]).ok().code() == 0);
+                let _ = fs::remove_dir_all(node.root.path("media/os"));
+            });
+        }
+    }
+}
+
+#[test]
+fn what_was_changed_on_its_way_is_not_staged() {
+    let Some((sibling, _)) = sibling() else {
+        return;
+    };
+    with_mounts(|| {
+        let node = receiver(false);
+        let there = node.root.path(REPOSITORY);
+        let [one, two] = proofs(&node, &sibling);
+        let refused = |from: From, args: &[&str], why: &str| {
+            let run = pivot(&node, from, args).exits(1);
+            let said = flat_run(&run) + &flat(&run.err());
+            assert!(said.contains(why), "{from:?} {why}: {said}");
+            ostree(&there, &["fsck"]);
+            assert!(!node.root.exists("stub/staged"), "{why}");
+            assert!(
+                !node.root.exists("var/lib/mco-rescue/image-import"),
+                "{why}"
+            );
+        };
+        let trusted = ["--os-proof", &one, "--os-proof", &two];
+        bring(&node, &sibling, From::Directory);
+        bring(&node, &sibling, From::Archive);
+        let media = node.root.path("media/os");
+
+        // A file that the node lacks has another content: ostree finds it.
+        let large = objects(&media).into_iter().find(|path| {
+            let size = fs::metadata(path).unwrap().len();
+            path.ends_with(".filez") && (200_000..300_000).contains(&size)
+        });
+        let large = PathBuf::from(large.unwrap());
+        let whole = fs::read(&large).unwrap();
+        let mut other = whole.clone();
+        *other.last_mut().unwrap() ^= 1;
+        fs::write(&large, other).unwrap();
+        refused(From::Directory, &trusted, "image export DIRECTORY");
+        fs::remove_file(&large).unwrap();
+        refused(From::Directory, &trusted, "lacks 1 objects");
+        fs::write(&large, whole).unwrap();
+
+        // Another node has other content under this digest.
+        let mut lies: Value = serde_json::from_str(&node.root.read("w3.json")).unwrap();
+        for image in lies["images"].as_array_mut().unwrap() {
+            image["content_checksum"] = Value::from("0".repeat(64));
+        }
+        node.root.write("w3.json", &lies.to_string());
+        refused(From::Directory, &trusted, "one of both was changed");
+        node.root.write("w3.json", "{}");
+        refused(From::Directory, &trusted, "is not a list of images");
+        refused(From::Directory, &["--os-proof", "/no.json"], "no.json");
+
+        // An archive that ends anywhere.
+        let archive = node.root.path("media/os.tar");
+        let whole = fs::read(&archive).unwrap();
+        for part in [1, 2, 5, 9] {
+            fs::write(&archive, &whole[..whole.len() * part / 10]).unwrap();
+            refused(From::Archive, &["--unproven-image"], "");
+        }
+        fs::write(&archive, &whole).unwrap();
+        // A description that names an image that its objects are not.
+        let text = String::from_utf8_lossy(&whole).into_owned();
+        let at = text.find(NEW_DIGEST).unwrap();
+        let mut lied = whole.clone();
+        lied[at..at + 64].copy_from_slice("3".repeat(64).as_bytes());
+        fs::write(&archive, &lied).unwrap();
+        refused(From::Archive, &["--unproven-image"], "it does not have");
+        fs::write(&archive, whole).unwrap();
+        // The user takes it upon himself, and is told what is not proven.
+        let run = pivot(&node, From::Archive, &["--unproven-image"]).ok();
+        let said = flat_run(&run);
+        assert!(said.contains("no other node vouches"), "{said}");
+        assert!(node.root.read("stub/staged").contains(NEXT));
+    });
+}
+
+#[test]
+fn a_full_medium_is_named_and_the_export_can_be_repeated() {
+    let Some((sibling, _)) = sibling() else {
+        return;
+    };
+    with_mounts(|| {
+        let medium = tempfile::tempdir().unwrap();
+        let path = medium.path().to_str().unwrap();
+        mount(&["-t", "tmpfs", "-o", "size=600k", "tmpfs", path]);
+        let target = format!("{path}/os");
+        let run = export(&sibling, &[&target]).exits(1);
+        let said = flat(&run.err());
+        assert!(
+            said.contains("no space left") && said.contains("is incomplete"),
+            "{said}"
+        );
+        mount(&["-o", "remount,size=60m", path]);
+        export(&sibling, &[&target]).ok();
+        ostree(Path::new(&target), &["fsck"]);
+        let status = Command::new("umount").arg(path).status();
+        assert!(status.unwrap().success());
+    });
+}
