@@ -12,7 +12,7 @@ use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::base::reason::Reason;
-use crate::change::image::export::{Export, ExportError};
+use crate::change::image::export::{DESCRIPTION, Export, ExportError};
 use crate::change::image::medium::{DirectoryTarget, TarTarget, create_archive};
 use crate::change::image::source::{ObjectSource, STREAM};
 use crate::change::image::trust;
@@ -242,11 +242,9 @@ fn export(
                 write_file(&planned, file)
             }
             false => {
-                let mut directory = DirectoryTarget::make(destination).map_err(|error| {
+                let mut directory = DirectoryTarget::make_or_continue(destination, DESCRIPTION).map_err(|error| {
                     let reason = Reason::from(error);
-                    anyhow::anyhow!(
-                        "creating {shown}: {reason}; is the medium mounted for writing?"
-                    )
+                    anyhow::anyhow!("using {shown}: {reason}. Name a directory of a medium that is mounted for writing")
                 })?;
                 planned.write(&mut directory)
             }
@@ -256,6 +254,7 @@ fn export(
         })?;
     }
     let done = ExportDone {
+        schema: "mco-rescue/exported/v1",
         image: &image.name,
         content: &image.content,
         target: &shown,
@@ -263,10 +262,13 @@ fn export(
         left_out: planned.left_out(),
         bytes: planned.bytes(),
     };
-    let text = report::image::export_text(&done);
+    let text = match ui.output {
+        Output::Json => report::image::export_json(&done)?,
+        Output::Text => report::image::export_text(&done),
+    };
     if is_stream {
         log::info!("exported {} ({})", image.name, hex(&image.commit));
-    } else if ui.output == Output::Text {
+    } else {
         report::print(text.as_bytes())?;
     }
     Ok(ExitCode::Done)

@@ -63,13 +63,17 @@ pub fn to_text(document: &ImagesDocument) -> String {
 }
 
 /// The end of an export.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct ExportDone<'a> {
+    /// `mco-rescue/exported/v1`.
+    pub schema: &'static str,
     /// Name of the image.
     pub image: &'a str,
     /// Checksum of its tree.
+    #[serde(rename = "content_checksum")]
     pub content: &'a str,
     /// Where it was written.
+    #[serde(rename = "destination")]
     pub target: &'a str,
     /// Number of objects in the export.
     pub objects: usize,
@@ -77,6 +81,11 @@ pub struct ExportDone<'a> {
     pub left_out: usize,
     /// Bytes of the objects.
     pub bytes: u64,
+}
+
+/// Returns the end of an export as JSON.
+pub fn export_json(done: &ExportDone<'_>) -> serde_json::Result<String> {
+    super::pretty(done)
 }
 
 /// Returns the report about an export.

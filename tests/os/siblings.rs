@@ -98,7 +98,17 @@ fn an_export_is_a_repository_that_ostree_reads() {
             "{images}"
         );
     }
-    // Nothing was written on the node itself, and an archive is not overwritten.
+    // Nothing is mixed with files of others.
+    let other = out.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("letter"), "x").unwrap();
+    let said = flat(&export(&sibling, &[other.to_str().unwrap()]).exits(1).err());
+    assert!(said.contains("it holds other files (letter)"), "{said}");
+    assert_eq!(fs::read_dir(&other).unwrap().count(), 1);
+    let again = export(&sibling, &["-o", "json", directory.to_str().unwrap()]);
+    let again = again.ok().json();
+    assert_eq!(again["content_checksum"], content.as_str());
+    // An archive is not overwritten.
     let said = flat(&export(&sibling, &[file.to_str().unwrap()]).exits(1).err());
     assert!(said.contains("give another FILE"), "{said}");
 }
@@ -421,8 +431,25 @@ fn what_was_changed_on_its_way_is_not_staged() {
         // An archive that ends anywhere.
         let archive = node.root.path("media/os.tar");
         let whole = fs::read(&archive).unwrap();
-        for part in [1, 2, 5, 9] {
-            fs::write(&archive, &whole[..whole.len() * part / 10]).unwrap();
+        let name = large.strip_prefix(&media).unwrap().to_str().unwrap();
+        let find = |name: &str, nth: usize| {
+            let mut windows = whole.windows(name.len()).enumerate();
+            let mut found = windows
+                .by_ref()
+                .filter(|(_, window)| *window == name.as_bytes());
+            found.nth(nth).unwrap().0
+        };
+        // Its first place is in the listing.
+        let (listed, stored) = (find(name, 0), find(name, 1));
+        for end in [
+            100,
+            700,
+            listed,
+            find("mco-rescue-files", 0),
+            stored,
+            stored + 100_000,
+        ] {
+            fs::write(&archive, &whole[..end]).unwrap();
             refused(From::Archive, &["--unproven-image"], "");
         }
         fs::write(&archive, &whole).unwrap();

@@ -321,7 +321,7 @@ fn a_validator_accepts_what_the_program_prints() {
     assert_eq!(all.kinds(), kinds);
     let table = Table::read();
     // The tests of their commands read the others.
-    assert!(table.documents.len() <= kinds.len() + 6);
+    assert!(table.documents.len() <= kinds.len() + 8);
     let Some(python) = python() else {
         return skip(
             Lacks::Setup,

@@ -23,7 +23,7 @@ pub const LISTING: &str = "mco-rescue-objects.txt";
 /// The empty file between the metadata objects and the objects of files.
 pub const BOUNDARY: &str = "mco-rescue-files";
 /// Schema of the description.
-pub const SCHEMA: &str = "mco-rescue/image-export-v1";
+pub const SCHEMA: &str = "mco-rescue/image-export/v1";
 /// Directories without which `ostree` reads no repository.
 pub const EMPTY: [&str; 5] = ["refs/heads", "refs/mirrors", "refs/remotes", "state", "tmp"];
 /// Configuration of the repository in an export.

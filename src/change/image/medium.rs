@@ -8,6 +8,9 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+/// Name of a file that is being written.
+const PART: &str = ".mco-rescue-part";
+
 /// A file of an export.
 #[allow(missing_debug_implementations, reason = "a reader has nothing to show")]
 pub struct ExportFile<'a> {
@@ -53,6 +56,37 @@ pub struct DirectoryTarget {
 }
 
 impl DirectoryTarget {
+    /// Makes the directory if it is missing. One with other files is refused, unless one of them is `mark`.
+    ///
+    /// # Errors
+    /// It has other files, or cannot be made or read.
+    pub fn make_or_continue(directory: &Path, mark: &str) -> io::Result<Self> {
+        let made = Self::make(directory)?;
+        let mut names = fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name()));
+        let is_other = |name: &io::Result<std::ffi::OsString>| match name {
+            // Some file systems have it from the start.
+            Ok(name) => name != "lost+found" && name != PART,
+            Err(_) => true,
+        };
+        match names.find(is_other) {
+            None => Ok(made),
+            Some(Err(error)) => Err(error),
+            Some(Ok(_)) if made.has_name(mark)? => Ok(made),
+            Some(Ok(name)) => Err(io::Error::other(format!(
+                "it holds other files ({}); name an empty directory or an earlier export",
+                name.display()
+            ))),
+        }
+    }
+
+    fn has_name(&self, name: &str) -> io::Result<bool> {
+        match fs::symlink_metadata(self.directory.join(name)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Makes the directory if it is missing.
     ///
     /// # Errors
@@ -88,7 +122,7 @@ impl ExportTarget for DirectoryTarget {
     fn put(&mut self, file: ExportFile<'_>) -> io::Result<()> {
         let path = self.directory.join(file.path);
         let above = path.parent().unwrap_or(&self.directory);
-        let part = self.directory.join(".mco-rescue-part");
+        let part = self.directory.join(PART);
         let mut out = fs::File::create(&part)?;
         io::copy(file.content, &mut out)?;
         drop(out);
