@@ -363,7 +363,10 @@ fn bash_completes_commands_options_and_values() {
         (&["mco-rescue", "ren"], &["render"]),
         (&["mco-rescue", "apply", "--files"], &["--files-only"]),
         (&["mco-rescue", "cache", "ex"], &["export"]),
-        (&["mco-rescue", "plan", "--output", ""], &["text", "json"]),
+        (
+            &["mco-rescue", "plan", "--output", ""],
+            &["text", "json", "yaml"],
+        ),
         (&["mco-rescue", "comp"], &["complete"]),
     ];
     for (line, wanted) in cases {
