@@ -20,6 +20,7 @@ use crate::change::session::{machine, open_root};
 use crate::cli::ui::Ui;
 use crate::host::progress::{self, Work};
 use crate::host::root::{Root, hex};
+use crate::node::images::medium::{Medium, MediumError};
 use crate::node::images::object_store::{
     MetadataSource, ObjectId, ObjectStore, StoredImage, list_objects, read_image,
 };
@@ -96,13 +97,22 @@ fn open_store(root: &Root) -> Result<ObjectStore> {
     })
 }
 
-fn list_source(ui: &Ui<'_>, path: &Path) -> Result<ExitCode> {
-    let Some(source) = ObjectSource::open(path)? else {
-        bail!(
-            "{} has no OSTree repository and is no export; OCI media are listed by skopeo inspect",
+/// Opens a source of images. What cannot be opened is reported with its reason.
+fn open_source(path: &Path) -> Result<ObjectSource> {
+    if let Some(source) = ObjectSource::open(path)? {
+        return Ok(source);
+    }
+    match Medium::open(path) {
+        Ok(_) | Err(MediumError::NoImage(_)) => bail!(
+            "{} has no OSTree repository and is not an export of mco-rescue image export; OCI media are listed by skopeo inspect",
             path.display()
-        );
-    };
+        ),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn list_source(ui: &Ui<'_>, path: &Path) -> Result<ExitCode> {
+    let source = open_source(path)?;
     let images = source.images()?;
     print_list(ui, None, source.metadata(), images)
 }
@@ -194,11 +204,7 @@ fn objects_of_receiver(store: &ObjectStore, since: &[String]) -> Result<BTreeSet
                 "this node does not have {name} either, so what the receiver has is unknown; leave out --since"
             ),
             None => {
-                let Some(source) = ObjectSource::open(Path::new(name))? else {
-                    bail!(
-                        "{name} is neither an image of this node nor a directory with an OSTree repository"
-                    );
-                };
+                let source = open_source(Path::new(name))?;
                 for (image, commit) in source.images()? {
                     let commit = parse_checksum(&commit).context("a ref there is damaged")?;
                     let image = read_image(source.metadata(), &image, &commit)?;

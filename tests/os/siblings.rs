@@ -206,6 +206,13 @@ fn a_damaged_or_incomplete_repository_exports_nothing() {
         said.contains("only bare and archive are supported"),
         "{said}"
     );
+    // What cannot be opened is not taken for a medium without images.
+    let run = sibling.run(&["image", "list", "/no/medium"]).exits(1);
+    let said = flat(&run.err());
+    assert!(
+        said.contains("look whether the medium is mounted"),
+        "{said}"
+    );
     // A node without OSTree.
     let run = TestRoot::new().run(&["image", "export", target]).exits(1);
     assert!(run.err().contains("no OSTree repository"), "{}", run.err());

@@ -72,7 +72,7 @@ impl ExportArchive {
         };
         let failed = |error: io::Error| ArchiveReadError::Read {
             path: shown.to_owned(),
-            reason: reason_of(&error),
+            reason: error.into(),
         };
         let mut archive = tar::Archive::new(&mut reader);
         let mut entries = archive.entries().map_err(failed)?;
@@ -176,7 +176,7 @@ impl ExportArchive {
         let shown = self.shown;
         let failed = |error: io::Error| ArchiveReadError::Read {
             path: shown.clone(),
-            reason: reason_of(&error),
+            reason: error.into(),
         };
         put(target, "config", CONFIG.as_bytes()).map_err(failed)?;
         for path in EMPTY {
@@ -274,16 +274,6 @@ fn parse_exported_path(path: &str) -> Option<ObjectId> {
     let id = (kind, checksum);
     // Upper case, or a slash elsewhere, would be another path.
     (exported_path(&id) == path && hex(&checksum).starts_with(first)).then_some(id)
-}
-
-fn reason_of(error: &io::Error) -> Reason {
-    match error.raw_os_error() {
-        Some(code) => nix::errno::Errno::from_raw(code).into(),
-        None if error.kind() == io::ErrorKind::UnexpectedEof => {
-            Reason::from("it ends too early".to_owned())
-        }
-        None => Reason::from(error.to_string()),
-    }
 }
 
 #[cfg(test)]

@@ -1,16 +1,18 @@
 //! Writes an image of a repository as an export.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io::{self, Cursor, Read};
 use std::os::unix::ffi::OsStrExt;
 
+use nix::sys::stat::FileStat;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::medium::{ExportFile, ExportTarget};
 use crate::base::reason::Reason;
 use crate::host::progress;
-use crate::host::root::{all_attributes, hex};
+use crate::host::root::{ExtendedAttributes, Place, all_attributes, hex};
 use crate::node::images::object_store::{
     MetadataSource, ObjectId, ObjectStore, StoreError, StoreMode, StoredImage, list_objects,
 };
@@ -85,7 +87,7 @@ pub enum ExportError {
 impl ExportError {
     /// Returns the error of the last bytes.
     pub fn at_end(error: io::Error) -> Self {
-        write_error("the last bytes", &error)
+        write_error("the last bytes", error)
     }
 }
 
@@ -151,13 +153,13 @@ impl<'a> Export<'a> {
     pub fn write(&self, target: &mut dyn ExportTarget) -> Result<(), ExportError> {
         let description = self.description();
         let description = serde_json::to_string_pretty(&description)
-            .map_err(|error| write_error(DESCRIPTION, &io::Error::other(error)))?;
+            .map_err(|error| write_error(DESCRIPTION, io::Error::other(error)))?;
         put_text(target, DESCRIPTION, &(description + "\n"))?;
         put_text(target, LISTING, &self.listing())?;
         put_text(target, "config", CONFIG)?;
         for path in EMPTY {
             let made = target.make_directory(path);
-            made.map_err(|error| write_error(path, &error))?;
+            made.map_err(|error| write_error(path, error))?;
         }
         let mut in_files = false;
         for (id, size) in &self.objects {
@@ -216,7 +218,7 @@ impl<'a> Export<'a> {
         size: u64,
     ) -> Result<(), ExportError> {
         let path = exported_path(id);
-        let failed = |error: io::Error| write_error(&path, &error);
+        let failed = |error: io::Error| write_error(&path, error);
         if target.has(&path, size).map_err(failed)? {
             progress::advance_by(size);
             return Ok(());
@@ -241,34 +243,20 @@ impl<'a> Export<'a> {
 
     /// Returns a file or link of a `bare` repository in the form of an archive.
     fn archived_file(&self, id: &ObjectId) -> Result<Box<dyn Read>, ExportError> {
-        let failed = |errno| self.store.error_at(id, errno);
-        let place = self.store.place(id)?;
-        let stat = place.stat().map_err(failed)?;
-        let stat = stat.ok_or_else(|| self.store.fault(id, "is missing"))?;
-        let extended = all_attributes(&place).map_err(failed)?;
-        let is_link = stat.st_mode & libc::S_IFMT == libc::S_IFLNK;
-        let target = match is_link {
-            true => place.read_target().map_err(failed)?,
-            false => std::ffi::OsString::new(),
-        };
-        let attributes = FileAttributes {
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            mode: stat.st_mode,
-            target: target.as_bytes(),
-            extended: &extended,
-        };
+        let file = BareFile::read(self.store, id)?;
+        let attributes = file.attributes();
         let mut hash = Sha256::new();
         hash.update(attributes.hashed_header());
-        if is_link {
+        if file.target.is_some() {
             return match hash.finalize().as_slice() == id.1 {
                 true => Ok(Box::new(Cursor::new(attributes.archive_header(0)))),
                 false => Err(self.store.fault(id, "is damaged").into()),
             };
         }
-        let left = size_of(stat.st_size);
+        let left = file.size();
+        let opened = file.place.open();
         let stored = StoredBlocks {
-            file: place.open().map_err(failed)?,
+            file: opened.map_err(|errno| self.store.error_at(id, errno))?,
             left,
             block: Vec::new(),
             next: 0,
@@ -292,34 +280,62 @@ pub fn exported_path((kind, checksum): &ObjectId) -> String {
 
 /// Returns the size of an object in an export.
 fn exported_size(store: &ObjectStore, id: &ObjectId) -> Result<u64, ExportError> {
-    let failed = |errno| store.error_at(id, errno);
-    let place = store.place(id)?;
-    let stat = place.stat().map_err(failed)?;
-    let stat = stat.ok_or_else(|| store.fault(id, "is missing"))?;
-    let size = size_of(stat.st_size);
     if id.0 != OstreeObjectKind::File || store.mode() == StoreMode::Archive {
-        return Ok(size);
+        let stat = store.stat(id)?;
+        let stat = stat.ok_or_else(|| store.fault(id, "is missing"))?;
+        return Ok(size_of(stat.st_size));
     }
-    let extended = all_attributes(&place).map_err(failed)?;
-    let target = match stat.st_mode & libc::S_IFMT == libc::S_IFLNK {
-        true => Some(place.read_target().map_err(failed)?),
-        false => None,
-    };
-    let header = FileAttributes {
-        uid: 0,
-        gid: 0,
-        mode: 0,
-        target: target.as_ref().map_or(&[], |target| target.as_bytes()),
-        extended: &extended,
-    };
-    let header = header.archive_header(0).len() as u64;
-    Ok(match target {
+    let file = BareFile::read(store, id)?;
+    let header = file.attributes().archive_header(0).len() as u64;
+    Ok(match file.target {
         Some(_) => header,
         None => {
-            let blocks = size.div_ceil(BLOCK as u64).max(1);
-            header + size + blocks * BLOCK_HEADER as u64
+            let blocks = file.size().div_ceil(BLOCK as u64).max(1);
+            header + file.size() + blocks * BLOCK_HEADER as u64
         }
     })
+}
+
+/// A file or link of a `bare` repository, without its content.
+struct BareFile {
+    place: Place,
+    stat: FileStat,
+    /// Target, if it is a link.
+    target: Option<OsString>,
+    extended: ExtendedAttributes,
+}
+
+impl BareFile {
+    fn read(store: &ObjectStore, id: &ObjectId) -> Result<Self, StoreError> {
+        let failed = |errno| store.error_at(id, errno);
+        let place = store.place(id)?;
+        let stat = place.stat().map_err(failed)?;
+        let stat = stat.ok_or_else(|| store.fault(id, "is missing"))?;
+        let target = match stat.st_mode & libc::S_IFMT == libc::S_IFLNK {
+            true => Some(place.read_target().map_err(failed)?),
+            false => None,
+        };
+        Ok(Self {
+            extended: all_attributes(&place).map_err(failed)?,
+            place,
+            stat,
+            target,
+        })
+    }
+
+    fn size(&self) -> u64 {
+        size_of(self.stat.st_size)
+    }
+
+    fn attributes(&self) -> FileAttributes<'_> {
+        FileAttributes {
+            uid: self.stat.st_uid,
+            gid: self.stat.st_gid,
+            mode: self.stat.st_mode,
+            target: self.target.as_ref().map_or(&[], |target| target.as_bytes()),
+            extended: &self.extended,
+        }
+    }
 }
 
 fn size_of(size: i64) -> u64 {
@@ -332,17 +348,13 @@ fn put_text(target: &mut dyn ExportTarget, path: &str, text: &str) -> Result<(),
         size: text.len() as u64,
         content: &mut text.as_bytes(),
     });
-    put.map_err(|error| write_error(path, &error))
+    put.map_err(|error| write_error(path, error))
 }
 
-fn write_error(path: &str, error: &io::Error) -> ExportError {
-    let reason = match error.raw_os_error() {
-        Some(code) => nix::errno::Errno::from_raw(code).into(),
-        None => Reason::from(error.to_string()),
-    };
+fn write_error(path: &str, error: io::Error) -> ExportError {
     ExportError::Write {
         path: path.to_owned(),
-        reason,
+        reason: error.into(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use super::archive::{ArchiveReadError, ExportArchive};
-use crate::host::root::{Root, RootError, RootPath};
+use crate::host::root::{Root, RootError};
 use crate::node::images::object_store::{
     MetadataSource, ObjectId, ObjectStore, StoreError, StoredImage, read_image,
 };
@@ -71,19 +71,11 @@ impl ObjectSource {
     }
 
     fn open_file(path: &Path) -> Result<Option<Self>, ObjectSourceError> {
-        let above = match path.parent() {
-            Some(above) if above.as_os_str().is_empty() => Path::new("."),
-            Some(above) => above,
-            None => return Ok(None),
-        };
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+        // What is missing or cannot be opened is reported by the one who looks for OCI media next.
+        let Ok(Some((root, inside))) = Root::open_above(path) else {
             return Ok(None);
         };
-        // What is not a file, or is missing, is reported by who looks for OCI media.
-        let Ok(inside) = RootPath::parse(&format!("/{name}")) else {
-            return Ok(None);
-        };
-        let Ok(Some(file)) = Root::open(above).and_then(|root| root.open_file(&inside)) else {
+        let Ok(Some(file)) = root.open_file(&inside) else {
             return Ok(None);
         };
         let reader: Box<dyn Read + Send> = Box::new(io::BufReader::with_capacity(1 << 20, file));

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::base::reason::Reason;
-use crate::host::root::{Root, RootError, RootPath};
+use crate::host::root::{Root, RootError};
 use crate::node::images::object_store::StoredImage;
 
 /// Schema of the documents that `image list --output json` prints.
@@ -105,17 +105,10 @@ fn read_document(path: &Path) -> Result<Listed, ProofError> {
         path: path.display().to_string(),
         reason,
     };
-    let above = match path.parent() {
-        Some(above) if above.as_os_str().is_empty() => Path::new("."),
-        Some(above) => above,
-        None => return Err(read("it is no file".to_owned().into())),
-    };
-    let name = path.file_name().and_then(|name| name.to_str());
-    let inside = name.and_then(|name| RootPath::parse(&format!("/{name}")).ok());
-    let inside = inside.ok_or_else(|| read("it is no file".to_owned().into()))?;
     let failed = |error: RootError| read(error.into());
-    let bytes = Root::open(above).and_then(|root| root.read(&inside));
-    let bytes = bytes.map_err(failed)?;
+    let above = Root::open_above(path).map_err(failed)?;
+    let (root, inside) = above.ok_or_else(|| read(nix::errno::Errno::EINVAL.into()))?;
+    let bytes = root.read(&inside).map_err(failed)?;
     let bytes = bytes.ok_or_else(|| read(nix::errno::Errno::ENOENT.into()))?;
     let form = |why: String| ProofError::Form {
         path: path.display().to_string(),

@@ -98,6 +98,23 @@ impl Root {
         })
     }
 
+    /// Opens the directory of a file that a person named, and returns the file's path in it; `None` if the path ends without a name.
+    ///
+    /// # Errors
+    /// The directory cannot be opened.
+    pub fn open_above(path: &Path) -> Result<Option<(Self, RootPath)>, RootError> {
+        let above = match path.parent() {
+            Some(above) if above.as_os_str().is_empty() => Path::new("."),
+            Some(above) => above,
+            None => return Ok(None),
+        };
+        let name = path.file_name().and_then(|name| name.to_str());
+        let Some(inside) = name.and_then(|name| RootPath::parse(&format!("/{name}")).ok()) else {
+            return Ok(None);
+        };
+        Ok(Some((Self::open(above)?, inside)))
+    }
+
     /// Opens the same root again; it shows the same mounts.
     ///
     /// # Errors

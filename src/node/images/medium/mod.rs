@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use serde::Deserialize;
 
 use crate::base::reason::Reason;
-use crate::host::root::{Root, RootPath};
+use crate::host::root::Root;
 
 use super::Digest;
 use super::archive::Archive;
@@ -110,18 +110,8 @@ impl Medium {
             reason,
         };
         let nothing = || open(Errno::ENOENT.into());
-        let above = match path.parent() {
-            Some(above) if above.as_os_str().is_empty() => Path::new("."),
-            Some(above) => above,
-            None => return Err(nothing()),
-        };
-        let name = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .ok_or_else(nothing)?;
-        let root = Root::open(above).map_err(|error| open(error.into()))?;
-        let inside =
-            RootPath::parse(&format!("/{name}")).map_err(|error| open(error.to_string().into()))?;
+        let above = Root::open_above(path).map_err(|error| open(error.into()))?;
+        let (root, inside) = above.ok_or_else(nothing)?;
         let file = root
             .open_file(&inside)
             .map_err(|error| open(error.into()))?;
