@@ -75,6 +75,7 @@ use self::show::ShowArgs;
 use self::status::StatusArgs;
 pub use self::tips::parse;
 use self::trial::TrialCommand;
+pub use self::ui::Output;
 use self::ui::{DryRunEnd, Ui};
 use crate::base::error::ExitCode;
 use crate::base::invocation;
@@ -188,15 +189,6 @@ pub enum ColourChoice {
     Always,
     /// Never.
     Never,
-}
-
-/// The form of the output: text, or a document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Output {
-    /// Lines for people.
-    Text,
-    /// One JSON document.
-    Json,
 }
 
 /// The commands.

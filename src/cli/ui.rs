@@ -5,13 +5,21 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use super::Output;
 use crate::host::progress;
 use crate::host::sys::signals;
 use crate::node::command::CommandRunner;
 use crate::report;
 use crate::report::plan::Detail;
 use crate::run::front::{Front, HalfWayAnswer, RunNews};
+
+/// The form of the output: text, or a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// Lines for people.
+    Text,
+    /// One JSON document.
+    Json,
+}
 
 /// The end of a dry run, where the command would ask.
 #[derive(Debug, thiserror::Error)]
