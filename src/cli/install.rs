@@ -1,42 +1,29 @@
 //! `install`: installs the program and its units on a node, removes them, or writes them into an archive for an initramfs.
 
-use crate::change::install::units::{Due, check};
-use crate::change::staging::state;
-use crate::cli::args::OVERRIDES;
-use crate::cli::ui::{DryRunEnd, Ui};
-use crate::node::host::systemd_runs;
-use crate::run::front::Front;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::change::session::open_root;
-use crate::run::opening::{Needs, Opening};
-
 use super::Output;
-use crate::base::error::{self, Changed, ExitCode};
-use crate::base::invocation::{mco_rescue, reboot};
-use crate::base::paths;
+use crate::base::error::ExitCode;
 use crate::base::reason::Reason;
 use crate::change::install::archive::{Baked, archive_entries};
-use crate::change::install::{self, InstallScope, cpio, managed_paths};
-use crate::change::source;
-use crate::change::transaction::place::{self};
-use crate::change::transaction::{self, Lock};
-use crate::config::document::{self, Desired};
-use crate::host::root::{Root, RootPath, sha256};
-use crate::node::Records;
-use crate::node::command::CommandRunner;
-use crate::node::command::journalctl;
-use crate::node::command::systemctl::{self};
-use crate::node::mounts;
+use crate::change::install::{self, cpio};
+use crate::change::session::open_root;
+use crate::change::{source, transaction};
+use crate::cli::args::OVERRIDES;
+use crate::cli::ui::{DryRunEnd, Ui};
+use crate::config::document;
+use crate::host::root::sha256;
 use crate::report;
 use crate::report::install::{ArchiveReport, Installed, Removed};
-use clap::Args;
-use std::path::PathBuf;
+use crate::run::front::Front;
+use crate::run::install::{InstalledPaths, find_due, install_due};
+use crate::run::opening::{Needs, Opening};
 
 /// What to install where.
 #[derive(Debug, Args)]
@@ -79,11 +66,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &InstallArgs) -> Result<ExitCode> {
 fn install(ui: &Ui<'_>, meant: bool, dry_run: bool) -> Result<ExitCode> {
     let opening = Opening::of(ui, open_root(&ui.root)?, &Needs::INSTALL.meant(meant))?;
     let change = opening.begin()?;
-    let (root, lock) = (&change.root, change.lock());
-    let records = Records::read(root).context("reading the daemon's records")?;
-    let config = records.recorded().map(Desired::from_config);
-    let managed = config.as_ref().map(managed_paths).unwrap_or_default();
-    let due = Due::of(root, InstallScope::All, &managed)?;
+    let due = find_due(&change.root)?;
     if dry_run {
         if ui.output == Output::Json {
             bail!("install --dry-run has no JSON form. Leave --output json out");
@@ -91,20 +74,16 @@ fn install(ui: &Ui<'_>, meant: bool, dry_run: bool) -> Result<ExitCode> {
         report::print(report::install::foreseen_text(&due.found).as_bytes())?;
         return Err(DryRunEnd.into());
     }
-    let unlabelled = due
-        .put(root, lock, Changed::Part)
-        .map_err(|error| go_on(error, "install"))?;
-    let check = check(root, lock, &due, ui.runner)?;
-    let code = if check.is_failure() {
-        ExitCode::Error
-    } else {
-        ExitCode::Done
+    let done = install_due(&change, &due)?;
+    let code = match done.check.is_failure() {
+        true => ExitCode::Error,
+        false => ExitCode::Done,
     };
     let installed = Installed {
-        root: root.shown().display().to_string(),
+        root: change.root.shown().display().to_string(),
         found: &due.found,
-        unlabelled: &unlabelled,
-        check,
+        unlabelled: &done.unlabelled,
+        check: done.check,
     };
     let text = match ui.output {
         Output::Json => report::install::to_json(&installed)?,
@@ -114,152 +93,28 @@ fn install(ui: &Ui<'_>, meant: bool, dry_run: bool) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Returns the error of a command that may have installed or removed a part, with the next step.
-fn go_on(error: anyhow::Error, command: &str) -> anyhow::Error {
-    match error::exit_code(&error) {
-        ExitCode::Incomplete => {
-            let said = format!("{error:#}");
-            anyhow::anyhow!(
-                "{}. Next: {}",
-                said.trim_end_matches('.'),
-                mco_rescue(command)
-            )
-        }
-        _ => error,
-    }
-}
-
 /// Removes everything that was installed.
 fn remove(ui: &Ui<'_>, dry_run: bool) -> Result<ExitCode> {
     let change = Opening::of(ui, open_root(&ui.root)?, &Needs::REMOVE)?.begin()?;
-    let (root, lock) = (&change.root, change.lock());
-    // A failed one is only kept to be reported.
-    if state::read_awaited(root)?.is_some_and(|awaited| awaited.failed.is_none()) {
-        bail!(
-            "what an earlier run staged waits for the next boot, and removing would take away what completes it. \
-             Nothing was removed. Next: {}, then {}",
-            reboot(),
-            mco_rescue("status")
-        );
-    }
-    let mut paths = to_remove(root, lock)?;
+    let found = InstalledPaths::find(&change)?;
+    let mut paths = Removed {
+        root: change.root.shown().display().to_string(),
+        removed: found.ours.clone(),
+        left: found.left.clone(),
+    };
     if ui.output == Output::Text {
         report::print(report::install::about_to_remove(&paths).as_bytes())?;
     }
-    if dry_run || !paths.removed.is_empty() {
+    if dry_run || !found.ours.is_empty() {
         ui.confirm("Remove mco-rescue from this node?")?;
     }
-    let removed = take_away(root, ui.runner, lock, &paths.removed);
-    paths.removed = removed.map_err(|error| go_on(error, "install --remove"))?;
+    paths.removed = found.remove(&change)?;
     let text = match ui.output {
         Output::Json => report::install::removed_json(&paths)?,
         Output::Text => report::install::removed_text(&paths),
     };
     report::print_result(text.as_bytes());
     Ok(ExitCode::Done)
-}
-
-/// Returns the installed paths, links before units before the program, and the paths to keep, with the reason.
-fn to_remove(root: &Root, lock: &Lock) -> Result<Removed> {
-    let records = Records::read(root).context("reading the daemon's records")?;
-    let config = records.recorded().map(Desired::from_config);
-    let managed = config.as_ref().map(managed_paths).unwrap_or_default();
-    let (mut ours, mut left) = (Vec::new(), Vec::new());
-    for item in install::list_items(InstallScope::All, true)
-        .into_iter()
-        .rev()
-    {
-        let path = item.path;
-        if !root.exists(&path)? {
-            continue;
-        }
-        if managed.contains(&path) {
-            left.push((path, "the node's config is in charge of it"));
-        } else if install::is_mask(root, &path)? {
-            left.push((path, "the unit was masked by hand; remove it by hand"));
-        } else {
-            ours.push(path);
-        }
-    }
-    let copies = RootPath::fixed(paths::BOOT_RECORDER);
-    if root.exists(&copies)? {
-        match root.directory(&RootPath::fixed(paths::BOOT))? {
-            Some(boot) if mounts::is_read_only(&boot) => {
-                left.push((copies, "/boot is read-only; remove it by hand"));
-            }
-            _ => ours.push(copies),
-        }
-    }
-    for path in [paths::TIMER_STAMP, paths::RUNTIME, paths::STATE].map(RootPath::fixed) {
-        let only_for_us = path == RootPath::fixed(paths::STATE) && lock.made_state();
-        if !only_for_us && root.exists(&path)? {
-            ours.push(path);
-        }
-    }
-    Ok(Removed {
-        root: root.shown().display().to_string(),
-        removed: ours,
-        left,
-    })
-}
-
-fn take_away(
-    root: &Root,
-    runner: &dyn CommandRunner,
-    lock: &Lock,
-    ours: &[RootPath],
-) -> Result<Vec<RootPath>> {
-    let live = systemd_runs(root);
-    if live {
-        stop(runner, ours);
-    }
-    let removed = remove_files(root, lock, ours)?;
-    if live && let Err(error) = systemctl::daemon_reload(runner) {
-        log::warn!("{error}. Next: systemctl daemon-reload");
-    }
-    if live && removed.contains(&RootPath::fixed(paths::CATALOGUE)) {
-        journalctl::update_catalogue(runner);
-    }
-    Ok(removed)
-}
-
-fn stop(runner: &dyn CommandRunner, ours: &[RootPath]) {
-    let directory = Some(RootPath::fixed(paths::UNITS));
-    let units = ours.iter().filter(|path| path.parent() == directory);
-    let units: Vec<&str> = units.map(RootPath::name).collect();
-    if !units.is_empty()
-        && let Err(error) = systemctl::stop_units(runner, &units)
-    {
-        log::warn!("{error}");
-    }
-}
-
-fn remove_files(root: &Root, lock: &Lock, ours: &[RootPath]) -> Result<Vec<RootPath>> {
-    for item in install::list_items(InstallScope::All, true) {
-        place::sweep_temporary(root, lock, &item.path)?;
-    }
-    let copies = RootPath::fixed(paths::BOOT_RECORDER);
-    let whole = [paths::RUNTIME, paths::STATE, paths::BOOT_RECORDER].map(RootPath::fixed);
-    let mut removed = Vec::new();
-    for path in ours.iter().filter(|path| !whole.contains(path)) {
-        if place::remove_file(root, lock, path)? {
-            error::note_changed(Changed::Part);
-            removed.push(path.clone());
-        }
-    }
-    removed.extend(place::remove_directories(root, lock)?);
-    if ours.contains(&copies) && place::remove_tree(root, lock, &copies)? {
-        removed.push(copies);
-    }
-    let [runtime, state, _] = whole;
-    // The state directory records which directories were created, so it is removed last.
-    if place::remove_tree(root, lock, &runtime)? {
-        removed.push(runtime);
-    }
-    if place::remove_state(root, lock)? {
-        removed.push(state);
-    }
-    Ok(removed)
 }
 
 /// Writes an archive for an initramfs; the node is not changed.

@@ -1,52 +1,29 @@
-//! `pivot`: changes only the OS image.
+//! `pivot`: arguments, the plan on the screen, the question, and the result.
 
-use crate::change::session::crossing::{judge_image, judge_staged};
-use crate::change::staging::state;
-use crate::cli::args::OVERRIDES;
-use crate::cli::ui::{DryRunEnd, Ui};
-use crate::report::plan::Heading;
-use crate::run::front::Front;
-use crate::run::front::RunNews;
-use crate::run::trial::running;
-use std::cell::RefCell;
-
-use anyhow::{Context, Result, bail};
-
-use crate::change::install::completion::Beforehand;
-use crate::change::session::evidence::NodeEvidence;
-use crate::change::session::open_root;
-use crate::change::staging::deployments;
-use crate::change::staging::stage::{Over, Staging};
-use crate::run::ending::Ending;
-use crate::run::node_change::NodeChange;
-use crate::run::opening::{Needs, Opening};
+use anyhow::{Result, bail};
+use clap::Args;
 
 use super::Output;
 use crate::base::error::ExitCode;
-use crate::base::invocation::{mco_rescue, reboot, remember_soft_reboot};
+use crate::base::invocation::{reboot, remember_soft_reboot};
+use crate::change::plan::Plan;
 use crate::change::plan::fit::Accepted;
-use crate::change::plan::{self, Allowed, Plan, PlanRequest, PlanScope, Task, TrialReboot};
-use crate::change::session::machine;
-use crate::change::staging::awaited::{PIVOT, Verdict};
+use crate::change::session::{machine, open_root};
+use crate::change::staging::awaited::Verdict;
 use crate::change::staging::next_boot::{Author, find_next_boot};
-use crate::change::staging::target::find_target;
-use crate::change::transaction::journal::ConfigRef;
-use crate::cli::args::BitsArgs;
-use crate::cli::args::GuardArgs;
-use crate::cli::args::RiskArgs;
-use crate::cli::args::TryArgs;
+use crate::change::staging::state;
+use crate::cli::args::{BitsArgs, GuardArgs, OVERRIDES, RiskArgs, TryArgs};
+use crate::cli::ui::{DryRunEnd, Ui};
 use crate::host::root::Root;
-use crate::judge::crossing::CrossingFinding;
 use crate::node::boot::is_soft_prepared;
-use crate::node::command::rpm_ostree::status::Deployment;
 use crate::node::images::ImageName;
-use crate::node::system::{System, SystemFacts};
-use crate::node::{self, Host, Interest, NodeState, Records};
-use crate::report;
-use crate::report::plan::{machine_line as of_machine, notices_text, operating_system};
-use crate::report::wrap;
-use crate::run::trial::running::{RunningTrial, TrialRequest};
-use clap::Args;
+use crate::node::system::SystemFacts;
+use crate::node::{Host, Records};
+use crate::report::plan::{Heading, machine_line as of_machine, notices_text, operating_system};
+use crate::report::{self, wrap};
+use crate::run::front::Front;
+use crate::run::opening::{Needs, Opening};
+use crate::run::pivot::{PivotOptions, PivotRun, wanted_image};
 
 /// Which image.
 #[derive(Debug, Args)]
@@ -86,6 +63,30 @@ pub struct PivotArgs {
     pub guards: GuardArgs,
 }
 
+impl PivotArgs {
+    /// Returns the options of the run.
+    ///
+    /// # Errors
+    /// A check named by `--accept-risk` does not exist.
+    fn options(&self) -> Result<PivotOptions<'_>> {
+        Ok(PivotOptions {
+            image: self.image.as_deref(),
+            source: self.bits.options(),
+            risks: self.risks.accepted()?,
+            reboots: self.reboot,
+            accepted: Accepted {
+                other_architecture: self.other_architecture,
+                unproven_image: self.bits.unproven_image,
+                ..Accepted::default()
+            },
+            trial: self.trial.options(),
+            allowed: self.guards.allowed(),
+            ignores_quorum: self.guards.ignore_quorum,
+            completion: self.guards.completion(),
+        })
+    }
+}
+
 /// Runs `pivot`.
 pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
     let root = open_root(&ui.root)?;
@@ -103,11 +104,13 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
             ImageName::parse(image)?;
             args.risks.accepted().map(drop)
         }
-        None => wanted(args, &Records::read(root)?).map(drop),
+        None => wanted_image(None, &Records::read(root)?).map(drop),
     })?;
+    let options = args.options()?;
     let change = opening.begin()?;
-    let run = PivotRun::plan(&change, args)?;
-    show(ui, &change.root, &run.image, &run.plan)?;
+    let root = change.root.again()?;
+    let run = PivotRun::plan(&change, &options)?;
+    show(ui, &root, &run.image, &run.plan)?;
     if !run.plan.blockers.is_empty() {
         bail!(
             "refusing to stage {}: see the blockers above; nothing was changed",
@@ -117,215 +120,14 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
     if args.dry_run {
         return Err(DryRunEnd.into());
     }
-    let mut tried = None;
     if !run.plan.os.steps.is_empty() {
         ui.confirm("Stage this image?")?;
-        let (trial, staged) = run.stage(&change)?;
-        if let Err(error) = staged {
-            return Err(running::fail(trial, change, error));
-        }
-        tried = trial;
     }
-    match run.judge_staged(&change.root) {
-        Ok(is_inhibited) => {
-            if tried.is_none() && !is_inhibited {
-                say_end(ui, &change.root, &run)?;
-            }
-            change.finish(Ending {
-                tried,
-                is_inhibited,
-                reboot: run.reboots().then_some(args.guards.ignore_quorum),
-                code: ExitCode::Done,
-            })
-        }
-        Err(error) => Err(running::refuse(tried, change, error)),
+    let pivoted = run.carry_out(change)?;
+    if pivoted.is_done() {
+        say_end(ui, &root, &pivoted.run)?;
     }
-}
-
-/// One run of `pivot`.
-struct PivotRun<'a> {
-    args: &'a PivotArgs,
-    records: Records,
-    image: String,
-    node: NodeState,
-    /// The units to install before anything is staged.
-    beforehand: Option<Beforehand>,
-    /// The findings about the image.
-    crossing: Vec<CrossingFinding>,
-    plan: Plan,
-}
-
-impl<'a> PivotRun<'a> {
-    /// Observes the node and the image, and makes the plan.
-    fn plan(change: &NodeChange<'_>, args: &'a PivotArgs) -> Result<Self> {
-        let (root, runner) = (&change.root, change.runner());
-        let records = Records::read(root)?;
-        let image = wanted(args, &records)?;
-        let interest = Interest {
-            system: true,
-            ..Interest::default()
-        };
-        let node = node::observe_node(root, interest, runner)?;
-        let facts = facts_of(&node)?;
-        let beforehand = Beforehand::of_recorded(root, &records);
-        let evidence = NodeEvidence {
-            source: args.bits.options(),
-            beforehand: beforehand.as_ref(),
-            completion: args.guards.completion(),
-            ..NodeEvidence::of_node(root, &node, runner)
-        };
-        let runs = facts.deployments.booted().map(Deployment::image);
-        let crossing = match runs.as_deref() == Some(image.as_str()) {
-            true => {
-                expect_on_medium(root, &image, args)?;
-                Vec::new()
-            }
-            false => judge_image(root, &image, &args.bits.options(), None)?,
-        };
-        let task = Task::Image {
-            node: &node,
-            facts,
-            image: &image,
-            crossing: &crossing,
-        };
-        let plan = plan::plan_whole(&task, &request(change, args)?, &evidence)?;
-        Ok(Self {
-            args,
-            records,
-            image,
-            node,
-            beforehand,
-            crossing,
-            plan,
-        })
-    }
-
-    /// Returns true if the node will reboot at the end.
-    fn reboots(&self) -> bool {
-        self.args.reboot && self.plan.os.needs_reboot()
-    }
-
-    /// Stages the image. Returns the trial, and the result of staging.
-    fn stage<'u>(&self, change: &NodeChange<'u>) -> Result<(Option<RunningTrial<'u>>, Result<()>)> {
-        if let Some(beforehand) = &self.beforehand {
-            let completion = self.args.guards.completion();
-            change.install_completion(&completion, &self.plan, beforehand)?;
-        }
-        let print = |line: &str| change.front.tell(RunNews::Staging(line));
-        let staging = self.staging(change, &print)?;
-        let (args, os) = (&self.args.trial, &self.plan.os);
-        let options = args.options();
-        let request = TrialRequest::of_plan(&options, &self.image, &self.plan, self.reboots());
-        let tried = RunningTrial::begin(change, request)?;
-        let staged = staging.stage_all(facts_of(&self.node)?);
-        if staged.is_ok() && !os.needs_reboot() {
-            deployments::settle_awaited(&change.root, change.runner());
-        }
-        Ok((tried, staged))
-    }
-
-    fn staging<'b>(
-        &'b self,
-        change: &'b NodeChange<'_>,
-        print: &'b dyn Fn(&str),
-    ) -> Result<Staging<'b>> {
-        let (root, runner) = (&change.root, change.runner());
-        let digest = self.records.recorded().map(|config| config.digest.clone());
-        Ok(Staging {
-            runner,
-            print,
-            root,
-            lock: change.lock(),
-            plan: &self.plan.os,
-            config: ConfigRef {
-                name: self.records.name().unwrap_or_default(),
-                digest: digest.unwrap_or_default(),
-                origin: PIVOT.to_owned(),
-            },
-            source: self.args.bits.options().source_of(&self.plan.os),
-            files: None,
-            over: Over::read_over(root, &state::read_booted(root, runner)?)?,
-            expected: RefCell::default(),
-            staged: RefCell::default(),
-        })
-    }
-
-    /// Returns true if preflight finds an inhibitor in the staged image.
-    fn judge_staged(&self, root: &Root) -> Result<bool> {
-        match self.plan.os.changes_image() {
-            true => {
-                let risks = self.args.risks.accepted()?;
-                judge_staged(root, &self.image, &self.crossing, None, risks)
-            }
-            false => Ok(false),
-        }
-    }
-}
-
-/// Returns the operating system of the node, if it was booted by OSTree.
-fn facts_of(node: &NodeState) -> Result<&SystemFacts> {
-    match &node.system {
-        System::Known(facts) => Ok(facts),
-        System::Silent(why) => bail!("{why}"),
-        System::NotAsked | System::Composefs(_) => {
-            bail!("this system was not booted by OSTree, so there is no image to change")
-        }
-    }
-}
-
-fn request(change: &NodeChange<'_>, args: &PivotArgs) -> Result<PlanRequest> {
-    let ours = deployments::is_staged_by_us(&change.root, change.runner())?;
-    Ok(PlanRequest {
-        allowed: Allowed {
-            ours,
-            staged: ours,
-            ..args.guards.allowed()
-        },
-        accepted: Accepted {
-            other_architecture: args.other_architecture,
-            unproven_image: args.bits.unproven_image,
-            ..Accepted::default()
-        },
-        scope: PlanScope::Run,
-        risks: args.risks.accepted()?,
-        reboots: true,
-        ignores_quorum: args.guards.ignore_quorum,
-        trial: args.trial.planned(TrialReboot::when(args.reboot), false),
-        ..PlanRequest::default()
-    })
-}
-
-/// Refuses a named medium that contains another image, as nothing would be read from it.
-fn expect_on_medium(root: &Root, image: &str, args: &PivotArgs) -> Result<()> {
-    let options = args.bits.options();
-    let Some(medium) = options.os_from else {
-        return Ok(());
-    };
-    let found = find_target(root, Some(image), &options);
-    found.map(drop).with_context(|| {
-        let medium = medium.display();
-        let other = format!("pivot NAME@sha256:DIGEST --os-from {medium}");
-        format!(
-            "{image} runs already, and {medium} does not hold it. Name the image that is there: {}",
-            mco_rescue(&other)
-        )
-    })
-}
-
-fn wanted(args: &PivotArgs, records: &Records) -> Result<String> {
-    let recorded = records.recorded().map(|config| config.os_image_url.clone());
-    let image = args
-        .image
-        .clone()
-        .or(recorded)
-        .filter(|image| !image.is_empty());
-    match image {
-        Some(image) => Ok(image),
-        None => bail!(
-            "no image was given, and no recorded config names one. Give it: {}",
-            mco_rescue("pivot NAME@sha256:DIGEST")
-        ),
-    }
+    pivoted.finish()
 }
 
 fn show(ui: &Ui<'_>, root: &Root, image: &str, plan: &Plan) -> Result<()> {
@@ -357,7 +159,7 @@ fn say_end(ui: &Ui<'_>, root: &Root, run: &PivotRun<'_>) -> Result<()> {
     remember_soft_reboot(is_soft_prepared(root));
     if plan.os.needs_reboot() && !reboots {
         let what = match plan.os.steps.is_empty() {
-            true => describe_waiting(root, facts_of(&run.node)?)?,
+            true => describe_waiting(root, run.facts()?)?,
             false => "Staged.\n".to_owned(),
         };
         report::print_result(format!("{what}Next: {}\n", reboot()).as_bytes());

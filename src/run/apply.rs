@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde::Serialize;
 
 use super::cache::keep_config;
@@ -14,7 +14,7 @@ use super::first_boot_units::stop_service;
 use super::front::RunNews;
 use super::node_change::NodeChange;
 use super::trial::running::{self, RunningTrial, TrialOptions, TrialRequest};
-use super::work::{LATER_IN_TRIAL, RunWork};
+use super::work::{LATER_IN_TRIAL, RunWork, expect_no_blockers};
 use crate::base::error::ExitCode;
 use crate::base::invocation::{mco_rescue, shell_word};
 use crate::base::paths;
@@ -160,15 +160,8 @@ impl<'a> ApplyRun<'a> {
     }
 
     fn expect_no_blockers(&self) -> Result<()> {
-        match self.plan.blockers.first() {
-            Some(first) => bail!(
-                "refusing to apply {}: {}: {}; nothing was changed",
-                self.session.chosen.config.name,
-                first.subject,
-                first.message
-            ),
-            None => Ok(()),
-        }
+        let what = format!("apply {}", self.session.chosen.config.name);
+        expect_no_blockers(&self.plan, &what)
     }
 
     /// Returns true if the node will reboot at the end.

@@ -7,7 +7,8 @@
 //! - [`opening`] is the single beginning: it refuses what must not begin and takes the lock. Start there.
 //! - [`node_change`] is the value that every function needs to change a node, [`work`] carries out a plan, and [`ending`] is the
 //!   single end.
-//! - [`apply`] brings the node to the state of a config.
+//! - [`apply`] brings the node to the state of a config, [`pivot`] changes the OS image alone, [`key`] adds an SSH key, and
+//!   [`install`] installs or removes the program.
 //! - [`recover`] finishes or undoes an interrupted run, [`taking_back`] reverts a finished run.
 //! - [`trial`] is a change that reverts automatically unless it is confirmed.
 //! - [`snapshot`] records the node's facts at the end of a run, [`events`] writes to the journal, and [`logins`] informs people who
@@ -45,6 +46,12 @@ pub mod recovery;
 pub mod cache;
 
 pub mod apply;
+
+pub mod pivot;
+
+pub mod key;
+
+pub mod install;
 
 pub mod complete;
 

@@ -41,6 +41,22 @@ pub const LATER_IN_TRIAL: [Capability; 10] = [
     Capability::CAP_FSETID,
     Capability::CAP_KILL,
 ];
+
+/// Refuses to do `what` by a plan with blockers.
+///
+/// # Errors
+/// The plan has some; the first is named.
+pub fn expect_no_blockers(plan: &Plan, what: &str) -> Result<()> {
+    match plan.blockers.first() {
+        Some(first) => bail!(
+            "refusing to {what}: {}: {}; nothing was changed",
+            first.subject,
+            first.message
+        ),
+        None => Ok(()),
+    }
+}
+
 /// A plan with everything needed to carry it out.
 #[allow(missing_debug_implementations, reason = "it borrows a front end")]
 pub struct RunWork<'a> {
