@@ -14,7 +14,6 @@ use crate::change::session::predict;
 use crate::change::session::predict::ForecastMoment;
 use crate::change::source::cache;
 use crate::change::source::changes::{KeptChange, KeptChanges, title_of};
-use crate::cli::status::StatusArgs;
 use crate::config::document::MachineConfig;
 use crate::config::render;
 use crate::host::root::Root;
@@ -23,14 +22,25 @@ use crate::judge::daemon::handover::{Given, OfflineChange, handover_object, make
 use crate::node::{Recorded, Records};
 use crate::report;
 
+/// What `status --for-cluster` is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HandoverRequest<'a> {
+    /// The MachineConfig to print as an object.
+    pub object: Option<&'a str>,
+    /// The objects of the change that was made on the node are printed.
+    pub changes: bool,
+    /// What the user knows about the daemon.
+    pub daemon: GivenDaemon<'a>,
+}
+
 /// Runs `status --for-cluster`.
-pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs, root: &Root) -> Result<ExitCode> {
+pub(super) fn run(ui: &Ui<'_>, request: HandoverRequest<'_>, root: &Root) -> Result<ExitCode> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let kept = kept(root, &records)?;
-    let text = match &args.object {
+    let text = match request.object {
         Some(name) => one(&kept, name)?,
-        None if args.changes => changed_objects(root, &records)?,
-        None => all(ui, args, root, &records, &kept)?,
+        None if request.changes => changed_objects(root, &records)?,
+        None => all(ui, request.daemon, root, &records, &kept)?,
     };
     report::print_whole(text.as_bytes())?;
     Ok(ExitCode::Done)
@@ -76,14 +86,14 @@ fn one(kept: &[MachineConfig], name: &str) -> Result<String> {
 
 fn all(
     ui: &Ui<'_>,
-    args: &StatusArgs,
+    daemon: GivenDaemon<'_>,
     root: &Root,
     records: &Records,
     kept: &[MachineConfig],
 ) -> Result<String> {
     let moment = ForecastMoment::Now(records, None);
-    let now = predict::forecast(root, ui.runner, args.daemon.given(), moment)?;
-    let Some(config) = target(&now, args.daemon.desired.as_deref()) else {
+    let now = predict::forecast(root, ui.runner, daemon, moment)?;
+    let Some(config) = target(&now, daemon.desired) else {
         bail!(
             "nothing here tells which config the node is to be in. Name it: {}",
             mco_rescue("status --for-cluster --desired NAME")
@@ -91,7 +101,7 @@ fn all(
     };
     let once_wanted = GivenDaemon {
         desired: Some(&config),
-        ..args.daemon.given()
+        ..daemon
     };
     let then = predict::forecast(root, ui.runner, once_wanted, moment)?;
     let branch = then

@@ -5,7 +5,6 @@ mod args;
 mod butane;
 mod cache;
 mod change;
-mod cluster;
 mod complete;
 mod confirm;
 mod deferred;

@@ -10,7 +10,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use super::Output;
-use super::handover;
+use super::handover::{self, HandoverRequest};
 use crate::base::error::ExitCode;
 use crate::base::invocation::{self, mco_rescue};
 use crate::base::time::now;
@@ -40,13 +40,13 @@ use crate::node::login_session::milliseconds_since_boot;
 use crate::node::system::SystemFacts;
 use crate::node::{Baseline, Host, Neighbours, Recorded, Records, System};
 use crate::report;
-use crate::report::fetch::ClusterReport;
 use crate::report::metrics::{is_metrics, to_metrics};
 use crate::report::reboot::RebootReport;
 use crate::report::status::{
     CacheCounts, Half, NextBootReport, OsReport, StagedReport, StatusReport,
 };
 use crate::report::trial::TrialReport;
+use crate::run::cluster::ClusterReport;
 use crate::run::trial::guards::is_guarded;
 use clap::Args;
 use std::path::PathBuf;
@@ -97,7 +97,12 @@ pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
         Ok(()) => {}
     }
     if args.for_cluster {
-        return handover::run(ui, args, &root);
+        let request = HandoverRequest {
+            object: args.object.as_deref(),
+            changes: args.changes,
+            daemon: args.daemon.given(),
+        };
+        return handover::run(ui, request, &root);
     }
     let report = document(&root, ui.runner, args.daemon.given())?;
     if let Some(path) = &args.metrics {

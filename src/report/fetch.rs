@@ -13,38 +13,8 @@ use crate::judge::daemon::annotations::Annotations;
 use crate::judge::daemon::pod_log::{DaemonLog, LogTrace};
 use crate::judge::daemon::policies::{Policies, PolicyRequest};
 use crate::run::cache::Fetched;
-
-/// The result of `fetch`.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct FetchOutcome {
-    /// Configs that are in the cache now.
-    pub kept: Vec<Fetched>,
-    /// Files of a directory that were skipped.
-    pub passed_over: Vec<PassedOver>,
-    /// The state of the cluster, as far as it is known.
-    #[serde(flatten)]
-    pub seen: ClusterReport,
-}
-
-/// The sources of the cluster's desired state, best evidence first.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct ClusterReport {
-    /// The node's annotations, as the API reported them.
-    pub annotations: Option<Annotations>,
-    /// The last configs in the daemon's log on the node.
-    pub daemon_log: Option<DaemonLog>,
-    /// The disruption policies, and the result of the last request for them.
-    pub policies: Option<Policies>,
-}
-
-/// A file that was skipped.
-#[derive(Debug, Clone, Serialize)]
-pub struct PassedOver {
-    /// Path of the file.
-    pub path: String,
-    /// The reason.
-    pub why: String,
-}
+use crate::run::cluster::ClusterReport;
+use crate::run::fetch::FetchOutcome;
 
 #[derive(Serialize)]
 struct FetchDocument<'a, T: Serialize> {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::daemon::described;
-use super::fetch::{ClusterReport, seen_text};
+use super::fetch::seen_text;
 use super::plan::{collapse_notices, notices_text};
 use super::reboot::RebootReport;
 use super::trial::TrialReport;
@@ -24,6 +24,7 @@ use crate::node::System;
 use crate::node::command::rpm_ostree::status::{Deployment, Deployments};
 use crate::node::engine::Engine;
 use crate::node::system::SystemFacts;
+use crate::run::cluster::ClusterReport;
 
 /// The content of `status`.
 #[derive(Debug, Clone, Serialize)]

@@ -9,6 +9,7 @@
 //!   single end.
 //! - [`apply`] brings the node to the state of a config, [`pivot`] changes the OS image alone, [`key`] adds an SSH key, and
 //!   [`install`] installs or removes the program.
+//! - [`fetch`] gets configs into the cache, and [`cluster`] what the API and the daemon's log say.
 //! - [`recover`] finishes or undoes an interrupted run, [`taking_back`] reverts a finished run.
 //! - [`trial`] is a change that reverts automatically unless it is confirmed.
 //! - [`snapshot`] records the node's facts at the end of a run, [`events`] writes to the journal, and [`logins`] informs people who
@@ -44,6 +45,10 @@ pub mod logins;
 pub mod recovery;
 
 pub mod cache;
+
+pub mod cluster;
+
+pub mod fetch;
 
 pub mod apply;
 

@@ -8,7 +8,6 @@ use anyhow::{Context, Result, bail};
 use crate::base::paths;
 use crate::change::source::identity::{Membership, NodeIdentity};
 use crate::change::source::{self, ConfigMedium, ConfigMediumError, cache};
-use crate::cli::fetch;
 use crate::cli::fetch::FetchArgs;
 use crate::config::document::{self, MachineConfig};
 use crate::config::render;
@@ -17,6 +16,7 @@ use crate::host::caller;
 use crate::host::root::{Root, RootPath};
 use crate::node::Records;
 use crate::node::command::CommandRunner;
+use crate::run::fetch::into_cache;
 
 /// Returns what to apply, as an argument of `apply`; `None` if the node should choose itself, or if nothing is available. A medium
 /// must stay mounted until the config is read.
@@ -121,7 +121,7 @@ fn fetched(
         timeout: parameters.timeout.as_secs().max(1),
         ..FetchArgs::default()
     };
-    fetch::into_cache(root, &args).context("fetching the config")
+    into_cache(root, &args.options()).context("fetching the config")
 }
 
 /// The configs that were found, and messages about skipped ones.

@@ -1,32 +1,53 @@
 //! Additional facts that `fetch` stores while the network works: the API's data on this node and its policies, and facts from the
 //! daemon's log before it is deleted. A fetch does not need any of it, so failures here are ignored.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use serde::Serialize;
 
 use crate::base::paths;
 use crate::base::time::now;
 use crate::change::source::{self, Http, ReferenceNetwork};
 use crate::change::transaction::store_value;
-use crate::cli::fetch::FetchArgs;
 use crate::host::net::{self, FetchCause, FetchError, FetchRequest};
 use crate::host::root::Root;
 use crate::judge::daemon::annotations::{self, Annotations, ApiAccess};
 use crate::judge::daemon::pod_log::{self, DaemonLog};
 use crate::judge::daemon::policies::{self, Policies, PolicyRequest};
 use crate::node::host_name::registered_name;
-use crate::report::fetch::ClusterReport;
 
 /// Time limit for one answer of the API, so that the timer's service ends in time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Time limit for the header of an answer.
-pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of a rendered config (16 MiB); the operator refuses more than 1.5 MiB.
-pub(super) const MAX_BYTES: u64 = 16 << 20;
+pub const MAX_BYTES: u64 = 16 << 20;
+
+/// The sources of the cluster's desired state, best evidence first.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct ClusterReport {
+    /// The node's annotations, as the API reported them.
+    pub annotations: Option<Annotations>,
+    /// The last configs in the daemon's log on the node.
+    pub daemon_log: Option<DaemonLog>,
+    /// The disruption policies, and the result of the last request for them.
+    pub policies: Option<Policies>,
+}
+
+/// How the cluster is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct ClusterRequest<'a> {
+    /// The addresses of host names.
+    pub resolve: &'a [(String, IpAddr)],
+    /// The time limit for each answer.
+    pub within: Duration,
+}
+
 /// Queries the API, reads the log, and stores the results.
-pub(super) fn ask_cluster(root: &Root, args: &FetchArgs) -> ClusterReport {
+pub fn ask_cluster(root: &Root, request: ClusterRequest<'_>) -> ClusterReport {
     let log = or_said(keep_log(root), "the daemon's log is not kept");
     let access = annotations::read_access(root).context("looking for the kubelet's credentials");
     let Some(access) = or_said(access, "the API is not asked") else {
@@ -35,7 +56,11 @@ pub(super) fn ask_cluster(root: &Root, args: &FetchArgs) -> ClusterReport {
             ..ClusterReport::default()
         };
     };
-    let api = ApiClient { root, args, access };
+    let api = ApiClient {
+        root,
+        request,
+        access,
+    };
     let node = api.annotations();
     // If there was no answer at all, a second query would only wait again.
     let answers = node
@@ -78,7 +103,7 @@ fn keep_log(root: &Root) -> Result<Option<DaemonLog>> {
 /// A client of the cluster's API, with the kubelet's credentials.
 struct ApiClient<'a> {
     root: &'a Root,
-    args: &'a FetchArgs,
+    request: ClusterRequest<'a>,
     access: ApiAccess,
 }
 
@@ -114,9 +139,9 @@ impl ApiClient<'_> {
         let mut settings = settings.map_err(anyhow::Error::msg)?;
         settings.certificates.clone_from(&self.access.authorities);
         settings.identity = Some(self.access.identity.clone());
-        settings.names.given.clone_from(&self.args.resolve);
+        settings.names.given = self.request.resolve.to_vec();
         settings.header_timeout = HEADER_TIMEOUT;
-        settings.total_timeout = Some(Duration::from_secs(self.args.timeout).min(PATIENCE));
+        settings.total_timeout = Some(self.request.within.min(PATIENCE));
         let mut request = FetchRequest::new(url, MAX_BYTES);
         request.retry = false;
         let json = ("Accept".into(), "application/json".into());
