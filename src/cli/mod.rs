@@ -8,6 +8,7 @@ mod change;
 mod complete;
 mod confirm;
 mod deferred;
+mod diff;
 mod diffs;
 mod doctor;
 mod events;
@@ -16,6 +17,7 @@ mod fetch;
 mod firstboot;
 mod fleet;
 mod handover;
+mod history;
 mod image;
 mod install;
 mod keep;
@@ -27,7 +29,7 @@ mod pages;
 mod pivot;
 mod plan;
 mod preflight;
-mod recorder;
+mod record;
 mod recover;
 mod render;
 mod rollback;
@@ -53,10 +55,12 @@ use self::cache::CacheCommand;
 use self::change::ChangeCommand;
 use self::confirm::ConfirmArgs;
 pub use self::deferred::Deferred;
+use self::diff::DiffArgs;
 use self::doctor::DoctorArgs;
 use self::fetch::FetchArgs;
 use self::firstboot::FirstbootArgs;
 use self::fleet::ReportArgs;
+use self::history::HistoryArgs;
 use self::image::ImageCommand;
 use self::install::InstallArgs;
 use self::keep::KeepArgs;
@@ -64,9 +68,7 @@ use self::names::NamesArgs;
 use self::pages::{CompletionsArgs, ManArgs};
 use self::pivot::PivotArgs;
 use self::preflight::PreflightArgs;
-use self::recorder::RecordArgs;
-use self::recorder::compared::DiffArgs;
-use self::recorder::history::HistoryArgs;
+use self::record::RecordArgs;
 use self::recover::RecoverArgs;
 use self::render::RenderArgs;
 use self::rollback::RollbackArgs;
@@ -472,9 +474,9 @@ fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {
         Command::Verify(args) => verify::run(ui, args),
         Command::Show(args) => show::run(ui, args),
         Command::Doctor(args) => doctor::run(ui, args),
-        Command::Record(args) => recorder::run(ui, args),
-        Command::History(args) => recorder::history::run(ui, args),
-        Command::Diff(args) => recorder::compared::run(ui, args),
+        Command::Record(args) => record::run(ui, args),
+        Command::History(args) => history::run(ui, args),
+        Command::Diff(args) => diff::run(ui, args),
         Command::Status(args) => status::run(ui, args),
         Command::Fetch(args) => fetch::run(ui, args),
         Command::Image(command) => image::run(ui, command),

@@ -16,13 +16,6 @@ use crate::run::cache::Fetched;
 use crate::run::cluster::ClusterReport;
 use crate::run::fetch::FetchOutcome;
 
-#[derive(Serialize)]
-struct FetchDocument<'a, T: Serialize> {
-    schema: &'static str,
-    #[serde(flatten)]
-    body: &'a T,
-}
-
 /// Returns what was removed from the cache as JSON.
 ///
 /// # Errors
@@ -36,11 +29,7 @@ pub fn forgotten_json(name: &str) -> serde_json::Result<String> {
 
 /// Returns the result as JSON.
 pub fn to_json(outcome: &FetchOutcome) -> serde_json::Result<String> {
-    let document = FetchDocument {
-        schema: "mco-rescue/fetch/v1",
-        body: outcome,
-    };
-    super::pretty(&document)
+    super::to_document("mco-rescue/fetch/v1", outcome)
 }
 
 /// Returns the result as text.
@@ -234,11 +223,7 @@ pub fn list_json(all: &[Cached], recorded: Option<&str>) -> serde_json::Result<S
             }),
         }
     }
-    let document = FetchDocument {
-        schema: "mco-rescue/cache/v1",
-        body: &listing,
-    };
-    super::pretty(&document)
+    super::to_document("mco-rescue/cache/v1", &listing)
 }
 
 /// Returns the cache as text.

@@ -1,25 +1,12 @@
 //! The commands that return a node to the cluster, with comments, and as JSON (`mco-rescue/for-cluster/v1`).
 
-use serde::Serialize;
-
 use super::wrap;
 use crate::base::text::inline;
 use crate::judge::daemon::handover::{Handover, HandoverStep};
 
-#[derive(Serialize)]
-struct HandoverDocument<'a> {
-    schema: &'static str,
-    #[serde(flatten)]
-    handover: &'a Handover,
-}
-
 /// Returns the commands as JSON.
 pub fn to_json(handover: &Handover) -> serde_json::Result<String> {
-    let document = HandoverDocument {
-        schema: "mco-rescue/for-cluster/v1",
-        handover,
-    };
-    super::pretty(&document)
+    super::to_document("mco-rescue/for-cluster/v1", handover)
 }
 
 /// Returns the commands as text, to be run step by step. Each command is on one line.

@@ -1,49 +1,22 @@
 //! The documents of the flight recorder: `record`, `history` and `diff`, as text and as JSON.
 
-use crate::run::snapshot::SnapshotTaken;
-use serde::Serialize;
-
 use super::{WIDTH, wrap};
 use crate::base::invocation::{mco_rescue, shell_word};
 use crate::base::text::{count_noun, inline};
 use crate::base::time::{ago, utc};
-use crate::diagnose::recorder::differences::Comparison;
 use crate::diagnose::recorder::shelf::Damaged;
 use crate::diagnose::recorder::timeline::{HistoryEntry, TimelineMoment};
 use crate::diagnose::recorder::{Area, Difference, Event, FactChange, Outcome};
-
-/// A file that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct DamagedFile {
-    /// Its path.
-    pub path: String,
-    /// The reason.
-    pub why: String,
-}
-
-impl From<Damaged> for DamagedFile {
-    fn from(Damaged { path, why }: Damaged) -> Self {
-        Self { path, why }
-    }
-}
-
-#[derive(Serialize)]
-struct RecordDocument<'a> {
-    schema: &'static str,
-    #[serde(flatten)]
-    taken: &'a SnapshotTaken,
-}
+use crate::run::compared::SnapshotDiff;
+use crate::run::history::History;
+use crate::run::snapshot::SnapshotTaken;
 
 /// Returns the result of `record` as JSON.
 ///
 /// # Errors
 /// The serializer's error.
 pub fn record_json(taken: &SnapshotTaken) -> serde_json::Result<String> {
-    let document = RecordDocument {
-        schema: "mco-rescue/record/v1",
-        taken,
-    };
-    super::pretty(&document)
+    super::to_document("mco-rescue/record/v1", taken)
 }
 
 /// Returns the result of `record` as text.
@@ -69,33 +42,16 @@ pub fn record_text(document: &SnapshotTaken) -> String {
     out
 }
 
-/// The history of a node.
-#[derive(Debug, Clone, Serialize)]
-pub struct HistoryDocument {
-    /// `mco-rescue/history/v1`.
-    pub schema: &'static str,
-    /// Time by the clock of this machine; seconds since 1970.
-    pub now: u64,
-    /// Path of the root; `None` for a directory of snapshots.
-    pub root: Option<String>,
-    /// The directory of the snapshots; `None` if there are none.
-    pub store: Option<String>,
-    /// Boots and runs, newest first.
-    pub entries: Vec<HistoryEntry>,
-    /// Files that cannot be used.
-    pub damaged: Vec<DamagedFile>,
-}
-
 /// Returns the history as JSON.
 ///
 /// # Errors
 /// The serializer's error.
-pub fn to_json(document: &HistoryDocument) -> serde_json::Result<String> {
-    super::pretty(document)
+pub fn to_json(history: &History) -> serde_json::Result<String> {
+    super::to_document("mco-rescue/history/v1", history)
 }
 
 /// Returns the history as text.
-pub fn to_text(document: &HistoryDocument) -> String {
+pub fn to_text(document: &History) -> String {
     let mut out = String::new();
     if let Some(root) = &document.root {
         out.push_str(&format!("{:<10}{}\n", "Root", inline(root)));
@@ -201,7 +157,7 @@ fn outcome(outcome: Outcome) -> &'static str {
     }
 }
 
-fn of_damaged(damaged: &[DamagedFile]) -> String {
+fn of_damaged(damaged: &[Damaged]) -> String {
     let mut out = String::new();
     if !damaged.is_empty() {
         out.push_str("\nDamaged; everything else is whole:\n");
@@ -212,75 +168,12 @@ fn of_damaged(damaged: &[DamagedFile]) -> String {
     out
 }
 
-/// An area that could not be compared.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct NotCompared {
-    /// The area.
-    pub area: Area,
-    /// The side and the reason.
-    pub why: String,
-}
-
-/// The differences between two snapshots, or between a snapshot and now.
-#[derive(Debug, Clone, Serialize)]
-pub struct DiffDocument {
-    /// `mco-rescue/diff/v1`.
-    pub schema: &'static str,
-    /// Time by the clock of this machine; seconds since 1970.
-    pub now: u64,
-    /// Path of the root; `None` for a directory of snapshots.
-    pub root: Option<String>,
-    /// The directory of the snapshots.
-    pub store: String,
-    /// The earlier side.
-    pub from: TimelineMoment,
-    /// The later side.
-    pub to: TimelineMoment,
-    /// The differences, most harmful first.
-    pub differences: Vec<Difference>,
-    /// Areas that could not be compared.
-    pub not_compared: Vec<NotCompared>,
-    /// A limit of the whole comparison.
-    pub limit: Option<&'static str>,
-    /// Files that cannot be used.
-    pub damaged: Vec<DamagedFile>,
-}
-
-impl DiffDocument {
-    /// Creates the document.
-    pub fn new(
-        root: Option<String>,
-        store: String,
-        (from, to): (TimelineMoment, TimelineMoment),
-        now: u64,
-        comparison: Comparison,
-        limit: Option<&'static str>,
-        damaged: Vec<Damaged>,
-    ) -> Self {
-        let not_compared = comparison.not_compared.into_iter();
-        Self {
-            schema: "mco-rescue/diff/v1",
-            now,
-            root,
-            store,
-            from,
-            to,
-            differences: comparison.differences,
-            not_compared: not_compared
-                .map(|(area, why)| NotCompared { area, why })
-                .collect(),
-            limit,
-            damaged: damaged.into_iter().map(Into::into).collect(),
-        }
-    }
-}
-
 /// Returns the differences as JSON.
 ///
 /// # Errors
 /// The serializer's error.
-pub fn diff_json(document: &DiffDocument) -> serde_json::Result<String> {
-    super::pretty(document)
+pub fn diff_json(compared: &SnapshotDiff) -> serde_json::Result<String> {
+    super::to_document("mco-rescue/diff/v1", compared)
 }
 
 /// Returns a moment for people.
@@ -303,7 +196,7 @@ pub fn moment_text(moment: &TimelineMoment, now: u64) -> String {
 }
 
 /// Returns the differences as text, in groups.
-pub fn diff_text(document: &DiffDocument) -> String {
+pub fn diff_text(document: &SnapshotDiff) -> String {
     let mut out = format!(
         "{:<10}{}\n{:<10}{}\n",
         "From",

@@ -40,6 +40,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::base::object::{Object, ObjectKind};
@@ -79,8 +80,19 @@ fn in_yaml(text: &str) -> Option<String> {
     Some(yaml)
 }
 
+/// Returns a document as `--output json` prints it: the name of its schema, then the fields of `body`.
+fn to_document<T: Serialize>(schema: &'static str, body: &T) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    struct Document<'a, T> {
+        schema: &'static str,
+        #[serde(flatten)]
+        body: &'a T,
+    }
+    pretty(&Document { schema, body })
+}
+
 /// Returns a document of a schema as `--output json` prints it.
-fn pretty(document: &impl serde::Serialize) -> serde_json::Result<String> {
+fn pretty(document: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string_pretty(document).map(|text| text + "\n")
 }
 

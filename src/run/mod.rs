@@ -28,6 +28,10 @@ pub mod first_boot_units;
 
 pub mod snapshot;
 
+pub mod history;
+
+pub mod compared;
+
 pub mod recover;
 
 pub mod opening;

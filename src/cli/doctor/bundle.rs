@@ -19,7 +19,6 @@ use crate::base::text::{printable, spelled_out};
 use crate::base::time::now;
 use crate::change::source::cache;
 use crate::change::transaction;
-use crate::cli::recorder::{compared, history};
 use crate::cli::status;
 use crate::config::document::Desired;
 use crate::formats::age::{self, Recipient};
@@ -29,8 +28,9 @@ use crate::node::command::rpm_ostree::arguments;
 use crate::node::command::{CommandLine, CommandRunner, systemctl};
 use crate::node::{Machine, Records};
 use crate::report;
-use crate::report::history::DiffDocument;
 use crate::report::html::node::NodeDocuments;
+use crate::run::compared::{SnapshotDiff, compare_last_good};
+use crate::run::history::History;
 
 /// One file of the archive.
 struct Piece {
@@ -118,8 +118,8 @@ fn of_root(root: &Root, runner: &dyn CommandRunner, daemon: GivenDaemon<'_>) -> 
         let desired = Desired::from_config(config);
         Ok(report::show::to_json(config, &desired, key.as_ref())?)
     });
-    let status =
-        status::document(root, runner, daemon).and_then(|all| Ok(report::status::to_json(&all)?));
+    let status = status::document(root, runner, daemon)
+        .and_then(|all| Ok(report::status::to_json(&all)?));
     let cache = cache::read_cache(root)
         .context("reading the cache")
         .and_then(|all| {
@@ -127,8 +127,8 @@ fn of_root(root: &Root, runner: &dyn CommandRunner, daemon: GivenDaemon<'_>) -> 
             Ok(report::fetch::list_json(&all, name.as_deref())?)
         });
     let history =
-        history::of_root(root).and_then(|document| Ok(report::history::to_json(&document)?));
-    let diff = compared::since_last_good(runner, root)
+        History::of_root(root).and_then(|document| Ok(report::history::to_json(&document)?));
+    let diff = compare_last_good(runner, root)
         .and_then(|document| Ok(report::history::diff_json(&without_texts(document))?));
     let entries = bootloader::read_boot_entries(root).context("reading the boot entries");
     let entries = entries.map(|all| {
@@ -229,7 +229,7 @@ fn boot_entry(entry: &BootEntry) -> String {
 }
 
 /// Returns the differences without contents of files, which must not leave the node.
-fn without_texts(mut document: DiffDocument) -> DiffDocument {
+fn without_texts(mut document: SnapshotDiff) -> SnapshotDiff {
     for difference in &mut document.differences {
         difference.text = None;
     }

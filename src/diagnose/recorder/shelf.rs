@@ -1,5 +1,7 @@
 //! Reads the recorder's files: on the node, or below `/boot`, where a rescue system finds them without the node's root.
 
+use serde::Serialize;
+
 use super::digest::DigestKey;
 use super::format::{self, FormatError, KEY, KNOWN};
 use super::known::KnownFiles;
@@ -16,7 +18,7 @@ const MAX_PART: u64 = 1 << 20;
 const MAX_KNOWN: u64 = 16 << 20;
 
 /// A file that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Damaged {
     /// Its path.
     pub path: String,

@@ -1,110 +1,97 @@
-//! `diff`: the differences between two snapshots, or between the last good boot and now.
+//! The differences between two snapshots, or between a snapshot and now.
 
-use crate::diagnose::recorder::look::{add_texts, observe_now};
+use std::path::Path;
+
 use anyhow::{Context, Result, anyhow, bail};
+use serde::Serialize;
 
-use super::history::open_store;
-use crate::base::error::ExitCode;
 use crate::base::invocation::{mco_rescue, shell_word};
 use crate::base::time::now;
-use crate::change::session::access;
-use crate::change::session::access::AccessNeed;
-use crate::change::session::{open_root, with_disk};
-use crate::cli::ui::{Output, Ui};
-use crate::diagnose::recorder::look::find_shelf;
+use crate::diagnose::recorder::look::{add_texts, find_shelf, observe_now};
 use crate::diagnose::recorder::shelf::{Damaged, Shelf};
 use crate::diagnose::recorder::timeline::TimelineMoment;
-use crate::diagnose::recorder::{Snapshot, SnapshotRecord, compare_snapshots};
+use crate::diagnose::recorder::{Area, Difference, Snapshot, SnapshotRecord, compare_snapshots};
 use crate::host::root::Root;
 use crate::node::command::CommandRunner;
-use crate::report;
-use crate::report::history::DiffDocument;
-use clap::Args;
-use std::path::PathBuf;
 
-/// The two sides of the comparison.
-#[derive(Debug, Default, Args)]
-pub struct DiffArgs {
-    /// Number of a snapshot, or `good`: the last good boot [default: good]
-    ///
-    /// history lists the snapshots
-    #[arg(value_name = "A")]
-    pub from: Option<String>,
-
-    /// The same, or `now` [default: now]
-    ///
-    /// Without a node, the newest snapshot is the default
-    #[arg(value_name = "B")]
-    pub to: Option<String>,
-
-    /// Read the snapshots in DIR [default: those of the root]
-    ///
-    /// The directory mco-rescue on the file system of a node's /boot, or that file system
-    #[arg(long, value_name = "DIR")]
-    pub store: Option<PathBuf>,
+/// What is compared.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DiffRequest<'a> {
+    /// The earlier side: a number, `good` or `now`; `None` for the last good boot.
+    pub from: Option<&'a str>,
+    /// The later side; `None` for now, or the newest snapshot if there is no node.
+    pub to: Option<&'a str>,
+    /// The directory of the snapshots, if the user named it.
+    pub store: Option<&'a Path>,
 }
 
-/// Runs `diff`.
-pub(in crate::cli) fn run(ui: &Ui<'_>, args: &DiffArgs) -> Result<ExitCode> {
-    let (root, shelf) = match &args.store {
-        Some(store) => (None, open_store(store)?),
-        None => {
-            let root = with_disk(open_root(&ui.root)?, &ui.root)?;
-            access::expect_access(&root, AccessNeed::Read)?;
-            let shelf = find_shelf(&root)?;
-            let shelf = shelf.with_context(|| {
-                format!(
-                    "this root has no snapshots: the recorder of mco-rescue was never installed there, or has not run. \
-                     Next: {}, or {}",
-                    mco_rescue("install"),
-                    mco_rescue("record")
-                )
-            })?;
-            // A file system with only /boot has no current facts.
-            (Some(root).filter(has_system), shelf)
-        }
-    };
-    let (from, to) = choose(&shelf, root.is_some(), args)?;
-    let document = document(ui.runner, root.as_ref(), &shelf, from, to);
-    let text = match ui.output {
-        Output::Json => report::history::diff_json(&document)?,
-        Output::Text => report::history::diff_text(&document),
-    };
-    report::print(text.as_bytes())?;
-    Ok(match document.differences.is_empty() {
-        true => ExitCode::Done,
-        false => ExitCode::Drift,
-    })
+/// An area that could not be compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NotCompared {
+    /// The area.
+    pub area: Area,
+    /// The side and the reason.
+    pub why: String,
+}
+
+/// The differences between two snapshots, or between a snapshot and now.
+#[derive(Debug, Clone, Serialize)]
+pub struct SnapshotDiff {
+    /// Time by the clock of this machine; seconds since 1970.
+    pub now: u64,
+    /// Path of the root; `None` for a directory of snapshots.
+    pub root: Option<String>,
+    /// The directory of the snapshots.
+    pub store: String,
+    /// The earlier side.
+    pub from: TimelineMoment,
+    /// The later side.
+    pub to: TimelineMoment,
+    /// The differences, most harmful first.
+    pub differences: Vec<Difference>,
+    /// Areas that could not be compared.
+    pub not_compared: Vec<NotCompared>,
+    /// A limit of the whole comparison.
+    pub limit: Option<&'static str>,
+    /// Files that cannot be used.
+    pub damaged: Vec<Damaged>,
+}
+
+/// Compares two sides. `root` is `None` if there is no node to compare with.
+///
+/// # Errors
+/// The snapshots do not have a requested side.
+pub fn compare_sides(
+    runner: &dyn CommandRunner,
+    root: Option<&Root>,
+    shelf: &Shelf,
+    request: DiffRequest<'_>,
+) -> Result<SnapshotDiff> {
+    let (from, to) = choose_sides(shelf, root.is_some(), request)?;
+    Ok(compare(runner, root, shelf, from, to))
 }
 
 /// Returns the differences between the last good boot and now.
 ///
 /// # Errors
 /// There are no snapshots, or none of a boot that finished.
-pub(in crate::cli) fn since_last_good(
-    runner: &dyn CommandRunner,
-    root: &Root,
-) -> Result<DiffDocument> {
+pub fn compare_last_good(runner: &dyn CommandRunner, root: &Root) -> Result<SnapshotDiff> {
     let shelf = find_shelf(root)?;
     let shelf = shelf.context("there are no snapshots: the recorder has not run here")?;
     let good = shelf.last_good();
     let good = good.context("no snapshot is of a boot that reached its end")?;
-    Ok(document(runner, Some(root), &shelf, Some(good), None))
-}
-
-fn has_system(root: &Root) -> bool {
-    let exists = |path| {
-        root.exists(&crate::host::root::RootPath::fixed(path))
-            .unwrap_or_default()
-    };
-    exists("etc")
+    Ok(compare(runner, Some(root), &shelf, Some(good), None))
 }
 
 /// One side of a comparison; `None` means now.
-pub(in crate::cli) type Side<'a> = Option<&'a SnapshotRecord>;
+type Side<'a> = Option<&'a SnapshotRecord>;
 
-fn choose<'a>(shelf: &'a Shelf, has_now: bool, args: &DiffArgs) -> Result<(Side<'a>, Side<'a>)> {
-    let of_store = |command: &str| match &args.store {
+fn choose_sides<'a>(
+    shelf: &'a Shelf,
+    has_now: bool,
+    request: DiffRequest<'_>,
+) -> Result<(Side<'a>, Side<'a>)> {
+    let of_store = |command: &str| match request.store {
         Some(store) => format!(
             "mco-rescue {command} --store {}",
             shell_word(&store.display().to_string())
@@ -114,7 +101,7 @@ fn choose<'a>(shelf: &'a Shelf, has_now: bool, args: &DiffArgs) -> Result<(Side<
     let good = || {
         shelf.last_good().ok_or_else(|| {
             let newest = shelf.records.last().map(|record| record.number);
-            let next = match args.store.is_some() {
+            let next = match request.store.is_some() {
                 true => format!("Name two snapshots (all of them: {})", of_store("history")),
                 false => format!(
                     "Compare another one with now: {} (all of them: {})",
@@ -148,11 +135,11 @@ fn choose<'a>(shelf: &'a Shelf, has_now: bool, args: &DiffArgs) -> Result<(Side<
             }
         }
     };
-    let from = match &args.from {
+    let from = match request.from {
         Some(word) => named(word)?,
         None => Some(good()?),
     };
-    let to = match (&args.to, has_now) {
+    let to = match (request.to, has_now) {
         (Some(word), _) => named(word)?,
         (None, true) => None,
         (None, false) => Some(shelf.records.last().context("there is no whole snapshot")?),
@@ -160,13 +147,13 @@ fn choose<'a>(shelf: &'a Shelf, has_now: bool, args: &DiffArgs) -> Result<(Side<
     Ok((from, to))
 }
 
-fn document(
+fn compare(
     runner: &dyn CommandRunner,
     root: Option<&Root>,
     shelf: &Shelf,
     from: Side<'_>,
     to: Side<'_>,
-) -> DiffDocument {
+) -> SnapshotDiff {
     let now = now();
     let mut damaged: Vec<Damaged> = Vec::new();
     let mut read = |side: Side<'_>, before: &Snapshot| match (side, root) {
@@ -186,13 +173,20 @@ fn document(
     let same_key = before_key == after_key;
     let mut comparison = compare_snapshots(&before, &after, same_key);
     add_texts(&mut comparison, &before, &after);
-    DiffDocument::new(
-        root.map(|root| root.shown().display().to_string()),
-        shelf.place.clone(),
-        (from, to),
+    let not_compared = comparison.not_compared.into_iter();
+    SnapshotDiff {
         now,
-        comparison,
-        (!same_key).then_some("the digests of the two are of different keys; of files only size, mode and owner are compared"),
+        root: root.map(|root| root.shown().display().to_string()),
+        store: shelf.place.clone(),
+        from,
+        to,
+        differences: comparison.differences,
+        not_compared: not_compared
+            .map(|(area, why)| NotCompared { area, why })
+            .collect(),
+        limit: (!same_key).then_some(
+            "the digests of the two are of different keys; of files only size, mode and owner are compared",
+        ),
         damaged,
-    )
+    }
 }

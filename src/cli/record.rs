@@ -1,8 +1,5 @@
 //! `record`: takes a snapshot of the node's facts, at the end of a boot and of a run (docs/explanation/recorder.md).
 
-pub(super) mod compared;
-pub(super) mod history;
-
 use crate::diagnose::recorder::look::boot_id;
 use crate::run::snapshot::{SnapshotRequest, take_snapshot};
 use std::path::Path;

@@ -1,57 +1,44 @@
-//! `history`: boots and runs of a node in chronological order.
+//! The boots and runs of a node in chronological order, of its snapshots and of its other records.
 
-use crate::diagnose::recorder::look::find_shelf;
-use crate::node::kernel::read_uptime;
+use std::path::Path;
+
 use anyhow::{Context, Result, bail};
+use serde::Serialize;
 
-use crate::base::error::ExitCode;
 use crate::base::order::StableOrder;
+use crate::base::paths;
 use crate::base::time::now;
-use crate::change::session::open_root;
 use crate::change::transaction::{self, RunOutcome};
-use crate::cli::ui::{Output, Ui};
-use crate::diagnose::recorder::look::boot_id;
+use crate::diagnose::recorder::look::{boot_id, find_shelf};
 use crate::diagnose::recorder::shelf::{Damaged, Shelf};
-use crate::diagnose::recorder::timeline::{self, HistorySources, KnownBoot, KnownRun};
+use crate::diagnose::recorder::timeline::{
+    self, HistoryEntry, HistorySources, KnownBoot, KnownRun,
+};
 use crate::diagnose::recorder::{Event, Outcome, Snapshot, SnapshotRecord, compare_snapshots};
 use crate::host::root::Root;
 use crate::node::boot_log;
-use crate::report;
-use crate::report::history::HistoryDocument;
-use clap::Args;
-use std::path::PathBuf;
+use crate::node::kernel::read_uptime;
 
-/// Which history.
-#[derive(Debug, Default, Args)]
-pub struct HistoryArgs {
-    /// Read the snapshots in DIR [default: those of the root]
-    ///
-    /// The directory mco-rescue on the file system of a node's /boot, or that file system
-    #[arg(long, value_name = "DIR")]
-    pub store: Option<PathBuf>,
-}
-
-/// Runs `history`.
-pub(in crate::cli) fn run(ui: &Ui<'_>, args: &HistoryArgs) -> Result<ExitCode> {
-    let (root, shelf) = match &args.store {
-        Some(store) => (None, Some(open_store(store)?)),
-        None => {
-            let root = open_root(&ui.root)?;
-            let shelf = find_shelf(&root)?;
-            (Some(root), shelf)
-        }
-    };
-    let document = document(root.as_ref(), shelf.as_ref());
-    let text = match ui.output {
-        Output::Json => report::history::to_json(&document)?,
-        Output::Text => report::history::to_text(&document),
-    };
-    report::print(text.as_bytes())?;
-    Ok(ExitCode::Done)
+/// The history of a node.
+#[derive(Debug, Clone, Serialize)]
+pub struct History {
+    /// Time by the clock of this machine; seconds since 1970.
+    pub now: u64,
+    /// Path of the root; `None` for a directory of snapshots.
+    pub root: Option<String>,
+    /// The directory of the snapshots; `None` if there are none.
+    pub store: Option<String>,
+    /// Boots and runs, newest first.
+    pub entries: Vec<HistoryEntry>,
+    /// Files that cannot be used.
+    pub damaged: Vec<Damaged>,
 }
 
 /// Opens a directory of snapshots that the user named.
-pub(in crate::cli) fn open_store(store: &std::path::Path) -> Result<Shelf> {
+///
+/// # Errors
+/// It cannot be read, or holds no snapshots.
+pub fn open_store(store: &Path) -> Result<Shelf> {
     let directory = Root::open(store).context("opening the directory of snapshots")?;
     let place = store.display().to_string();
     let mut shelf = Shelf::open(directory, place.clone()).context("reading the snapshots")?;
@@ -66,47 +53,48 @@ pub(in crate::cli) fn open_store(store: &std::path::Path) -> Result<Shelf> {
     if shelf.records.is_empty() && shelf.damaged.is_empty() {
         bail!(
             "{place} holds no snapshots. They are in /{} of a node, and in mco-rescue on the file system of its /boot",
-            crate::base::paths::RECORDER
+            paths::RECORDER
         );
     }
     Ok(shelf)
 }
 
-/// Returns the history of a root, including its snapshots.
-///
-/// # Errors
-/// The snapshots cannot be read.
-pub(in crate::cli) fn of_root(root: &Root) -> Result<HistoryDocument> {
-    let shelf = find_shelf(root)?;
-    Ok(document(Some(root), shelf.as_ref()))
-}
+impl History {
+    /// Reads the history of a root, including its snapshots.
+    ///
+    /// # Errors
+    /// The snapshots cannot be read.
+    pub fn of_root(root: &Root) -> Result<Self> {
+        let shelf = find_shelf(root)?;
+        Ok(Self::of(Some(root), shelf.as_ref()))
+    }
 
-/// Returns the history of a root, the newest entry first.
-pub(in crate::cli) fn document(root: Option<&Root>, shelf: Option<&Shelf>) -> HistoryDocument {
-    let records = shelf.map_or(&[][..], |shelf| &shelf.records);
-    let (differences, mut damaged) = shelf.map_or_else(Default::default, differences);
-    damaged.extend(shelf.into_iter().flat_map(|shelf| shelf.damaged.clone()));
-    let live = root.filter(|root| root.is_live());
-    let running = live.and_then(|root| {
-        let began = now().checked_sub(read_uptime()?)?;
-        Some((boot_id(root)?, began))
-    });
-    let sources = HistorySources {
-        records,
-        differences,
-        runs: root.map(runs).unwrap_or_default(),
-        boots: root.map(boots).unwrap_or_default(),
-        running,
-    };
-    let mut entries = timeline::make_history(&sources);
-    entries.reverse();
-    HistoryDocument {
-        schema: "mco-rescue/history/v1",
-        now: now(),
-        root: root.map(|root| root.shown().display().to_string()),
-        store: shelf.map(|shelf| shelf.place.clone()),
-        entries,
-        damaged: damaged.into_iter().map(Into::into).collect(),
+    /// Returns the history of a root and of a directory of snapshots.
+    pub fn of(root: Option<&Root>, shelf: Option<&Shelf>) -> Self {
+        let records = shelf.map_or(&[][..], |shelf| &shelf.records);
+        let (differences, mut damaged) = shelf.map_or_else(Default::default, differences);
+        damaged.extend(shelf.into_iter().flat_map(|shelf| shelf.damaged.clone()));
+        let live = root.filter(|root| root.is_live());
+        let running = live.and_then(|root| {
+            let began = now().checked_sub(read_uptime()?)?;
+            Some((boot_id(root)?, began))
+        });
+        let sources = HistorySources {
+            records,
+            differences,
+            runs: root.map(runs).unwrap_or_default(),
+            boots: root.map(boots).unwrap_or_default(),
+            running,
+        };
+        let mut entries = timeline::make_history(&sources);
+        entries.reverse();
+        Self {
+            now: now(),
+            root: root.map(|root| root.shown().display().to_string()),
+            store: shelf.map(|shelf| shelf.place.clone()),
+            entries,
+            damaged,
+        }
     }
 }
 

@@ -1,0 +1,36 @@
+//! `history`: boots and runs of a node in chronological order.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+
+use super::ui::{Output, Ui};
+use crate::base::error::ExitCode;
+use crate::change::session::open_root;
+use crate::report;
+use crate::run::history::{History, open_store};
+
+/// Which history.
+#[derive(Debug, Default, Args)]
+pub struct HistoryArgs {
+    /// Read the snapshots in DIR [default: those of the root]
+    ///
+    /// The directory mco-rescue on the file system of a node's /boot, or that file system
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+}
+
+/// Runs `history`.
+pub(super) fn run(ui: &Ui<'_>, args: &HistoryArgs) -> Result<ExitCode> {
+    let history = match &args.store {
+        Some(store) => History::of(None, Some(&open_store(store)?)),
+        None => History::of_root(&open_root(&ui.root)?)?,
+    };
+    let text = match ui.output {
+        Output::Json => report::history::to_json(&history)?,
+        Output::Text => report::history::to_text(&history),
+    };
+    report::print(text.as_bytes())?;
+    Ok(ExitCode::Done)
+}
