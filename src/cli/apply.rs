@@ -98,16 +98,17 @@ impl ApplyArgs {
     /// A check named by `--accept-risk` does not exist.
     fn options(&self) -> Result<ApplyOptions<'_>> {
         let args = &self.plan;
+        let trial = args.trial.options();
         let reboot = TrialReboot::when(self.reboot);
         Ok(ApplyOptions {
             config: args.config.choice(),
             run: RunOptions {
                 reboots: self.reboot,
                 stops_workloads: self.stop_workloads,
-                trial: args.trial.planned(reboot, !self.no_actions),
+                trial: trial.planned(reboot, !self.no_actions),
                 ..args.run_options()?
             },
-            trial: args.trial.options(),
+            trial,
             no_actions: self.no_actions,
         })
     }

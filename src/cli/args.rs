@@ -3,8 +3,8 @@ use crate::change::install::completion::Completion;
 use crate::change::plan::AcceptedRisks;
 use crate::change::plan::Allowed;
 use crate::change::plan::PlanOptions;
+use crate::change::plan::TrialReboot;
 use crate::change::plan::fit::Accepted;
-use crate::change::plan::{PlannedTrial, TrialReboot};
 use crate::change::probes::Probe;
 use crate::change::probes::parse_probe;
 use crate::change::session::RunOptions;
@@ -197,11 +197,6 @@ pub struct TryArgs {
 }
 
 impl TryArgs {
-    /// Returns the trial for which a plan is made; `None` without `--try`.
-    pub(super) fn planned(&self, reboot: TrialReboot, activates: bool) -> Option<PlannedTrial> {
-        self.window.map(|_| PlannedTrial { reboot, activates })
-    }
-
     /// Returns the options of the trial.
     pub(super) fn options(&self) -> TrialOptions {
         TrialOptions {
@@ -416,7 +411,7 @@ impl PlanArgs {
             reboots: false,
             stops_workloads: false,
             // The reboot is an option of `apply`; it is assumed if the plan needs one.
-            trial: self.trial.planned(TrialReboot::IfStaged, true),
+            trial: self.trial.options().planned(TrialReboot::IfStaged, true),
         })
     }
 

@@ -7,20 +7,7 @@ use super::wrap;
 use crate::base::invocation::mco_rescue;
 use crate::base::text::count_noun;
 use crate::diagnose::doctor::{Diagnosis, DoctorFinding};
-
-/// The outcome.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FixOutcome {
-    /// The check finds nothing, so nothing was changed.
-    Healthy,
-    /// File changes alone cannot fix it, so nothing was changed.
-    NoFix,
-    /// The changes are in place, and the finding is gone.
-    Fixed,
-    /// The changes are in place, but the check still finds it.
-    StillFound,
-}
+use crate::run::fix::FixOutcome;
 
 /// Everything that is printed at the end.
 #[derive(Debug, Clone, Copy)]

@@ -62,6 +62,8 @@ pub mod key;
 
 pub mod install;
 
+pub mod fix;
+
 pub mod complete;
 
 pub mod kept_runs;

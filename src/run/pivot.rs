@@ -16,7 +16,7 @@ use crate::base::invocation::mco_rescue;
 use crate::change::install::completion::{Beforehand, Completion};
 use crate::change::plan::fit::Accepted;
 use crate::change::plan::{
-    self, AcceptedRisks, Allowed, Plan, PlanRequest, PlanScope, PlannedTrial, Task, TrialReboot,
+    self, AcceptedRisks, Allowed, Plan, PlanRequest, PlanScope, Task, TrialReboot,
 };
 use crate::change::session::crossing::{judge_image, judge_staged};
 use crate::change::session::evidence::NodeEvidence;
@@ -256,10 +256,6 @@ fn facts_of(node: &NodeState) -> Result<&SystemFacts> {
 
 fn request(change: &NodeChange<'_>, options: &PivotOptions<'_>) -> Result<PlanRequest> {
     let ours = deployments::is_staged_by_us(&change.root, change.runner())?;
-    let trial = options.trial.window.map(|_| PlannedTrial {
-        reboot: TrialReboot::when(options.reboots),
-        activates: false,
-    });
     Ok(PlanRequest {
         allowed: Allowed {
             ours,
@@ -271,7 +267,9 @@ fn request(change: &NodeChange<'_>, options: &PivotOptions<'_>) -> Result<PlanRe
         risks: options.risks,
         reboots: true,
         ignores_quorum: options.ignores_quorum,
-        trial,
+        trial: options
+            .trial
+            .planned(TrialReboot::when(options.reboots), false),
         ..PlanRequest::default()
     })
 }

@@ -1,44 +1,28 @@
-//! `doctor --fix`: fixes one finding by changing files in the ordinary transaction.
+//! `doctor --fix`: arguments, the plan on the screen, the question, and the result.
 
-use crate::cli::args::OVERRIDES;
-use crate::run::front::Front;
-use crate::run::trial::running;
-use crate::run::work::LATER_IN_TRIAL;
 use anyhow::{Context, Result, bail};
+use clap::Args;
 
 use super::{engine_of, find_check, is_denied, style};
 use crate::base::diff::unified_between;
 use crate::base::error::ExitCode;
-use crate::base::invocation::mco_rescue;
 use crate::base::object::ObjectKind;
-use crate::change::plan::{
-    self, Allowed, FixInputs, Plan, PlanInputs, PlanRequest, PlannedStep, Step, Task, TrialReboot,
-};
-use crate::change::session::evidence::NodeEvidence;
-use crate::change::session::machine;
-use crate::change::session::{open_root, with_disk};
-use crate::change::transaction::Finished;
-use crate::change::transaction::journal::ConfigRef;
+use crate::change::plan::{Allowed, PlannedStep, Step};
+use crate::change::session::{machine, open_root, with_disk};
 use crate::cli::Output;
-use crate::cli::args::TryArgs;
-use crate::cli::diffs;
-use crate::cli::diffs::payload_bytes;
+use crate::cli::args::{OVERRIDES, TryArgs};
+use crate::cli::diffs::{self, payload_bytes};
 use crate::cli::doctor::DoctorArgs;
 use crate::cli::ui::Ui;
-use crate::config::document::{self, Desired};
-use crate::diagnose::doctor::gather;
-use crate::diagnose::doctor::{self, Diagnosis, DoctorCheck, DoctorFinding, Fix};
+use crate::diagnose::doctor::{Diagnosis, DoctorFinding};
 use crate::host::root::Root;
-use crate::node::{self, NodeState, Records};
-use crate::report::fix::{FixOutcome, FixResult};
+use crate::node::Records;
+use crate::report::fix::FixResult;
 use crate::report::plan::{Diffs, Heading};
 use crate::report::{self, is_secret_step, question};
-use crate::run::ending::Ending;
-use crate::run::node_change::NodeChange;
+use crate::run::fix::{CureSearch, FixOptions, FixOutcome, FixRun, without_cure};
+use crate::run::front::Front;
 use crate::run::opening::{Needs, Opening};
-use crate::run::trial::running::{RunningTrial, TrialRequest};
-use crate::run::work::RunWork;
-use clap::Args;
 
 /// Which finding is cured, and what may be passed over.
 #[derive(Debug, Args)]
@@ -82,8 +66,21 @@ pub struct FixArgs {
     pub trial: TryArgs,
 }
 
-/// An empty config.
-const NOTHING: &[u8] = br#"{"ignition":{"version":"3.4.0"}}"#;
+impl FixArgs {
+    /// Returns the options of the run.
+    fn options(&self) -> FixOptions {
+        FixOptions {
+            allowed: Allowed {
+                clear_immutable: self.clear_immutable,
+                takeover: self.takeover,
+                until_reboot: self.until_reboot,
+                ..Allowed::default()
+            },
+            trial: self.trial.options(),
+        }
+    }
+}
+
 /// Maximum size for a diff; larger files are shown by digest.
 const MAX_DIFF: u64 = 1 << 20;
 
@@ -91,306 +88,127 @@ const MAX_DIFF: u64 = 1 << 20;
 pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> {
     let check = find_check(id, engine_of(ui))?;
     let root = with_disk(open_root(&ui.root)?, &ui.root)?;
-    let looking = Looking {
-        ui,
-        args,
+    let search = CureSearch {
         check,
         root: &root,
+        runner: ui.runner,
+        given: &ui.root,
+        look: args.gather_options(),
     };
-    let found = looking.examine()?;
-    if let Some(code) = looking.without_cure(&found)? {
-        return Ok(code);
+    let before = search.examine()?;
+    if let Some(outcome) = without_cure(&before) {
+        return tell_no_cure(ui, check.id, outcome, &before);
     }
-    let finding = choose(check, &found, &args.cure)?;
-    let fix = fix_of(finding)?;
-
+    let finding = search.choose(&before, args.cure.finding)?;
     let needs = Needs::FIX
         .meant(args.cure.not_a_node)
         .for_dry_run(args.cure.dry_run);
     let change = Opening::of(ui, root.again()?, &needs)?.begin()?;
-    let work = FixInputs {
-        changes: &fix.changes,
-        time: change.started,
+    let options = args.cure.options();
+    let run = FixRun::plan(&change, &search, finding, &options)?;
+    show(ui, &root, &run)?;
+    ask(ui, &root, &run)?;
+    let cured = run.carry_out(change)?;
+    let told = match cured.look_again(&before) {
+        Some((outcome, now)) => {
+            let steps = cured.run.plan.steps.len();
+            tell_result(ui, check.id, outcome, (finding, steps), &now)
+        }
+        None => Ok(ExitCode::Drift),
     };
-    // The transaction detects changes after this observation; the second examination detects earlier ones.
-    let node =
-        node::observe_node(&root, work.interest(), ui.runner).context("looking at the node")?;
-    if !looking.finds_again(finding)? {
-        bail!(
-            "what {} found has changed meanwhile; nothing was changed. Look again: {}",
-            check.id,
-            mco_rescue("doctor")
-        );
-    }
-    let cure = Cure {
-        looking: &looking,
-        finding,
-        node: &node,
-    };
-    let plan = cure.plan(work)?;
-    cure.show(&plan)?;
-    cure.ask(&plan)?;
-    let options = args.cure.trial.options();
-    let request = TrialRequest::of_plan(&options, &cure.name(), &plan, false);
-    let tried = RunningTrial::begin(&change, request.with_jobs(plan.trial_jobs.clone()))?;
-    if let Err(error) = cure.carry_out(&change, &plan) {
-        return Err(running::fail(tried, change, error));
-    }
-    match looking.tell_result(&found, finding, plan.steps.len()) {
-        Ok(code) => change.finish(Ending {
-            tried,
-            ..Ending::of(code)
-        }),
-        Err(error) => Err(running::refuse(tried, change, error)),
-    }
+    cured.finish(told)
 }
 
-/// A check, and the node to examine.
-struct Looking<'a> {
-    ui: &'a Ui<'a>,
-    args: &'a DoctorArgs,
-    check: &'static DoctorCheck,
-    root: &'a Root,
-}
-
-impl Looking<'_> {
-    /// Gathers the evidence and runs the check.
-    fn examine(&self) -> Result<Diagnosis> {
-        let root = self.root.again()?;
-        let evidence = gather::all(
-            root,
-            self.ui.runner,
-            &self.ui.root,
-            self.args.gather_options(),
-        );
-        Ok(doctor::examine(&[*self.check], &evidence))
-    }
-
-    /// Returns true if the check finds the same problem again, with the same cure.
-    fn finds_again(&self, finding: &DoctorFinding) -> Result<bool> {
-        let changes = |one: &DoctorFinding| one.fix.as_ref().map(|fix| fix.changes.clone());
-        let again = self.examine()?.findings;
-        Ok(again
-            .iter()
-            .any(|one| one.what == finding.what && changes(one) == changes(finding)))
-    }
-
-    fn print(&self, result: FixResult<'_>, is_result: bool) -> Result<()> {
-        let text = match self.ui.output {
-            Output::Json => report::fix::to_json(result)?,
-            Output::Text => report::fix::to_text(result, style()),
-        };
-        if is_result {
-            report::print_result(text.as_bytes());
-        } else {
-            report::print(text.as_bytes())?;
-        }
-        Ok(())
-    }
-
-    /// Reports a healthy check, or findings that cannot be fixed by changing files. Returns `None` if there is a cure.
-    fn without_cure(&self, diagnosis: &Diagnosis) -> Result<Option<ExitCode>> {
-        let findings = &diagnosis.findings;
-        if findings.iter().any(|finding| finding.fix.is_some()) {
-            return Ok(None);
-        }
-        let (outcome, code) = match findings.is_empty() {
-            true if is_denied(diagnosis) => (FixOutcome::Healthy, ExitCode::Error),
-            true => (FixOutcome::Healthy, ExitCode::Done),
-            false => (FixOutcome::NoFix, ExitCode::Drift),
-        };
-        let root = self.ui.root.display().to_string();
-        let result = FixResult {
-            id: self.check.id,
-            root: &root,
-            outcome,
-            cured: None,
-            steps: 0,
-            diagnosis,
-        };
-        self.print(result, false)?;
-        if code == ExitCode::Error {
+/// Reports a healthy check, or findings that cannot be fixed by changing files.
+fn tell_no_cure(
+    ui: &Ui<'_>,
+    id: &str,
+    outcome: FixOutcome,
+    diagnosis: &Diagnosis,
+) -> Result<ExitCode> {
+    let result = FixResult {
+        id,
+        root: &ui.root.display().to_string(),
+        outcome,
+        cured: None,
+        steps: 0,
+        diagnosis,
+    };
+    report::print(text_of(ui, result)?.as_bytes())?;
+    Ok(match outcome {
+        FixOutcome::Healthy if is_denied(diagnosis) => {
             log::warn!("some files can be read by root alone, as listed. Run it with sudo");
+            ExitCode::Error
         }
-        Ok(Some(code))
-    }
-
-    /// Runs the check again, and reports whether the finding is gone.
-    fn tell_result(
-        &self,
-        before: &Diagnosis,
-        finding: &DoctorFinding,
-        steps: usize,
-    ) -> Result<ExitCode> {
-        let now = match self.examine() {
-            Ok(now) => now,
-            // The changes are in place; an error would claim that they are not.
-            Err(error) => {
-                log::warn!(
-                    "the changes are in place, but {error:#}. Next: {}",
-                    mco_rescue("doctor")
-                );
-                return Ok(ExitCode::Drift);
-            }
-        };
-        let like = |one: &&DoctorFinding| one.what == finding.what;
-        let number = |diagnosis: &Diagnosis| diagnosis.findings.iter().filter(like).count();
-        let (outcome, code) = match number(&now) < number(before) {
-            true => (FixOutcome::Fixed, ExitCode::Done),
-            false => (FixOutcome::StillFound, ExitCode::Drift),
-        };
-        let root = self.ui.root.display().to_string();
-        let result = FixResult {
-            id: self.check.id,
-            root: &root,
-            outcome,
-            cured: Some(finding),
-            steps,
-            diagnosis: &now,
-        };
-        self.print(result, true)?;
-        Ok(code)
-    }
+        FixOutcome::Healthy => ExitCode::Done,
+        _ => ExitCode::Drift,
+    })
 }
 
-/// Returns the finding to fix.
-fn choose<'a>(
-    check: &DoctorCheck,
-    diagnosis: &'a Diagnosis,
-    args: &FixArgs,
-) -> Result<&'a DoctorFinding> {
-    let findings = diagnosis.findings.iter();
-    let all: Vec<&DoctorFinding> = findings.filter(|one| one.fix.is_some()).collect();
-    let number = match (args.finding, all.len()) {
-        (None, 1) => 1,
-        (None, _) => 0,
-        (Some(number), _) => number,
+/// Reports whether the finding is gone.
+fn tell_result(
+    ui: &Ui<'_>,
+    id: &str,
+    outcome: FixOutcome,
+    (finding, steps): (&DoctorFinding, usize),
+    diagnosis: &Diagnosis,
+) -> Result<ExitCode> {
+    let result = FixResult {
+        id,
+        root: &ui.root.display().to_string(),
+        outcome,
+        cured: Some(finding),
+        steps,
+        diagnosis,
     };
-    let chosen = number.checked_sub(1).and_then(|index| all.get(index));
-    if let Some(chosen) = chosen {
-        return Ok(chosen);
-    }
-    let mut list = String::new();
-    for (index, finding) in all.iter().enumerate() {
-        list.push_str(&format!("\n  {}  {}", index + 1, finding.what));
-        let facts = finding.evidence.first();
-        list.push_str(&facts.map_or_else(String::new, |fact| format!(" ({})", fact.place)));
-    }
-    bail!(
-        "choose one with --finding N; nothing was changed. {} finds, and files cure:{list}",
-        check.id
-    )
+    report::print_result(text_of(ui, result)?.as_bytes());
+    Ok(match outcome {
+        FixOutcome::Fixed => ExitCode::Done,
+        _ => ExitCode::Drift,
+    })
 }
 
-fn fix_of(finding: &DoctorFinding) -> Result<&Fix> {
-    let fix = finding.fix.as_ref();
-    fix.context("changes of files alone do not cure this finding. Nothing was changed")
+fn text_of(ui: &Ui<'_>, result: FixResult<'_>) -> Result<String> {
+    Ok(match ui.output {
+        Output::Json => report::fix::to_json(result)?,
+        Output::Text => report::fix::to_text(result, style()),
+    })
 }
 
-/// The cure of a finding.
-struct Cure<'a> {
-    looking: &'a Looking<'a>,
-    finding: &'a DoctorFinding,
-    node: &'a NodeState,
+/// Refuses a plan with blockers; otherwise asks for confirmation.
+fn ask(ui: &Ui<'_>, root: &Root, run: &FixRun<'_>) -> Result<()> {
+    if !run.plan.blockers.is_empty() {
+        bail!("refusing to change anything: see the blockers above; nothing was changed");
+    }
+    ui.confirm(&format!(
+        "{}: {}. Fix {}?",
+        question::ask_for_node(&Heading::of_machine(&machine::observe_machine(root)?)),
+        question::ask_for_changes(&run.plan),
+        run.check().id
+    ))
 }
 
-impl Cure<'_> {
-    /// Returns the name of the run for `status` and `rollback`.
-    fn name(&self) -> String {
-        format!("doctor --fix {}", self.looking.check.id)
-    }
-
-    /// Makes the plan.
-    fn plan(&self, work: FixInputs<'_>) -> Result<Plan> {
-        let Looking { ui, args, root, .. } = self.looking;
-        let config = document::parse_document(NOTHING, &self.name())?;
-        let desired = Desired::from_config(&config);
-        let records = Records::read(root).context("reading the daemon's records")?;
-        let old = records.recorded().map(Desired::from_config);
-        let inputs = PlanInputs {
-            crossing: &[],
-            config: &config,
-            desired: &desired,
-            baseline: records.baseline(),
-            old: old.as_ref(),
-            records: &records,
-            node: self.node,
-            accounts: None,
-            overrides: None,
-            unchanged: None,
-        };
-        let request = PlanRequest {
-            allowed: Allowed {
-                clear_immutable: args.cure.clear_immutable,
-                takeover: args.cure.takeover,
-                until_reboot: args.cure.until_reboot,
-                // The cure does not depend on a deployment.
-                staged: true,
-                ..Allowed::default()
-            },
-            trial: args.cure.trial.planned(TrialReboot::Never, true),
-            ..PlanRequest::default()
-        };
-        let evidence = NodeEvidence::of_node(root, self.node, ui.runner);
-        plan::plan_whole(&Task::Fix(inputs, work), &request, &evidence)
-    }
-
-    /// Refuses a plan with blockers; otherwise asks for confirmation.
-    fn ask(&self, plan: &Plan) -> Result<()> {
-        if !plan.blockers.is_empty() {
-            bail!("refusing to change anything: see the blockers above; nothing was changed");
-        }
-        let machine = machine::observe_machine(self.looking.root)?;
-        self.looking.ui.confirm(&format!(
-            "{}: {}. Fix {}?",
-            question::ask_for_node(&Heading::of_machine(&machine)),
-            question::ask_for_changes(plan),
-            self.looking.check.id
-        ))
-    }
-
-    fn carry_out(&self, change: &NodeChange<'_>, plan: &Plan) -> Result<Finished> {
-        let work = RunWork {
-            change,
-            node: self.node,
-            plan,
-            config: ConfigRef {
-                name: self.name(),
-                digest: String::new(),
-                origin: self.finding.what.clone(),
-            },
-            undoes: None,
-            more: match self.looking.args.cure.trial.window {
-                Some(_) => &LATER_IN_TRIAL,
-                None => &[],
-            },
-            jobs: &plan.trial_jobs,
-        };
-        work.transact()
-    }
-
-    fn show(&self, plan: &Plan) -> Result<()> {
-        let Looking { ui, root, .. } = self.looking;
-        let records = Records::read(root).context("reading the daemon's records")?;
-        let heading = Heading {
-            config: self.name(),
-            origin: self.finding.what.clone(),
-            chosen: "the cure of this finding; nothing else is changed".to_owned(),
-            recorded: records.name().unwrap_or_else(|| "(no record)".to_owned()),
-            ..Heading::of_machine(&machine::observe_machine(root)?)
-        };
-        let steps = plan.steps.iter();
-        let diffs: Diffs = steps
-            .filter_map(|planned| Some((planned.step.path().clone(), diff(root, planned)?)))
-            .collect();
-        let text = match ui.output {
-            // There is only one document per run: the result follows.
-            Output::Json if plan.blockers.is_empty() && !ui.dry_run => return Ok(()),
-            Output::Json => report::plan::to_json(&heading, plan, &diffs, &None)?,
-            Output::Text => report::plan::to_text(&heading, plan, &diffs, ui.detail(false)),
-        };
-        Ok(report::print(text.as_bytes())?)
-    }
+fn show(ui: &Ui<'_>, root: &Root, run: &FixRun<'_>) -> Result<()> {
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let plan = &run.plan;
+    let heading = Heading {
+        config: run.name(),
+        origin: run.finding.what.clone(),
+        chosen: "the cure of this finding; nothing else is changed".to_owned(),
+        recorded: records.name().unwrap_or_else(|| "(no record)".to_owned()),
+        ..Heading::of_machine(&machine::observe_machine(root)?)
+    };
+    let steps = plan.steps.iter();
+    let diffs: Diffs = steps
+        .filter_map(|planned| Some((planned.step.path().clone(), diff(root, planned)?)))
+        .collect();
+    let text = match ui.output {
+        // There is only one document per run: the result follows.
+        Output::Json if plan.blockers.is_empty() && !ui.dry_run => return Ok(()),
+        Output::Json => report::plan::to_json(&heading, plan, &diffs, &None)?,
+        Output::Text => report::plan::to_text(&heading, plan, &diffs, ui.detail(false)),
+    };
+    Ok(report::print(text.as_bytes())?)
 }
 
 /// Returns the diff of a step; `None` for secrets, and if the contents do not change.

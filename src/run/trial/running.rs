@@ -9,7 +9,7 @@ use crate::base::error::{ExitCode, RunError};
 use crate::base::invocation::mco_rescue;
 use crate::base::paths;
 use crate::base::time::now;
-use crate::change::plan::{Plan, PlannedStep, activation};
+use crate::change::plan::{Plan, PlannedStep, PlannedTrial, TrialReboot, activation};
 use crate::change::probes::{Probe, list_probes};
 use crate::change::staging::{deployments, state};
 use crate::change::transaction::{self, Lock, Pending, open_store};
@@ -73,6 +73,13 @@ pub struct TrialOptions {
     pub detach: bool,
     /// The time limit for a boot.
     pub boot_limit: Duration,
+}
+
+impl TrialOptions {
+    /// Returns the trial for which a plan is made; `None` if the change is not a trial.
+    pub fn planned(&self, reboot: TrialReboot, activates: bool) -> Option<PlannedTrial> {
+        self.window.map(|_| PlannedTrial { reboot, activates })
+    }
 }
 
 /// The input of a trial.
