@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use crate::host::progress;
 use crate::host::sys::signals;
 use crate::node::command::CommandRunner;
-use crate::report;
 use crate::report::plan::Detail;
+use crate::report::{self, console, firstboot};
 use crate::run::front::{Front, HalfWayAnswer, RunNews};
 
 /// The form of the output: text, or a document.
@@ -127,6 +127,15 @@ impl Front for Ui<'_> {
                 self.print_progress(&report::trial::rebooting_line(trial))
             }
             RunNews::TrialEnded(result) => self.print_progress(&report::trial::ended_text(result)),
+            RunNews::IgnitionGiven { config, why } => console::tell(&firstboot::success_text(
+                &format!("Ignition was given {config}"),
+                why,
+            )),
+            RunNews::IgnitionWaits {
+                cause,
+                seconds,
+                next,
+            } => console::tell(&firstboot::waiting_text(cause, seconds, next)),
         }
     }
 }

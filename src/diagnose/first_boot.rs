@@ -1,6 +1,6 @@
 //! The task of a boot: the kernel arguments, the facts about the root, and the decision that follows from both.
 //!
-//! Values only. The effects are in `cli/firstboot`.
+//! Values only. The effects are in `run/first_boot`.
 
 use std::time::Duration;
 

@@ -30,6 +30,22 @@ pub enum RunNews<'a> {
     TrialReboots(&'a Trial),
     /// A trial was confirmed while its command watched.
     TrialEnded(&'a TrialResult),
+    /// Ignition was given a config, as its own server did not answer.
+    IgnitionGiven {
+        /// The config, with its place.
+        config: &'a str,
+        /// Why Ignition had none.
+        why: &'a str,
+    },
+    /// Ignition still waits for its config.
+    IgnitionWaits {
+        /// The cause.
+        cause: &'a str,
+        /// The time that it waits.
+        seconds: u64,
+        /// What to do.
+        next: &'a str,
+    },
 }
 
 /// A front end of runs.

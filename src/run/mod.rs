@@ -64,6 +64,8 @@ pub mod install;
 
 pub mod fix;
 
+pub mod first_boot;
+
 pub mod complete;
 
 pub mod kept_runs;

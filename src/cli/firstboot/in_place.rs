@@ -4,9 +4,8 @@
 //! alone is harmless: it holds the boot until the reboot, or until there is nothing left to wait for. The service itself discards
 //! the staged deployment on each attempt, so it is stopped before anything is staged.
 
-use crate::change::staging::state;
 use crate::cli::ui::Ui;
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
@@ -16,22 +15,18 @@ use crate::change::source::SourceError;
 use crate::cli::apply::ApplyArgs;
 use crate::cli::firstboot::FirstbootArgs;
 use crate::cli::{Output, apply};
-use crate::host::root::{Root, RootPath};
-use crate::node::host::systemd_runs;
-use crate::node::{FIRST_BOOT_PULL, FIRST_BOOT_SERVICE};
 use crate::report;
-use crate::run::first_boot_units::{end_units, is_any_at_work};
+use crate::run::first_boot_units::continue_boot;
 
 /// Does the work, and lets the boot continue if no reboot is needed.
-pub(crate) fn run(ui: &Ui<'_>, args: &FirstbootArgs) -> Result<ExitCode> {
+pub(super) fn run(ui: &Ui<'_>, args: &FirstbootArgs) -> Result<ExitCode> {
     let applied = apply::run(ui, &ApplyArgs::of_first_boot(args));
     let code = applied.map_err(name_the_way_to_a_config)?;
     if args.dry_run {
         return Ok(code);
     }
-    let root = open_root(&ui.root)?;
-    if code == ExitCode::Done && systemd_runs(&root) && is_completed(&root)? {
-        let_the_boot_go_on(ui)?;
+    if code == ExitCode::Done && continue_boot(&open_root(&ui.root)?, ui.runner)? {
+        say_that_boot_goes_on(ui);
     }
     Ok(code)
 }
@@ -50,22 +45,9 @@ fn name_the_way_to_a_config(error: Error) -> Error {
     }
 }
 
-/// Returns true if nothing waits for a reboot, and nothing starts the service at the next one.
-fn is_completed(root: &Root) -> Result<bool> {
-    let called = root.exists(&RootPath::fixed(paths::ENCAPSULATED))?;
-    let awaited = state::read_awaited(root)?.is_some_and(|awaited| awaited.failed.is_none());
-    Ok(!called && !awaited)
-}
-
-fn let_the_boot_go_on(ui: &Ui<'_>) -> Result<()> {
-    let units = [FIRST_BOOT_PULL, FIRST_BOOT_SERVICE];
-    if !is_any_at_work(ui.runner, &units)? {
-        return Ok(());
-    }
-    end_units(ui.runner, &units).context("stopping the units of the first boot")?;
+fn say_that_boot_goes_on(ui: &Ui<'_>) {
     if ui.output == Output::Text {
         let said = "The units of the first boot are stopped; what waited for them starts now.\n";
         report::print_result(said.as_bytes());
     }
-    Ok(())
 }

@@ -10,7 +10,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::at_hand::{self, AtHand};
-use crate::base::error::ExitCode;
 use crate::change::source::{self, ConfigMedium, Http, ReferenceNetwork};
 use crate::config::document::{self, pointer};
 use crate::diagnose::first_boot::{self, AvailableConfig, Parameters};
@@ -19,8 +18,7 @@ use crate::host::root::Root;
 use crate::host::running;
 use crate::host::sys::runtime;
 use crate::node::command::{CommandRunner, ignition, systemctl};
-use crate::report::console;
-use crate::report::firstboot as told;
+use crate::run::front::{Front, RunNews};
 
 /// Ignition writes this file once it has its config (docs/develop/ignition.md: First boot).
 const FETCHED: &str = "/run/ignition.json";
@@ -39,7 +37,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// Waits, and gives Ignition a config after the timeout.
-pub(super) fn run(parameters: &Parameters, runner: &dyn CommandRunner) -> Result<ExitCode> {
+pub fn wait_beside_ignition(parameters: &Parameters, front: &dyn Front) {
     let started = Instant::now();
     let mut next = started + parameters.timeout;
     while !running::exists(FETCHED) {
@@ -49,20 +47,23 @@ pub(super) fn run(parameters: &Parameters, runner: &dyn CommandRunner) -> Result
         }
         let pointer = pointer_config();
         let cause = why_silent(pointer.as_deref());
-        match give(parameters, runner, pointer.as_deref()) {
+        match give(parameters, front.runner(), pointer.as_deref()) {
             Ok(Some(name)) => {
-                console::tell(&told::success_text(
-                    &format!("Ignition was given {name}"),
-                    &cause.unwrap_or_else(|| "its fetch did not end in time".to_owned()),
-                ));
-                return Ok(ExitCode::Done);
+                let why = cause.unwrap_or_else(|| "its fetch did not end in time".to_owned());
+                front.tell(RunNews::IgnitionGiven {
+                    config: &name,
+                    why: &why,
+                });
+                return;
             }
-            Ok(None) => wait(
+            Ok(None) => tell_waiting(
+                front,
                 cause,
                 started,
                 "no config is at hand. Plug in a medium labelled MCO-RESCUE; it is looked for every 30 s",
             ),
-            Err(error) => wait(
+            Err(error) => tell_waiting(
+                front,
                 Some(format!("{error:#}")),
                 started,
                 "Ignition goes on asking. Boot with mco_rescue=shell to look",
@@ -70,17 +71,16 @@ pub(super) fn run(parameters: &Parameters, runner: &dyn CommandRunner) -> Result
         }
         next = Instant::now() + AGAIN;
     }
-    Ok(ExitCode::Done)
 }
 
-fn wait(cause: Option<String>, started: Instant, next: &str) {
+fn tell_waiting(front: &dyn Front, cause: Option<String>, started: Instant, next: &str) {
     let cause =
         cause.unwrap_or_else(|| "the server answers us, but Ignition has nothing yet".to_owned());
-    console::tell(&told::waiting_text(
-        &cause,
-        started.elapsed().as_secs(),
+    front.tell(RunNews::IgnitionWaits {
+        cause: &cause,
+        seconds: started.elapsed().as_secs(),
         next,
-    ));
+    });
 }
 
 fn pointer_config() -> Option<String> {

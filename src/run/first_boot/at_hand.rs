@@ -8,7 +8,6 @@ use anyhow::{Context, Result, bail};
 use crate::base::paths;
 use crate::change::source::identity::{Membership, NodeIdentity};
 use crate::change::source::{self, ConfigMedium, ConfigMediumError, cache};
-use crate::cli::fetch::FetchArgs;
 use crate::config::document::{self, MachineConfig};
 use crate::config::render;
 use crate::diagnose::first_boot::{self, AvailableConfig, Mode, Parameters};
@@ -16,7 +15,7 @@ use crate::host::caller;
 use crate::host::root::{Root, RootPath};
 use crate::node::Records;
 use crate::node::command::CommandRunner;
-use crate::run::fetch::into_cache;
+use crate::run::fetch::{FetchOptions, into_cache};
 
 /// Returns what to apply, as an argument of `apply`; `None` if the node should choose itself, or if nothing is available. A medium
 /// must stay mounted until the config is read.
@@ -113,15 +112,19 @@ fn fetched(
 ) -> Result<String> {
     let authority = format!("/{}", paths::IMAGE_AUTHORITY);
     let base = server.map(|url| url.rsplit_once("/config/").map_or(url, |(base, _)| base));
-    let args = FetchArgs {
-        source: url.map(str::to_owned),
-        server: base.map(str::to_owned),
-        pool: parameters.pool().map(str::to_owned),
-        ca: caller::is_there(&authority).then_some(authority),
-        timeout: parameters.timeout.as_secs().max(1),
-        ..FetchArgs::default()
+    let options = FetchOptions {
+        source: url,
+        from_media: false,
+        pool: parameters.pool(),
+        server: base,
+        ca: caller::is_there(&authority).then_some(&authority),
+        resolve: &[],
+        policy: None,
+        digest: None,
+        timeout: parameters.timeout.max(Duration::from_secs(1)),
+        awaits_name_server: true,
     };
-    into_cache(root, &args.options()).context("fetching the config")
+    into_cache(root, &options).context("fetching the config")
 }
 
 /// The configs that were found, and messages about skipped ones.
