@@ -15,7 +15,6 @@ const LONG_FUNCTIONS: &[&str] = &[
     "change/plan/packages.rs the_commands_are_those_that_are_missing_in_the_daemons_order",
     "change/source/choice/tests.rs table",
     "run/snapshot.rs take_snapshot",
-    "cli/status.rs document",
     "config/controllers/kubelet/values.rs values_with_which_no_kubelet_starts_are_found",
     "diagnose/doctor/checks/fp_02_no_config.rs judge_no_config",
     "diagnose/doctor/checks/fp_44_waiting_unit.rs condition",

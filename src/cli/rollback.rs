@@ -1,7 +1,6 @@
 //! `rollback`: reverts the last finished run, through the same transaction.
 
 use super::diffs;
-use crate::change::staging::state;
 use crate::change::trial::on_disk;
 use crate::change::trial::{TrialOutcome, TrialResult};
 use crate::cli::args::AFTER;
@@ -21,7 +20,6 @@ use crate::change::plan::{FinishedRun, Plan};
 use crate::change::session::machine;
 use crate::change::session::open_root;
 use crate::change::staging::awaited::{Awaited, Leaving, Ran};
-use crate::change::staging::pins;
 use crate::change::transaction::{self, Pending};
 use crate::change::trial::store::read_trial;
 use crate::cli::args::GuardArgs;
@@ -31,7 +29,6 @@ use crate::node::Host;
 use crate::report;
 use crate::report::plan::Heading;
 use crate::report::question;
-use crate::report::reboot::RebootReport;
 use crate::report::rollback::RollbackEnd;
 use crate::run::ending::Ending;
 use crate::run::kept_runs;
@@ -39,8 +36,9 @@ use crate::run::node_change::NodeChange;
 use crate::run::opening::{Needs, Opening};
 use crate::run::rollback::RollbackOptions;
 use crate::run::rollback::{
-    GoingBack, HowBack, ONE_RUN, Together, WentBack, find_unfinished, is_daemon_done, recorded,
+    GoingBack, HowBack, ONE_RUN, Together, WentBack, find_unfinished, forget_deployments, recorded,
 };
+use crate::run::status::RebootReport;
 use crate::run::taking_back::{before, origin};
 use clap::Args;
 
@@ -344,16 +342,11 @@ fn tell_and_end(ui: &Ui<'_>, args: &RollbackArgs, went: WentBack<'_>) -> Result<
     }
 }
 
-/// Gives up the ability to revert, which frees the space of the old deployments.
+/// Gives up the ability to revert.
 fn forget(ui: &Ui<'_>, root: &Root, if_done: bool) -> Result<ExitCode> {
-    if !root.is_live() {
-        bail!("only the running node can let its deployments go; run this on it");
-    }
-    if if_done && (pins::read_pins(root)?.is_empty() || !is_daemon_done(root, ui.runner)?) {
+    let Some(gone) = forget_deployments(root, ui.runner, if_done)? else {
         return Ok(ExitCode::Done);
-    }
-    let gone = pins::unpin_deployments(root, ui.runner, |_| true)?;
-    state::forget_failure(root)?;
+    };
     let text = match ui.output {
         Output::Json => report::rollback::forgotten_json(&gone)?,
         Output::Text => report::rollback::forgotten_text(&gone, Host::observe(root)?.engine),

@@ -3,10 +3,10 @@
 //! Names and units follow Prometheus conventions: a prefix, base units, times as seconds since 1970. An unknown value is
 //! omitted, and its help text says so.
 
-use super::status::StatusReport;
 use crate::change::transaction::RunOutcome;
 use crate::change::trial::TrialOutcome;
 use crate::judge::drift::OsMatch;
+use crate::run::status::NodeStatus;
 
 /// The first line of every file, by which an earlier file is recognized.
 const BEGINNING: &str = "# HELP mco_rescue_info ";
@@ -17,7 +17,7 @@ pub fn is_metrics(bytes: &[u8]) -> bool {
 }
 
 /// Returns the metrics of a node. `cached`: the times at which the configs in its cache were fetched.
-pub fn to_metrics(report: &StatusReport, cached: &[u64]) -> String {
+pub fn to_metrics(report: &NodeStatus, cached: &[u64]) -> String {
     let mut page = MetricsPage::default();
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let desired = report.seen.annotations.as_ref();
@@ -77,7 +77,7 @@ pub fn to_metrics(report: &StatusReport, cached: &[u64]) -> String {
     page.text
 }
 
-fn add_awaited(page: &mut MetricsPage, report: &StatusReport) {
+fn add_awaited(page: &mut MetricsPage, report: &NodeStatus) {
     let awaited = report.awaited.as_ref();
     let failed = awaited.is_some_and(|awaited| awaited.failed.is_some());
     page.one(
@@ -92,7 +92,7 @@ fn add_awaited(page: &mut MetricsPage, report: &StatusReport) {
     );
 }
 
-fn add_next_boot(page: &mut MetricsPage, report: &StatusReport) {
+fn add_next_boot(page: &mut MetricsPage, report: &NodeStatus) {
     let next = report.next_boot.as_ref();
     let is_foreign = next.map(|next| next.way != "stays" && next.awaited != Some(true));
     page.one(
@@ -107,7 +107,7 @@ fn add_next_boot(page: &mut MetricsPage, report: &StatusReport) {
     );
 }
 
-fn add_trial(page: &mut MetricsPage, report: &StatusReport) {
+fn add_trial(page: &mut MetricsPage, report: &NodeStatus) {
     let trial = report.trial.as_ref();
     page.one(
         "trial_running",
@@ -143,7 +143,7 @@ fn add_trial(page: &mut MetricsPage, report: &StatusReport) {
     );
 }
 
-fn add_last_run(page: &mut MetricsPage, report: &StatusReport) {
+fn add_last_run(page: &mut MetricsPage, report: &NodeStatus) {
     let Some(run) = &report.last_run else { return };
     page.begin(
         "last_run_result",

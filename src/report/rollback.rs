@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use super::reboot::RebootReport;
 use super::wrap;
 use crate::base::invocation::{mco_rescue, on_node, reboot};
 use crate::base::text::count_noun;
 use crate::change::staging::awaited::Ran;
 use crate::node::command::rpm_ostree::status::Deployment;
 use crate::node::engine::Engine;
+use crate::run::status::RebootReport;
 
 #[derive(Serialize)]
 struct RollbackDocument<'a> {

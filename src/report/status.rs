@@ -5,266 +5,39 @@ use serde::Serialize;
 use super::daemon::described;
 use super::fetch::seen_text;
 use super::plan::{collapse_notices, notices_text};
-use super::reboot::RebootReport;
-use super::trial::TrialReport;
 use super::wrap;
 use crate::base::invocation::{mco_rescue, reboot};
-use crate::base::notice::Notice;
 use crate::base::text::{inline, one_line};
 use crate::base::time::{ago, utc};
 use crate::change::plan::staged::SOFT_REBOOT;
 use crate::change::staging::awaited::{Awaited, Verdict, Way};
-use crate::change::staging::next_boot::NextBoot;
 use crate::change::transaction::{LastRun, RunOutcome};
 use crate::change::trial::{TrialOutcome, TrialResult};
 use crate::diagnose::first_boot::FirstBootResult;
 use crate::judge::daemon::forecast::Forecast;
-use crate::judge::drift::OsMatch;
-use crate::node::System;
-use crate::node::command::rpm_ostree::status::{Deployment, Deployments};
-use crate::node::engine::Engine;
-use crate::node::system::SystemFacts;
-use crate::run::cluster::ClusterReport;
-
-/// The content of `status`.
-#[derive(Debug, Clone, Serialize)]
-pub struct StatusReport {
-    /// `mco-rescue/status/v1`.
-    pub schema: &'static str,
-    /// Seconds since 1970, by the clock of this machine.
-    pub now: u64,
-    /// Path of the root.
-    pub root: String,
-    /// Name of the deployment, on OSTree roots.
-    pub deployment: Option<String>,
-    /// The operating system, if the root is that of a running OSTree system.
-    pub os: Option<OsReport>,
-    /// What the next boot enters; missing if unknown.
-    pub next_boot: Option<NextBootReport>,
-    /// The trial that runs.
-    pub trial: Option<TrialReport>,
-    /// The end of the last trial.
-    pub last_trial: Option<TrialResult>,
-    /// The boot that a run waits for.
-    pub awaited: Option<Awaited>,
-    /// The state of that boot.
-    #[serde(skip)]
-    pub verdict: Option<Verdict>,
-    /// How the running operating system compares with the record.
-    #[serde(skip)]
-    pub os_match: OsMatch,
-    /// The reboot that changed files need.
-    pub reboot: Option<RebootReport>,
-    /// The mismatch between the running operating system and the record, if no boot is awaited.
-    pub half: Option<Half>,
-    /// Name of the recorded config.
-    pub recorded: Option<String>,
-    /// Digest of the recorded config.
-    pub recorded_digest: Option<String>,
-    /// The error in the record, or the reason why it cannot be used.
-    pub record_note: Option<String>,
-    /// The recorded layered image; empty without layering.
-    pub recorded_image: Option<String>,
-    /// The state of the cluster at the last query, and the configs in the daemon's log.
-    #[serde(flatten)]
-    pub seen: ClusterReport,
-    /// `nothing`, `staged`, `unfinished`, `committed`.
-    pub pending: &'static str,
-    /// The config of the pending run.
-    pub pending_config: Option<String>,
-    /// Other programs that are changing the running node.
-    pub beside: Vec<Notice>,
-    /// Files that unfreeze the daemon's containers, which the pending run left frozen.
-    pub frozen: Vec<String>,
-    /// The result of this boot in the initramfs, on a live node whose initramfs has the module.
-    pub firstboot: Option<FirstBootResult>,
-    /// The last run.
-    pub last_run: Option<LastRun>,
-    /// Runs that `rollback` can revert, newest first; `None` if they cannot be read.
-    pub history: Option<Vec<CacheCounts>>,
-    /// Fields that are unknown because their source cannot be read: any of `history`, `last_run`, `trial` and `last_trial`.
-    pub unreadable: Vec<&'static str>,
-    /// The daemon's behaviour at its next start.
-    #[serde(serialize_with = "described")]
-    pub daemon: Option<Forecast>,
-}
-
-impl StatusReport {
-    /// Returns true for a field that is unknown because its source cannot be read.
-    pub fn is_unreadable(&self, field: &str) -> bool {
-        self.unreadable.contains(&field)
-    }
-}
+use crate::run::status::{NodeStatus, OsReport};
 
 /// Shown for what cannot be read; the log has the reason.
 const UNREADABLE: &str = "(not known: it cannot be read)";
 
-/// A running operating system other than the recorded one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Half {
-    /// The difference.
-    pub words: String,
-    /// True if the next boot enters the recorded one.
-    pub reboot: bool,
-    /// The config whose image is running, if known: the node was booted into it before its files were written.
-    pub runs: Option<String>,
-    /// The commands that lead out.
-    #[serde(skip)]
-    pub next: String,
-}
-
-/// The staged or queued deployment, in addition to the engine's answer.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct StagedReport {
-    /// The program that staged or queued it; `None` if it was this program.
-    pub by: Option<String>,
-    /// The commands that enter it, or stay with the running one.
-    pub enter: String,
-}
-
-/// What the next boot enters.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct NextBootReport {
-    /// `CHECKSUM.SERIAL`.
-    pub deployment: Option<String>,
-    /// Its image.
-    pub image: Option<String>,
-    /// Its kernel arguments, if known.
-    pub kernel_arguments: Option<Vec<String>>,
-    /// `stays`: the running deployment; `staged` or `queued`: another one.
-    pub way: &'static str,
-    /// Who staged or queued the first deployment in the list, which may be locked: `mco-rescue`, `others` or `unknown`.
-    pub by: Option<&'static str>,
-    /// True if a run is waiting for it; missing if no run is waiting, or if that is unknown.
-    pub awaited: Option<bool>,
-}
-
-impl NextBootReport {
-    /// Creates the report from the answer, and from how it relates to the awaited boot.
-    pub fn of(next: &NextBoot, verdict: Option<&Verdict>) -> Self {
-        Self {
-            deployment: next.enters.deployment.clone(),
-            image: next.enters.image.clone(),
-            kernel_arguments: next.enters.kernel_arguments.clone(),
-            way: next.way.word(),
-            by: next.author(),
-            awaited: match verdict {
-                Some(Verdict::Waits) => Some(true),
-                Some(Verdict::Dropped | Verdict::Replaced(_)) => Some(false),
-                _ => None,
-            },
-        }
-    }
-}
-
-/// The running operating system, and the one of the next boot.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct OsReport {
-    /// The running image.
-    pub booted: String,
-    /// The running deployment is pinned.
-    pub pinned: bool,
-    /// Changes made on the node on top of the running image.
-    pub by_hand: Vec<String>,
-    /// Changes made on top of the staged image.
-    pub staged_by_hand: Vec<String>,
-    /// Images of deployments that are kept for a rollback.
-    pub kept: Vec<String>,
-    /// The image that is staged.
-    pub staged: Option<String>,
-    /// The queued image: the next boot enters it, or would without the staged one.
-    pub queued: Option<String>,
-    /// The program or person that staged or queued it, unless this program did.
-    pub staged_by: Option<String>,
-    /// True if no reboot enters it: a download only, or waiting to be finalized.
-    pub staged_locked: bool,
-    /// The command that enters it.
-    #[serde(skip)]
-    pub enter: String,
-    /// True if a soft reboot into a deployment is prepared.
-    pub soft_reboot: bool,
-    /// The program that stages: `rpm-ostree` or `bootc`; `composefs` on a system of bootc's composefs backend.
-    pub engine: Option<&'static str>,
-    /// The error with which the last shutdown failed to write the staged deployment, bootc's current operation, or the reason
-    /// why nothing is known.
-    pub problem: Option<String>,
-}
-
-impl OsReport {
-    /// Creates the report from the state of rpm-ostree; `None` if rpm-ostree was not queried.
-    pub fn of(system: &System, ours: &[String], staged: Option<StagedReport>) -> Option<Self> {
-        match system {
-            System::NotAsked => None,
-            System::Composefs(system) => Some(Self {
-                booted: system.image.clone().unwrap_or_default(),
-                engine: Some("composefs"),
-                problem: Some(format!(
-                    "no OSTree node; bootc's composefs backend ({}). Only commands that read work here",
-                    system.traces
-                )),
-                ..Self::default()
-            }),
-            System::Silent(why) => Some(Self {
-                problem: Some(why.clone()),
-                ..Self::default()
-            }),
-            System::Known(facts) => {
-                let all = &facts.deployments;
-                let staged = staged.unwrap_or_default();
-                Some(Self {
-                    booted: all.booted().map(Deployment::image).unwrap_or_default(),
-                    pinned: all.pinned_copy_of_booted().is_some(),
-                    by_hand: all.booted().map(Deployment::by_hand).unwrap_or_default(),
-                    staged_by_hand: all.staged().map(Deployment::by_hand).unwrap_or_default(),
-                    kept: kept(all, ours),
-                    staged: all.staged().map(Deployment::image),
-                    queued: all.queued().map(Deployment::image),
-                    staged_by: staged.by,
-                    staged_locked: all.staged().is_some_and(|one| one.finalization_locked),
-                    enter: staged.enter,
-                    soft_reboot: facts.soft_reboot,
-                    engine: Some(facts.engine.name()),
-                    problem: facts.finalize_error.clone().or_else(|| busy(facts)),
-                })
-            }
-        }
-    }
-}
-
-/// Returns a message if bootc is busy, so that only ostree answered.
-fn busy(facts: &SystemFacts) -> Option<String> {
-    let working = facts.deployments.transaction.as_ref();
-    working.filter(|_| facts.engine == Engine::Bootc).map(|one| {
-        format!(
-            "bootc is busy with {} ({}) and answers nothing until it ends; this is what ostree lists",
-            one.method, one.client
-        )
-    })
-}
-
-fn kept(all: &Deployments, ours: &[String]) -> Vec<String> {
-    let others = all.ours(ours).filter(|one| one.pinned && !one.booted);
-    others.map(Deployment::image).collect()
-}
-
-/// A run in the history.
-#[derive(Debug, Clone, Serialize)]
-pub struct CacheCounts {
-    /// Id of the transaction.
-    pub id: String,
-    /// Name of the config that it applied.
-    pub config: String,
-    /// Seconds since 1970.
-    pub began: u64,
-}
-
 /// Returns the state as JSON.
-pub fn to_json(report: &StatusReport) -> serde_json::Result<String> {
-    super::pretty(report)
+///
+/// # Errors
+/// The serializer's error.
+pub fn to_json(status: &NodeStatus) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    struct StatusDocument<'a> {
+        #[serde(flatten)]
+        status: &'a NodeStatus,
+        #[serde(serialize_with = "described")]
+        daemon: &'a Option<Forecast>,
+    }
+    let daemon = &status.daemon;
+    super::to_document("mco-rescue/status/v1", &StatusDocument { status, daemon })
 }
 
 /// Returns true if the end of a trial is worth a line: nothing was changed since, and a confirmed one is less than a day old.
-fn is_news(report: &StatusReport, last: &TrialResult) -> bool {
+fn is_news(report: &NodeStatus, last: &TrialResult) -> bool {
     const DAY: u64 = 24 * 60 * 60;
     // The run that reverts a change ends slightly before the trial.
     let run = report.last_run.as_ref();
@@ -274,7 +47,7 @@ fn is_news(report: &StatusReport, last: &TrialResult) -> bool {
 }
 
 /// Returns the state as text.
-pub fn to_text(report: &StatusReport) -> String {
+pub fn to_text(report: &NodeStatus) -> String {
     let mut out = String::new();
     let mut line =
         |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", one_line(value)));

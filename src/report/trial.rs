@@ -5,51 +5,10 @@ use serde::Serialize;
 use super::wrap;
 use crate::base::invocation::{mco_rescue, reboot};
 use crate::base::time::utc;
-use crate::change::trial::{GIVE_UP, Phase, Trial, TrialOutcome, TrialResult, duration_words};
-
-/// The running trial, as `status` reports it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct TrialReport {
-    /// The change.
-    pub what: String,
-    /// `applying`, `waiting`, `awaiting-boot`, `trial-boot` or `reverting`.
-    pub phase: &'static str,
-    /// Seconds until this phase ends; `None` if it has no end, or belongs to another boot.
-    pub remaining: Option<u64>,
-    /// Start time; seconds since 1970.
-    pub began: u64,
-    /// The reason for the rollback.
-    pub why: Option<String>,
-    /// The last error of a failing rollback.
-    pub failing: Option<String>,
-    /// Probes that confirm it.
-    pub probes: Vec<String>,
-    /// Whether a guard is running; `None` if systemd does not report that.
-    pub guarded: Option<bool>,
-    /// True if its times belong to another boot than the running one, if any.
-    #[serde(skip)]
-    pub elsewhere: bool,
-}
+use crate::change::trial::{GIVE_UP, Trial, TrialOutcome, TrialResult, duration_words};
+use crate::run::status::TrialReport;
 
 impl TrialReport {
-    /// Creates the report for a time of CLOCK_BOOTTIME in milliseconds.
-    pub fn of(trial: &Trial, now: Option<u64>, guarded: Option<bool>) -> Self {
-        Self {
-            what: trial.what.clone(),
-            phase: trial.phase.word(),
-            failing: trial.failing.as_ref().map(|failing| failing.why.clone()),
-            remaining: now.and_then(|now| trial.remaining(now)),
-            began: trial.began,
-            why: match &trial.phase {
-                Phase::Reverting { why } => Some(why.clone()),
-                _ => None,
-            },
-            probes: trial.probes.iter().map(ToString::to_string).collect(),
-            guarded,
-            elsewhere: now.is_none(),
-        }
-    }
-
     /// Says that the rollback is failing, and how long it will be retried.
     fn failing_words(&self) -> String {
         let words = |why: &String| {

@@ -64,6 +64,10 @@ pub mod install;
 
 pub mod fix;
 
+pub mod status;
+
+pub mod handover;
+
 pub mod first_boot;
 
 pub mod complete;

@@ -19,6 +19,7 @@ use crate::judge::daemon::annotations;
 use crate::node::boot::BootIdentity;
 use crate::node::command::CommandRunner;
 use crate::node::command::job::Job;
+use crate::node::command::rpm_ostree::status::Deployment;
 use crate::node::host::systemd_runs;
 use crate::node::{Host, OsRelease, Records};
 use crate::node::{deploy_directories, kubelet_state};
@@ -594,10 +595,7 @@ fn stopped_between(
 
 /// Returns true if the API has reported since this boot that the daemon is done. Reports that the fetch service kept from an
 /// earlier boot are too old.
-///
-/// # Errors
-/// The node cannot be read.
-pub fn is_daemon_done(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
+fn is_daemon_done(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
     let Some(annotations) = annotations::read_annotations(root)? else {
         return Ok(false);
     };
@@ -609,6 +607,27 @@ pub fn is_daemon_done(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
     let boot = BootIdentity::observe(root, Host::observe(root)?.deployment, runner);
     let since = boot.map_or(kernel, |boot| boot.began(kernel));
     Ok(annotations.seen > since && pins::is_done(&annotations, &records, &deployments))
+}
+
+/// Gives up the ability to revert, which frees the space of the old deployments. Returns them; `None` if `if_done` is set and the
+/// daemon is not done, or nothing is kept.
+///
+/// # Errors
+/// The node does not run, or a deployment cannot be unpinned.
+pub fn forget_deployments(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    if_done: bool,
+) -> Result<Option<Vec<Deployment>>> {
+    if !root.is_live() {
+        bail!("only the running node can let its deployments go; run this on it");
+    }
+    if if_done && (pins::read_pins(root)?.is_empty() || !is_daemon_done(root, runner)?) {
+        return Ok(None);
+    }
+    let gone = pins::unpin_deployments(root, runner, |_| true)?;
+    state::forget_failure(root)?;
+    Ok(Some(gone))
 }
 
 /// Returns the name of the recorded config.

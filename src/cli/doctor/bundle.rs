@@ -19,7 +19,6 @@ use crate::base::text::{printable, spelled_out};
 use crate::base::time::now;
 use crate::change::source::cache;
 use crate::change::transaction;
-use crate::cli::status;
 use crate::config::document::Desired;
 use crate::formats::age::{self, Recipient};
 use crate::host::root::{Root, RootPath};
@@ -31,6 +30,7 @@ use crate::report;
 use crate::report::html::node::NodeDocuments;
 use crate::run::compared::{SnapshotDiff, compare_last_good};
 use crate::run::history::History;
+use crate::run::status::NodeStatus;
 
 /// One file of the archive.
 struct Piece {
@@ -118,7 +118,7 @@ fn of_root(root: &Root, runner: &dyn CommandRunner, daemon: GivenDaemon<'_>) -> 
         let desired = Desired::from_config(config);
         Ok(report::show::to_json(config, &desired, key.as_ref())?)
     });
-    let status = status::document(root, runner, daemon)
+    let status = NodeStatus::observe(root, runner, daemon)
         .and_then(|all| Ok(report::status::to_json(&all)?));
     let cache = cache::read_cache(root)
         .context("reading the cache")

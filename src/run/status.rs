@@ -1,0 +1,663 @@
+//! `status`: the record, the last run, and what is pending.
+
+use std::fmt::Display;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::cluster::ClusterReport;
+use super::trial::guards::is_guarded;
+use crate::base::invocation::{self, mco_rescue};
+use crate::base::notice::Notice;
+use crate::base::time::now;
+use crate::change::plan;
+use crate::change::plan::staged::enter_command;
+use crate::change::session::access;
+use crate::change::session::predict::{self, ForecastMoment, GivenDaemon};
+use crate::change::source::cache;
+use crate::change::staging::awaited::{Awaited, Scene, Verdict, Way};
+use crate::change::staging::next_boot::{NextBoot, observe_next_boot};
+use crate::change::staging::reboots::{self, RebootNeed};
+use crate::change::staging::{pins, state};
+use crate::change::transaction::{self, LastRun, Pending, StateDirectoryError};
+use crate::change::trial::store::{read_result, read_trial};
+use crate::change::trial::{Phase, Trial, TrialResult};
+use crate::diagnose::first_boot::FirstBootResult;
+use crate::host::root::Root;
+use crate::host::sys::runtime;
+use crate::judge::daemon::forecast::Forecast;
+use crate::judge::daemon::{annotations, pod_log, policies};
+use crate::judge::drift::{self, OsMatch};
+use crate::node::boot::BootIdentity;
+use crate::node::command::CommandRunner;
+use crate::node::command::rpm_ostree::status::{Deployment, Deployments};
+use crate::node::engine::Engine;
+use crate::node::login_session::milliseconds_since_boot;
+use crate::node::system::SystemFacts;
+use crate::node::{Baseline, Host, Neighbours, Recorded, Records, System};
+
+/// The content of `status`.
+#[derive(Debug, Clone, Serialize)]
+pub struct NodeStatus {
+    /// Seconds since 1970, by the clock of this machine.
+    pub now: u64,
+    /// Path of the root.
+    pub root: String,
+    /// Name of the deployment, on OSTree roots.
+    pub deployment: Option<String>,
+    /// The operating system, if the root is that of a running OSTree system.
+    pub os: Option<OsReport>,
+    /// What the next boot enters; missing if unknown.
+    pub next_boot: Option<NextBootReport>,
+    /// The trial that runs.
+    pub trial: Option<TrialReport>,
+    /// The end of the last trial.
+    pub last_trial: Option<TrialResult>,
+    /// The boot that a run waits for.
+    pub awaited: Option<Awaited>,
+    /// The state of that boot.
+    #[serde(skip)]
+    pub verdict: Option<Verdict>,
+    /// How the running operating system compares with the record.
+    #[serde(skip)]
+    pub os_match: OsMatch,
+    /// The reboot that changed files need.
+    pub reboot: Option<RebootReport>,
+    /// The mismatch between the running operating system and the record, if no boot is awaited.
+    pub half: Option<Half>,
+    /// Name of the recorded config.
+    pub recorded: Option<String>,
+    /// Digest of the recorded config.
+    pub recorded_digest: Option<String>,
+    /// The error in the record, or the reason why it cannot be used.
+    pub record_note: Option<String>,
+    /// The recorded layered image; empty without layering.
+    pub recorded_image: Option<String>,
+    /// The state of the cluster at the last query, and the configs in the daemon's log.
+    #[serde(flatten)]
+    pub seen: ClusterReport,
+    /// `nothing`, `staged`, `unfinished`, `committed`.
+    pub pending: &'static str,
+    /// The config of the pending run.
+    pub pending_config: Option<String>,
+    /// Other programs that are changing the running node.
+    pub beside: Vec<Notice>,
+    /// Files that unfreeze the daemon's containers, which the pending run left frozen.
+    pub frozen: Vec<String>,
+    /// The result of this boot in the initramfs, on a live node whose initramfs has the module.
+    pub firstboot: Option<FirstBootResult>,
+    /// The last run.
+    pub last_run: Option<LastRun>,
+    /// Runs that `rollback` can revert, newest first; `None` if they cannot be read.
+    pub history: Option<Vec<CacheCounts>>,
+    /// Fields that are unknown because their source cannot be read: any of `history`, `last_run`, `trial` and `last_trial`.
+    pub unreadable: Vec<&'static str>,
+    /// The daemon's behaviour at its next start.
+    #[serde(skip)]
+    pub daemon: Option<Forecast>,
+}
+
+impl NodeStatus {
+    /// Returns true for a field that is unknown because its source cannot be read.
+    pub fn is_unreadable(&self, field: &str) -> bool {
+        self.unreadable.contains(&field)
+    }
+}
+
+/// A running operating system other than the recorded one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Half {
+    /// The difference.
+    pub words: String,
+    /// True if the next boot enters the recorded one.
+    pub reboot: bool,
+    /// The config whose image is running, if known: the node was booted into it before its files were written.
+    pub runs: Option<String>,
+    /// The commands that lead out.
+    #[serde(skip)]
+    pub next: String,
+}
+
+/// The staged or queued deployment, in addition to the engine's answer.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StagedReport {
+    /// The program that staged or queued it; `None` if it was this program.
+    pub by: Option<String>,
+    /// The commands that enter it, or stay with the running one.
+    pub enter: String,
+}
+
+/// What the next boot enters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NextBootReport {
+    /// `CHECKSUM.SERIAL`.
+    pub deployment: Option<String>,
+    /// Its image.
+    pub image: Option<String>,
+    /// Its kernel arguments, if known.
+    pub kernel_arguments: Option<Vec<String>>,
+    /// `stays`: the running deployment; `staged` or `queued`: another one.
+    pub way: &'static str,
+    /// Who staged or queued the first deployment in the list, which may be locked: `mco-rescue`, `others` or `unknown`.
+    pub by: Option<&'static str>,
+    /// True if a run is waiting for it; missing if no run is waiting, or if that is unknown.
+    pub awaited: Option<bool>,
+}
+
+impl NextBootReport {
+    /// Creates the report from the answer, and from how it relates to the awaited boot.
+    pub fn of(next: &NextBoot, verdict: Option<&Verdict>) -> Self {
+        Self {
+            deployment: next.enters.deployment.clone(),
+            image: next.enters.image.clone(),
+            kernel_arguments: next.enters.kernel_arguments.clone(),
+            way: next.way.word(),
+            by: next.author(),
+            awaited: match verdict {
+                Some(Verdict::Waits) => Some(true),
+                Some(Verdict::Dropped | Verdict::Replaced(_)) => Some(false),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// The running operating system, and the one of the next boot.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct OsReport {
+    /// The running image.
+    pub booted: String,
+    /// The running deployment is pinned.
+    pub pinned: bool,
+    /// Changes made on the node on top of the running image.
+    pub by_hand: Vec<String>,
+    /// Changes made on top of the staged image.
+    pub staged_by_hand: Vec<String>,
+    /// Images of deployments that are kept for a rollback.
+    pub kept: Vec<String>,
+    /// The image that is staged.
+    pub staged: Option<String>,
+    /// The queued image: the next boot enters it, or would without the staged one.
+    pub queued: Option<String>,
+    /// The program or person that staged or queued it, unless this program did.
+    pub staged_by: Option<String>,
+    /// True if no reboot enters it: a download only, or waiting to be finalized.
+    pub staged_locked: bool,
+    /// The command that enters it.
+    #[serde(skip)]
+    pub enter: String,
+    /// True if a soft reboot into a deployment is prepared.
+    pub soft_reboot: bool,
+    /// The program that stages: `rpm-ostree` or `bootc`; `composefs` on a system of bootc's composefs backend.
+    pub engine: Option<&'static str>,
+    /// The error with which the last shutdown failed to write the staged deployment, bootc's current operation, or the reason
+    /// why nothing is known.
+    pub problem: Option<String>,
+}
+
+impl OsReport {
+    /// Creates the report from the state of rpm-ostree; `None` if rpm-ostree was not queried.
+    pub fn of(system: &System, ours: &[String], staged: Option<StagedReport>) -> Option<Self> {
+        match system {
+            System::NotAsked => None,
+            System::Composefs(system) => Some(Self {
+                booted: system.image.clone().unwrap_or_default(),
+                engine: Some("composefs"),
+                problem: Some(format!(
+                    "no OSTree node; bootc's composefs backend ({}). Only commands that read work here",
+                    system.traces
+                )),
+                ..Self::default()
+            }),
+            System::Silent(why) => Some(Self {
+                problem: Some(why.clone()),
+                ..Self::default()
+            }),
+            System::Known(facts) => {
+                let all = &facts.deployments;
+                let staged = staged.unwrap_or_default();
+                Some(Self {
+                    booted: all.booted().map(Deployment::image).unwrap_or_default(),
+                    pinned: all.pinned_copy_of_booted().is_some(),
+                    by_hand: all.booted().map(Deployment::by_hand).unwrap_or_default(),
+                    staged_by_hand: all.staged().map(Deployment::by_hand).unwrap_or_default(),
+                    kept: kept(all, ours),
+                    staged: all.staged().map(Deployment::image),
+                    queued: all.queued().map(Deployment::image),
+                    staged_by: staged.by,
+                    staged_locked: all.staged().is_some_and(|one| one.finalization_locked),
+                    enter: staged.enter,
+                    soft_reboot: facts.soft_reboot,
+                    engine: Some(facts.engine.name()),
+                    problem: facts.finalize_error.clone().or_else(|| busy(facts)),
+                })
+            }
+        }
+    }
+}
+
+/// Returns a message if bootc is busy, so that only ostree answered.
+fn busy(facts: &SystemFacts) -> Option<String> {
+    let working = facts.deployments.transaction.as_ref();
+    working.filter(|_| facts.engine == Engine::Bootc).map(|one| {
+        format!(
+            "bootc is busy with {} ({}) and answers nothing until it ends; this is what ostree lists",
+            one.method, one.client
+        )
+    })
+}
+
+fn kept(all: &Deployments, ours: &[String]) -> Vec<String> {
+    let others = all.ours(ours).filter(|one| one.pinned && !one.booted);
+    others.map(Deployment::image).collect()
+}
+
+/// A run in the history.
+#[derive(Debug, Clone, Serialize)]
+pub struct CacheCounts {
+    /// Id of the transaction.
+    pub id: String,
+    /// Name of the config that it applied.
+    pub config: String,
+    /// Seconds since 1970.
+    pub began: u64,
+}
+
+/// The combined needs of the current boot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RebootReport {
+    /// Time at which the first of the files was changed; seconds since 1970.
+    pub since: u64,
+    /// Names of the configs that were applied or reverted.
+    pub configs: Vec<String>,
+    /// The reasons for a reboot, in words.
+    pub causes: Vec<String>,
+}
+
+impl RebootReport {
+    /// Creates the report; `None` if no reboot is needed.
+    pub fn of(needs: &[RebootNeed]) -> Option<Self> {
+        let first = needs.first()?;
+        let (mut configs, mut causes) = (Vec::new(), Vec::new());
+        for need in needs {
+            add_new(&mut configs, std::slice::from_ref(&need.config));
+            add_new(&mut causes, &need.causes);
+        }
+        Some(Self {
+            since: first.since,
+            configs,
+            causes,
+        })
+    }
+}
+
+fn add_new(all: &mut Vec<String>, more: &[String]) {
+    for one in more {
+        if !all.contains(one) {
+            all.push(one.clone());
+        }
+    }
+}
+
+/// The running trial, as `status` reports it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TrialReport {
+    /// The change.
+    pub what: String,
+    /// `applying`, `waiting`, `awaiting-boot`, `trial-boot` or `reverting`.
+    pub phase: &'static str,
+    /// Seconds until this phase ends; `None` if it has no end, or belongs to another boot.
+    pub remaining: Option<u64>,
+    /// Start time; seconds since 1970.
+    pub began: u64,
+    /// The reason for the rollback.
+    pub why: Option<String>,
+    /// The last error of a failing rollback.
+    pub failing: Option<String>,
+    /// Probes that confirm it.
+    pub probes: Vec<String>,
+    /// Whether a guard is running; `None` if systemd does not report that.
+    pub guarded: Option<bool>,
+    /// True if its times belong to another boot than the running one, if any.
+    #[serde(skip)]
+    pub elsewhere: bool,
+}
+
+impl TrialReport {
+    /// Creates the report for a time of CLOCK_BOOTTIME in milliseconds.
+    pub fn of(trial: &Trial, now: Option<u64>, guarded: Option<bool>) -> Self {
+        Self {
+            what: trial.what.clone(),
+            phase: trial.phase.word(),
+            failing: trial.failing.as_ref().map(|failing| failing.why.clone()),
+            remaining: now.and_then(|now| trial.remaining(now)),
+            began: trial.began,
+            why: match &trial.phase {
+                Phase::Reverting { why } => Some(why.clone()),
+                _ => None,
+            },
+            probes: trial.probes.iter().map(ToString::to_string).collect(),
+            guarded,
+            elsewhere: now.is_none(),
+        }
+    }
+}
+
+impl NodeStatus {
+    /// Observes a node. Parts that cannot be read are named and do not hide the others.
+    ///
+    /// # Errors
+    /// A part cannot be read without which nothing is certain.
+    pub fn observe(
+        root: &Root,
+        runner: &dyn CommandRunner,
+        daemon: GivenDaemon<'_>,
+    ) -> Result<Self> {
+        let records = Records::read(root).context("reading the daemon's records")?;
+        let host = Host::observe(root).context("looking at the node")?;
+        let system =
+            System::observe(root, &host, runner).context("looking at the operating system")?;
+        let pending = transaction::find_pending(root)?;
+        let (word, config) = pending.words();
+        let (recorded, recorded_digest) = match &records.current_config {
+            Recorded::Present(config) => (Some(config.name.clone()), Some(config.digest.clone())),
+            _ => (None, None),
+        };
+        let record_note = match (&records.current_config, records.baseline()) {
+            (Recorded::Broken(problem), _) => Some(problem.clone()),
+            (_, Baseline::Unknown(why)) => Some(why.to_owned()),
+            (_, Baseline::Known(_)) => None,
+        };
+        let awaited = state::read_awaited(root)?;
+        let next_boot = match system.facts() {
+            Some(facts) => observe_next_boot(root, runner, facts, awaited.as_ref())?,
+            None => None,
+        };
+        let verdict = awaited
+            .as_ref()
+            .map(|one| verdict(root, runner, one, &system, next_boot.as_ref()))
+            .transpose()?;
+        let half = match &verdict {
+            None | Some(Verdict::Failed) => system.facts(),
+            Some(_) => None,
+        };
+        let is_back = awaited.as_ref().is_some_and(|one| one.way == Way::Back);
+        let goes_back = is_back && verdict == Some(Verdict::Waits);
+        let seen = seen(root)?;
+        let half = half.and_then(|facts| half_of(root, &records, facts, &seen));
+        let os_match = drift::match_os(&records, &system);
+        let mut unreadable = Unreadable::default();
+        let history = unreadable.name("history", history(root));
+        let last_run = unreadable.name("last_run", transaction::last_run(root));
+        let in_initramfs = host
+            .live
+            .then(|| runtime::read_json(runtime::FIRSTBOOT))
+            .flatten();
+        // After a soft reboot, which has no initramfs, the file is outdated.
+        let in_initramfs = in_initramfs.filter(|_| {
+            let boot = BootIdentity::observe(root, host.deployment.clone(), runner);
+            boot.and_then(|boot| boot.soft_reboots).unwrap_or_default() == 0
+        });
+        let (trial, last_trial) = read_trials(root, runner, &mut unreadable)?;
+        let neighbours =
+            Neighbours::observe(root, &host, runner).context("looking for others at work")?;
+        // A failure that the next boot resolves is reported as that mismatch.
+        let is_told = awaited.as_ref().is_some_and(|one| one.half);
+        let is_told = is_told && !half.as_ref().is_some_and(|half| half.reboot);
+        Ok(Self {
+            now: now(),
+            root: root.shown().display().to_string(),
+            os: OsReport::of(
+                &system,
+                &pins::read_pins(root)?,
+                staged(&system, next_boot.as_ref()),
+            ),
+            next_boot: next_boot
+                .as_ref()
+                .map(|next| NextBootReport::of(next, verdict.as_ref())),
+            // A failed boot already reports its mismatch.
+            verdict: verdict.filter(|_| half.is_none() || is_told || !half_only(&awaited)),
+            half: half.filter(|_| !is_told),
+            os_match,
+            trial,
+            last_trial,
+            reboot: RebootReport::of(&reboots::read_needs(root, runner)?),
+            awaited,
+            deployment: host.deployment,
+            recorded,
+            recorded_digest,
+            record_note,
+            recorded_image: records.current_image.clone(),
+            seen,
+            pending: word,
+            beside: plan::describe_neighbours(&neighbours),
+            frozen: frozen(root)?,
+            pending_config: config.map(|config| config.name.clone()),
+            firstboot: in_initramfs,
+            last_run: last_run.flatten(),
+            history,
+            unreadable: unreadable.0,
+            daemon: match &pending {
+                // An incomplete run is finished or undone before the daemon starts.
+                Pending::Unfinished(..) => None,
+                // The same applies to files that the next boot restores.
+                _ if goes_back => None,
+                _ => predict_daemon(root, runner, daemon, (&records, &system))?,
+            },
+        })
+    }
+}
+
+/// Names of the unreadable parts, as in the document. They must not hide the other parts, and nothing is claimed about their
+/// contents.
+#[derive(Default)]
+struct Unreadable(Vec<&'static str>);
+
+impl Unreadable {
+    /// Returns a part. An unreadable part is logged and added to the list.
+    fn name<T, E: Display>(&mut self, part: &'static str, read: Result<T, E>) -> Option<T> {
+        read.inspect_err(|error| {
+            log::warn!("{error}");
+            self.0.push(part);
+        })
+        .ok()
+    }
+}
+
+/// Returns the trial that runs, and the result of the last one.
+fn read_trials(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    unreadable: &mut Unreadable,
+) -> Result<(Option<TrialReport>, Option<TrialResult>)> {
+    let last = unreadable.name("last_trial", read_result(root)).flatten();
+    let trial = unreadable.name("trial", read_trial(root)).flatten();
+    // A result that was written while the trial still runs does not count.
+    let is_over = |last: &TrialResult| trial.as_ref().is_none_or(|trial| trial.id != last.id);
+    let last = last.filter(is_over);
+    let trial = trial.map(|trial| report_trial(root, runner, &trial));
+    Ok((trial.transpose()?, last))
+}
+
+/// Returns what the daemon would do at its next start.
+fn predict_daemon(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    daemon: GivenDaemon<'_>,
+    (records, system): (&Records, &System),
+) -> Result<Option<Forecast>> {
+    let now = ForecastMoment::Now(records, Some(system));
+    match predict::forecast(root, runner, daemon, now) {
+        Err(error) if access::is_denied(&format!("{error:#}")) => Err(error),
+        forecast => Ok(predict::said(forecast)),
+    }
+}
+
+/// Returns the report of the current trial.
+fn report_trial(root: &Root, runner: &dyn CommandRunner, trial: &Trial) -> Result<TrialReport> {
+    let boot = match root.is_live() {
+        true => BootIdentity::observe(root, Host::observe(root)?.deployment, runner),
+        false => None,
+    };
+    let now = boot
+        .filter(|boot| boot.is_same(&trial.boot))
+        .map(|_| milliseconds_since_boot());
+    let guarded = match root.is_live() {
+        true => is_guarded(runner)
+            .inspect_err(|error| log::warn!("{error}"))
+            .ok(),
+        false => Some(false),
+    };
+    Ok(TrialReport::of(trial, now, guarded))
+}
+
+/// Returns who staged or queued a deployment that is not running, and the commands to enter it or to stay with the running one.
+fn staged(system: &System, next: Option<&NextBoot>) -> Option<StagedReport> {
+    let (facts, next) = (system.facts()?, next?);
+    let by = next.by.as_ref()?.foreign().map(str::to_owned);
+    let locked = facts.deployments.staged();
+    let locked = locked.is_some_and(|one| one.finalization_locked);
+    let mut enter = match next.arguments_words() {
+        words if words.is_empty() => String::new(),
+        words => format!("{words}; "),
+    };
+    enter += &enter_command(locked, Some(facts));
+    if let Some(stay) = &next.stay {
+        enter += &format!("; stay with what runs: {stay}");
+    }
+    Some(StagedReport { by, enter })
+}
+
+/// Returns the mismatch if the running operating system is not the recorded one: either the files are old, or the operating system
+/// is.
+fn half_of(
+    root: &Root,
+    records: &Records,
+    facts: &SystemFacts,
+    seen: &ClusterReport,
+) -> Option<Half> {
+    let mut words = drift::os_mismatch(records, facts)?;
+    let reboot = drift::is_next(records, facts);
+    let runs = config_of(root, records, facts, seen);
+    if let Some(name) = &runs {
+        words += &format!(
+            ". What runs is the image of {name}: the node was booted into it before its files were written"
+        );
+    }
+    let locked = facts.deployments.staged().filter(|one| {
+        one.finalization_locked
+            && records
+                .recorded()
+                .is_some_and(|config| config.os_image_url == one.image())
+    });
+    let next = match (&runs, locked) {
+        _ if reboot => invocation::reboot().to_owned(),
+        (_, Some(_)) => format!(
+            "{}; or {}",
+            enter_command(true, Some(facts)),
+            mco_rescue("apply --takeover")
+        ),
+        (Some(name), None) => format!(
+            "{}, or {}",
+            mco_rescue(&format!("apply cached:{name}")),
+            mco_rescue("pivot")
+        ),
+        (None, None) => mco_rescue("apply"),
+    };
+    Some(Half {
+        words,
+        reboot,
+        runs,
+        next,
+    })
+}
+
+/// Returns the cached config whose image is running and that is not recorded: the one that the cluster wants, otherwise the only
+/// one.
+fn config_of(
+    root: &Root,
+    records: &Records,
+    facts: &SystemFacts,
+    seen: &ClusterReport,
+) -> Option<String> {
+    let runs = facts.deployments.booted()?.image();
+    let recorded = records.recorded()?;
+    if runs.is_empty() || recorded.os_image_url == runs {
+        return None;
+    }
+    let cached = cache::read_cache(root).unwrap_or_default();
+    let configs = cache::whole_entries(&cached).filter_map(|entry| entry.config().ok());
+    let its: Vec<String> = configs
+        .filter(|config| config.os_image_url == runs && config.name != recorded.name)
+        .map(|config| config.name)
+        .collect();
+    let desired = seen
+        .annotations
+        .as_ref()
+        .and_then(|one| one.desired.clone());
+    match desired.filter(|desired| its.contains(desired)) {
+        Some(desired) => Some(desired),
+        None if its.len() == 1 => its.into_iter().next(),
+        None => None,
+    }
+}
+
+/// Returns the files that thaw cgroups which an interrupted run left frozen.
+fn frozen(root: &Root) -> Result<Vec<String>> {
+    let files = transaction::find_frozen(root)?.into_iter();
+    Ok(files.map(|file| file.display().to_string()).collect())
+}
+
+/// Returns true if the only fact about the awaited boot is that operating system and files belong to different configs.
+fn half_only(awaited: &Option<Awaited>) -> bool {
+    awaited.as_ref().is_some_and(|awaited| awaited.half)
+}
+
+/// Returns the verdict on the awaited boot.
+fn verdict(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    awaited: &Awaited,
+    system: &System,
+    next: Option<&NextBoot>,
+) -> Result<Verdict> {
+    let facts = system.facts();
+    let history = state::summarise_runs(&transaction::read_history(root)?);
+    let transaction = facts.is_some_and(|facts| facts.deployments.transaction.is_some());
+    let at_work = transaction || transaction::is_held(root);
+    if !root.is_live() {
+        // A root that is not running has no boot to be judged.
+        return Ok(match awaited.lacks_files(&history) {
+            true => Verdict::CutOff,
+            false if awaited.failed.is_some() => Verdict::Failed,
+            false => Verdict::Waits,
+        });
+    }
+    let scene = Scene {
+        booted: &state::read_booted(root, runner)?,
+        next: next.map(|next| &next.enters),
+        history: &history,
+        at_work: at_work && awaited.failed.is_none(),
+    };
+    Ok(awaited.verdict(&scene))
+}
+
+/// Returns the stored facts about the cluster, with newer ones from the log.
+fn seen(root: &Root) -> Result<ClusterReport> {
+    Ok(ClusterReport {
+        annotations: annotations::read_annotations(root).context("reading the annotations")?,
+        daemon_log: pod_log::read_pod_log(root).context("reading the daemon's log")?,
+        policies: policies::read_policies(root).context("reading the disruption policies")?,
+    })
+}
+
+/// Returns the runs that `rollback` can revert.
+fn history(root: &Root) -> Result<Vec<CacheCounts>, StateDirectoryError> {
+    let runs = transaction::read_history(root)?;
+    let kept = |run: plan::FinishedRun| CacheCounts {
+        began: run.began(),
+        id: run.id,
+        config: run.config,
+    };
+    Ok(runs.into_iter().map(kept).collect())
+}
