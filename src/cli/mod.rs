@@ -1,4 +1,5 @@
-//! The command line: clap types, and one function per command that reads like the pipeline.
+//! The command line: the arguments, and for each command one file that asks the engine in `run`, shows what it returns, and asks
+//! the user.
 
 mod apply;
 mod args;
@@ -24,7 +25,6 @@ mod keep;
 mod kept;
 mod keys;
 mod names;
-mod objects;
 mod pages;
 mod pivot;
 mod plan;

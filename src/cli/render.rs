@@ -3,9 +3,8 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::objects;
 use crate::base::error::ExitCode;
-use crate::change::source;
+use crate::change::source::{self, objects};
 use crate::config::controllers::derive::{Derived, Request, derive_config};
 use crate::config::controllers::{ApiObject, read_objects};
 use crate::config::render::{self, Input, Pool};

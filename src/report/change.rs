@@ -1,6 +1,5 @@
 //! The result of `change`, as text and as JSON (`mco-rescue/change/v1`).
 
-use serde::Serialize;
 use serde_json::Value;
 
 use super::wrap;
@@ -8,48 +7,11 @@ use crate::base::invocation::mco_rescue;
 use crate::base::text::inline;
 use crate::change::source::changes::KeptChange;
 use crate::formats::go_yaml::{self, YamlNode};
-
-/// A change that was derived.
-#[derive(Debug, Serialize)]
-pub struct DerivedChange {
-    /// The change in words.
-    pub what: String,
-    /// Name of the new rendered config.
-    pub config: String,
-    /// Name of the config from which it was derived.
-    pub from: String,
-    /// The pool.
-    pub pool: String,
-    /// True if the contents are the same as those of the config it was made from.
-    pub unchanged: bool,
-    /// True if the cluster gives the same objects the same name.
-    pub exact: bool,
-    /// Reasons why the name may differ.
-    pub reasons: Vec<String>,
-    /// Other notes.
-    pub notes: Vec<String>,
-    /// The consequences of forgetting the objects.
-    pub if_forgotten: Vec<String>,
-    /// The objects for the API.
-    pub objects: Vec<Value>,
-    /// True if the new config is in the cache.
-    pub kept: bool,
-}
-
-#[derive(Serialize)]
-struct ChangeDocument<'a> {
-    schema: &'static str,
-    #[serde(flatten)]
-    change: &'a DerivedChange,
-}
+use crate::run::change::DerivedChange;
 
 /// Returns the change as JSON.
 pub fn to_json(change: &DerivedChange) -> serde_json::Result<String> {
-    let document = ChangeDocument {
-        schema: "mco-rescue/change/v1",
-        change,
-    };
-    super::pretty(&document)
+    super::to_document("mco-rescue/change/v1", change)
 }
 
 /// Returns the change as text.

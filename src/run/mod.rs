@@ -7,11 +7,14 @@
 //! - [`opening`] is the single beginning: it refuses what must not begin and takes the lock. Start there.
 //! - [`node_change`] is the value that every function needs to change a node, [`work`] carries out a plan, and [`ending`] is the
 //!   single end.
-//! - [`apply`] brings the node to the state of a config, [`pivot`] changes the OS image alone, [`key`] adds an SSH key, and
-//!   [`install`] installs or removes the program.
-//! - [`fetch`] gets configs into the cache, and [`cluster`] what the API and the daemon's log say.
-//! - [`recover`] finishes or undoes an interrupted run, [`taking_back`] reverts a finished run.
+//! - [`apply`] brings the node to the state of a config, [`pivot`] changes the OS image alone, [`key`] adds an SSH key, [`fix`]
+//!   cures a finding of `doctor`, and [`install`] installs or removes the program.
+//! - [`fetch`] gets configs into the cache, [`cluster`] what the API and the daemon's log say, and [`change`] derives a config in
+//!   place of the cluster's controllers.
+//! - [`first_boot`] does the work of a boot in the initramfs, and [`complete`] that after a reboot.
+//! - [`recover`] finishes or undoes an interrupted run, [`rollback`] and [`taking_back`] revert finished runs.
 //! - [`trial`] is a change that reverts automatically unless it is confirmed.
+//! - [`status`], [`handover`], [`history`], [`compared`] and [`keep`] observe a node as a whole, and change nothing.
 //! - [`snapshot`] records the node's facts at the end of a run, [`events`] writes to the journal, and [`logins`] informs people who
 //!   log in.
 //!
@@ -66,7 +69,11 @@ pub mod fix;
 
 pub mod status;
 
+pub mod change;
+
 pub mod handover;
+
+pub mod keep;
 
 pub mod first_boot;
 

@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::time::Duration;
@@ -11,16 +13,31 @@ use anyhow::Result;
 use tempfile::TempDir;
 
 use super::apply::{Applied, ApplyOptions, ApplyRun};
+use super::fetch::{FetchOptions, fetch_configs};
+use super::first_boot::FirstBootAttempt;
+use super::first_boot_units::{continue_boot, is_completed};
 use super::front::{Front, HalfWayAnswer, RunNews};
+use super::history::History;
+use super::install::{InstalledPaths, find_due, install_due};
+use super::keep::{KeepOptions, KeepRun};
+use super::key::KeyRun;
 use super::node_change::NodeChange;
 use super::opening::{Needs, Opening};
+use super::pivot::{PivotOptions, PivotRun};
 use super::rollback::{GoingBack, HowBack, RollbackOptions};
+use super::status::NodeStatus;
 use super::trial::running::TrialOptions;
 use crate::base::error::{ExitCode, RunError};
-use crate::change::plan::Allowed;
+use crate::base::paths;
+use crate::change::install::completion::Completion;
+use crate::change::plan::fit::Accepted;
+use crate::change::plan::{AcceptedRisks, Allowed};
 use crate::change::session::RunOptions;
+use crate::change::session::predict::GivenDaemon;
+use crate::change::staging::image_source::SourceOptions;
 use crate::change::transaction::{self, Pending};
-use crate::host::root::Root;
+use crate::diagnose::first_boot::Parameters;
+use crate::host::root::{Root, sha256};
 use crate::node::Records;
 use crate::node::command::{CommandError, CommandLine, CommandOutput, CommandRunner};
 
@@ -304,5 +321,287 @@ fn a_rollback_restores_what_was_there_before() {
             seen.retain(|path, _| !path.starts_with("etc/machine-config-daemon"));
         }
         assert_eq!(now, before);
+    });
+}
+
+/// A public key of ed25519.
+const KEY: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJiR6nWjvAB0bhdOTmP6kCHHVZ0ZFkn5LTjBmH0yqhBv admin";
+/// The file that sshd of CoreOS reads keys of core from.
+const KEYS: &str = "home/core/.ssh/authorized_keys.d/ignition";
+
+#[test]
+fn a_key_is_added_once_and_nothing_else_changes() {
+    in_thread(|| {
+        let (disk, front) = (Disk::new(), RecordingFront::default());
+        let before = disk.seen();
+        let change = disk.begin(&front, &Needs::KEY);
+        let run = KeyRun::plan(&change, Allowed::default(), KEY, "admin.pub").unwrap();
+        assert_eq!(run.path.relative(), KEYS);
+        run.carry_out(&change).unwrap();
+        drop(change);
+        assert_eq!(disk.read(KEYS), format!("{KEY}\n"));
+        let mut now = disk.seen();
+        now.retain(|path, _| !path.starts_with("home/core/.ssh"));
+        assert_eq!(now, before);
+        let change = disk.begin(&front, &Needs::KEY);
+        let again = KeyRun::plan(&change, Allowed::default(), KEY, "admin.pub").unwrap();
+        assert!(again.plan.is_empty() && again.plan.blockers.is_empty());
+    });
+}
+
+#[test]
+fn a_key_is_refused_where_its_file_cannot_be() {
+    in_thread(|| {
+        let (disk, front) = (Disk::new(), RecordingFront::default());
+        fs::create_dir_all(disk.path(KEYS)).unwrap();
+        let before = disk.seen();
+        let change = disk.begin(&front, &Needs::KEY);
+        let refused = KeyRun::plan(&change, Allowed::default(), KEY, "admin.pub")
+            .and_then(|run| run.carry_out(&change))
+            .unwrap_err();
+        assert!(format!("{refused:#}").contains(KEYS), "{refused:#}");
+        assert_eq!(disk.seen(), before);
+    });
+}
+
+#[test]
+fn an_image_is_refused_on_a_root_that_ostree_has_not_booted() {
+    in_thread(|| {
+        let (disk, front) = (Disk::new(), RecordingFront::default());
+        let before = disk.seen();
+        let mut options = PivotOptions {
+            image: None,
+            source: SourceOptions::default(),
+            risks: AcceptedRisks::default(),
+            reboots: false,
+            accepted: Accepted::default(),
+            trial: no_trial(),
+            allowed: Allowed::default(),
+            ignores_quorum: false,
+            completion: Completion::default(),
+        };
+        for (image, why) in [
+            (None, "no image was given, and no recorded config names one"),
+            (Some("quay.io/os@sha256:0"), "not booted by OSTree"),
+        ] {
+            options.image = image;
+            let change = disk.begin(&front, &Needs::PIVOT);
+            let refused = PivotRun::plan(&change, &options).err().unwrap();
+            assert!(refused.to_string().contains(why), "{refused}");
+        }
+        assert_eq!(disk.seen(), before);
+    });
+}
+
+#[test]
+fn the_program_is_installed_and_removed_again() {
+    in_thread(|| {
+        let (disk, front) = (Disk::new(), RecordingFront::default());
+        let before = disk.seen();
+        let change = disk.begin(&front, &Needs::INSTALL);
+        let due = find_due(&change.root).unwrap();
+        let installed = install_due(&change, &due).unwrap();
+        assert!(!installed.check.is_failure());
+        drop(change);
+        let program = fs::metadata(disk.path("usr/local/bin/mco-rescue")).unwrap();
+        assert_eq!(program.mode() & 0o7777, 0o755);
+        assert!(
+            disk.read("etc/systemd/system/mco-rescue-recover.service")
+                .contains("recover")
+        );
+        let change = disk.begin(&front, &Needs::REMOVE);
+        let found = InstalledPaths::find(&change).unwrap();
+        assert_eq!(found.left, []);
+        let removed = found.remove(&change).unwrap();
+        assert!(
+            removed
+                .iter()
+                .any(|path| path.relative() == "usr/local/bin/mco-rescue")
+        );
+        drop(change);
+        assert_eq!(disk.seen(), before);
+    });
+}
+
+#[test]
+fn the_program_is_not_installed_where_another_user_could_replace_it() {
+    in_thread(|| {
+        let (disk, front) = (Disk::new(), RecordingFront::default());
+        let open = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(disk.path("usr/local/bin"), open).unwrap();
+        let before = disk.seen();
+        let change = disk.begin(&front, &Needs::INSTALL);
+        let due = find_due(&change.root).unwrap();
+        let refused = install_due(&change, &due).err().unwrap();
+        assert!(
+            refused.to_string().contains("Nothing was installed"),
+            "{refused}"
+        );
+        drop(change);
+        assert_eq!(disk.seen(), before);
+    });
+}
+
+/// The options that get a config from `source`.
+fn fetch_from(source: &str) -> FetchOptions<'_> {
+    FetchOptions {
+        source: Some(source),
+        from_media: false,
+        pool: None,
+        server: None,
+        ca: None,
+        resolve: &[],
+        policy: None,
+        digest: None,
+        timeout: Duration::from_secs(30),
+        awaits_name_server: false,
+    }
+}
+
+/// Answers one request with the config. Returns its URL.
+fn serve_config() -> String {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/rendered.yaml", server.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let (mut client, _) = server.accept().unwrap();
+        let mut request = [0; 4096];
+        let _ = client.read(&mut request).unwrap();
+        let body = fs::read(CONFIG).unwrap();
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
+        );
+        client.write_all(head.as_bytes()).unwrap();
+        client.write_all(&body).unwrap();
+    });
+    url
+}
+
+#[test]
+fn a_config_from_a_server_is_in_the_cache_and_is_applied_from_there() {
+    in_thread(|| {
+        let (disk, front) = (Disk::new(), RecordingFront::default());
+        let url = serve_config();
+        let digest = sha256(&fs::read(CONFIG).unwrap());
+        let given = FetchOptions {
+            digest: Some(format!("sha256-{digest}")),
+            ..fetch_from(&url)
+        };
+        let outcome = fetch_configs(&disk.root(), &NoPrograms, &given).unwrap();
+        assert!(outcome.has_changed && outcome.kept[0].new);
+        assert_eq!(outcome.kept[0].origin, url);
+        // The same config from a file is in the cache already.
+        let again = fetch_configs(&disk.root(), &NoPrograms, &fetch_from(CONFIG)).unwrap();
+        assert!(!again.kept[0].new);
+        let named = format!("cached:{}", outcome.kept[0].name);
+        let options = ApplyOptions {
+            config: Some(&named),
+            ..options()
+        };
+        let change = disk.begin(&front, &Needs::APPLY);
+        let run = ApplyRun::plan(&change, &options, None).unwrap();
+        assert_eq!(end(run.carry_out(change).unwrap()), ExitCode::Done);
+    });
+}
+
+#[test]
+fn a_config_that_is_not_authenticated_or_of_another_pool_is_not_kept() {
+    in_thread(|| {
+        let disk = Disk::new();
+        let before = disk.seen();
+        let other_pool = FetchOptions {
+            pool: Some("infra"),
+            ..fetch_from(CONFIG)
+        };
+        let other_digest = FetchOptions {
+            digest: Some(format!("sha256-{}", sha256(b"another document"))),
+            ..fetch_from(CONFIG)
+        };
+        for (options, why) in [
+            (
+                fetch_from("http://127.0.0.1:1/rendered.yaml"),
+                "is not encrypted",
+            ),
+            (other_pool, "of pool worker, not of pool infra"),
+            (other_digest, "a different digest"),
+        ] {
+            let refused = fetch_configs(&disk.root(), &NoPrograms, &options).unwrap_err();
+            assert!(format!("{refused:#}").contains(why), "{refused:#}");
+        }
+        assert_eq!(disk.seen(), before);
+        assert!(!disk.path("var/lib/mco-rescue").exists());
+    });
+}
+
+#[test]
+fn a_first_boot_is_complete_once_nothing_waits_for_its_service() {
+    in_thread(|| {
+        let (disk, front) = (Disk::new(), RecordingFront::default());
+        disk.write(paths::ENCAPSULATED, "{}");
+        assert!(!is_completed(&disk.root()).unwrap());
+        fs::remove_file(disk.path(paths::ENCAPSULATED)).unwrap();
+        assert!(is_completed(&disk.root()).unwrap());
+        // No systemd of this root can have its units stopped.
+        assert!(!continue_boot(&disk.root(), front.runner()).unwrap());
+    });
+}
+
+#[test]
+fn a_first_boot_that_is_off_leaves_the_root_alone() {
+    in_thread(|| {
+        let (disk, front) = (Disk::new(), RecordingFront::default());
+        let before = disk.seen();
+        let off = Parameters::parse("mco_rescue=off");
+        let mut attempt = FirstBootAttempt::new(&front, false);
+        let ended = attempt.run(disk.0.path(), &off).unwrap();
+        assert_eq!(ended.outcome, "nothing");
+        assert_eq!(disk.seen(), before);
+    });
+}
+
+#[test]
+fn status_and_history_know_the_run() {
+    in_thread(|| {
+        let (disk, front) = (Disk::new(), RecordingFront::default());
+        apply(&disk, &front);
+        let status =
+            NodeStatus::observe(&disk.root(), &NoPrograms, GivenDaemon::default()).unwrap();
+        let name = status.recorded.unwrap();
+        assert_eq!((status.pending, status.unreadable), ("nothing", Vec::new()));
+        let runs: Vec<String> = status
+            .history
+            .unwrap()
+            .into_iter()
+            .map(|run| run.config)
+            .collect();
+        assert_eq!(runs, [name.clone()]);
+        let history = History::of_root(&disk.root()).unwrap();
+        let configs: Vec<_> = history
+            .entries
+            .iter()
+            .map(|entry| entry.config.clone())
+            .collect();
+        assert_eq!(configs, [Some(name)]);
+        assert!(history.entries[0].can_go_back);
+    });
+}
+
+#[test]
+fn a_change_by_hand_is_kept_as_a_machine_config_that_leaves_no_difference() {
+    in_thread(|| {
+        let (disk, front) = (Disk::new(), RecordingFront::default());
+        apply(&disk, &front);
+        disk.write(CHANGED, "pool by-hand.example\n");
+        let options = KeepOptions {
+            paths: &[],
+            name: None,
+            arguments: &[],
+        };
+        let run = KeepRun::observe(disk.root(), &NoPrograms, options).unwrap();
+        let (kept, left) = run.prove(run.make(false), false).unwrap();
+        assert_eq!(left, []);
+        let config = kept.config.unwrap().to_string();
+        assert!(config.contains("/etc/chrony.conf"), "{config}");
     });
 }

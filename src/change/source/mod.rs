@@ -7,6 +7,7 @@ mod choice;
 mod http;
 pub mod identity;
 mod medium;
+pub mod objects;
 mod references;
 pub mod server;
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::base::order::StableOrder;
-use crate::change::source;
+use crate::change::source::read_named;
 use crate::config::butane::{self, OutputOptions};
 use crate::config::controllers::cluster::role_of;
 use crate::config::controllers::objects::KINDS;
@@ -27,10 +27,10 @@ const MAX_FILES: usize = 100_000;
 const MAX_DEPTH: usize = 16;
 
 /// Pools that do not include MachineConfigs with the role worker.
-pub(super) const HAS_NO_WORKERS: [&str; 2] = ["master", "arbiter"];
+pub const HAS_NO_WORKERS: [&str; 2] = ["master", "arbiter"];
 
 /// Reads the objects of a named file. Every object must be of a supported kind.
-pub(super) fn read_given(bytes: &[u8], file: &str) -> Result<Vec<ApiObject>> {
+pub fn read_given(bytes: &[u8], file: &str) -> Result<Vec<ApiObject>> {
     if let Some(text) = butane_text(bytes) {
         return translate_butane(text, file);
     }
@@ -51,7 +51,7 @@ pub(super) fn read_given(bytes: &[u8], file: &str) -> Result<Vec<ApiObject>> {
 }
 
 /// Returns the text of a Butane config; `None` for any other document.
-pub(super) fn butane_text(bytes: &[u8]) -> Option<&str> {
+pub fn butane_text(bytes: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(bytes).ok()?;
     butane::is_butane(text).then_some(text)
 }
@@ -72,8 +72,8 @@ fn translate_butane(text: &str, file: &str) -> Result<Vec<ApiObject>> {
 }
 
 /// Reads a rendered config as the base for changes, with its name for messages.
-pub(super) fn read_base(file: &str) -> Result<(String, Value)> {
-    let all = read_objects(&source::read_named(file)?, file)?;
+pub fn read_base(file: &str) -> Result<(String, Value)> {
+    let all = read_objects(&read_named(file)?, file)?;
     let [object] = all.as_slice() else {
         bail!(
             "{file} has {} objects; a base is one rendered MachineConfig",
@@ -88,14 +88,14 @@ pub(super) fn read_base(file: &str) -> Result<(String, Value)> {
 }
 
 /// Returns true if the role of a MachineConfig belongs to the pool.
-pub(super) fn has_role_of(object: &ApiObject, pool: &str) -> bool {
+pub fn has_role_of(object: &ApiObject, pool: &str) -> bool {
     let role = role_of(&object.value);
     role == Some(pool) || role == Some("worker") && !HAS_NO_WORKERS.contains(&pool)
 }
 
 /// Reads the objects of a file, of every YAML and JSON file below a directory, such as a must-gather, or of a snapshot of etcd.
 /// Other files and objects are skipped, and so are rendered configs.
-pub(super) fn read_parts(name: &str) -> Result<Vec<ApiObject>> {
+pub fn read_parts(name: &str) -> Result<Vec<ApiObject>> {
     let mut objects = if let Some(database) = open_database(name)? {
         read_database(name, &database)?
     } else if caller::is_directory(name) {
@@ -108,7 +108,7 @@ pub(super) fn read_parts(name: &str) -> Result<Vec<ApiObject>> {
         walk.directory(&root, &RootPath::fixed("."), &[])?;
         walk.objects
     } else {
-        read_objects(&source::read_named(name)?, name)?
+        read_objects(&read_named(name)?, name)?
     };
     objects.retain(|object| {
         object.is_read() || object.is_machine_config() && !object.name.starts_with("rendered-")
@@ -263,7 +263,7 @@ fn may_have_objects(bytes: &[u8]) -> bool {
 }
 
 /// Reads a MachineConfig for the merge; errors name the position in the object's file.
-pub(super) fn read_config(object: &ApiObject) -> Result<Input, DocumentError> {
+pub fn read_config(object: &ApiObject) -> Result<Input, DocumentError> {
     let text = object.value.to_string();
     let inputs = render::read_inputs(text.as_bytes(), &object.origin);
     let located = |error: DocumentError| DocumentError {

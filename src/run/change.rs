@@ -1,0 +1,456 @@
+//! `change`: changes an object of the cluster on the node, and stores the resulting rendered config in the cache.
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::cache::keep_config;
+use crate::base::paths;
+use crate::base::time::now;
+use crate::change::session::{Unnamed, choose_config};
+use crate::change::source::changes::{KeptChange, KeptChanges, title_of};
+use crate::change::source::{self, cache, objects};
+use crate::change::transaction::{open_store, store_value};
+use crate::config::controllers::cluster::role_of;
+use crate::config::controllers::derive::{Derived, Request, derive_config};
+use crate::config::controllers::generated::GENERATED_BY;
+use crate::config::controllers::registries::{
+    Inverted, add_mirror, files_in_force, invert_files, remove_mirror,
+};
+use crate::config::controllers::{
+    ApiObject, Base, Cluster, if_forgotten, is_of_registries, kubelet, read_objects, runtime,
+    with_fields,
+};
+use crate::config::document::{self, MachineConfig};
+use crate::config::render::Pool;
+use crate::host::root::{Root, RootPath};
+use crate::node::Records;
+
+/// A change of a mirror.
+#[derive(Debug, Clone, Copy)]
+pub struct MirrorChange<'a> {
+    /// Registry or repository that images name.
+    pub source: &'a str,
+    /// The mirrors, in order.
+    pub mirrors: &'a [String],
+    /// For images named by tag.
+    pub tags: bool,
+    /// Nothing is pulled from the source itself.
+    pub never_contact_source: bool,
+    /// The mirrors are removed.
+    pub remove: bool,
+}
+
+/// What to change.
+#[derive(Debug, Clone, Copy)]
+pub enum ChangeRequest<'a> {
+    /// A mirror.
+    Mirror(MirrorChange<'a>),
+    /// Fields of the kubelet's configuration.
+    Kubelet(&'a [String]),
+    /// Fields of the container runtime.
+    Runtime(&'a [String]),
+    /// Objects from these files.
+    With(&'a [String]),
+}
+
+/// The config that a change is made from, and what is done with the result.
+#[derive(Debug, Clone, Copy)]
+pub struct ChangeOptions<'a> {
+    /// A rendered config; `None` for the recorded one.
+    pub from: Option<&'a str>,
+    /// Files and directories with objects of the cluster.
+    pub parts: &'a [String],
+    /// Image of the release, for blocked and allowed registries.
+    pub release_image: Option<&'a str>,
+    /// Nothing is stored.
+    pub dry_run: bool,
+}
+
+/// A change that was derived.
+#[derive(Debug, Serialize)]
+pub struct DerivedChange {
+    /// The change in words.
+    pub what: String,
+    /// Name of the new rendered config.
+    pub config: String,
+    /// Name of the config from which it was derived.
+    pub from: String,
+    /// The pool.
+    pub pool: String,
+    /// True if the contents are the same as those of the config it was made from.
+    pub unchanged: bool,
+    /// True if the cluster gives the same objects the same name.
+    pub exact: bool,
+    /// Reasons why the name may differ.
+    pub reasons: Vec<String>,
+    /// Other notes.
+    pub notes: Vec<String>,
+    /// The consequences of forgetting the objects.
+    pub if_forgotten: Vec<String>,
+    /// The objects for the API.
+    pub objects: Vec<Value>,
+    /// True if the new config is in the cache.
+    pub kept: bool,
+}
+
+/// A change before it is derived.
+struct Wanted {
+    /// A description of the change.
+    what: String,
+    /// The objects behind the current config, as far as it reveals them.
+    known: Vec<ApiObject>,
+    /// The objects that are new or changed.
+    given: Vec<ApiObject>,
+    /// The objects for the API.
+    apply: Vec<Value>,
+    /// Image of the release, or a stand-in for it; `None` if an object names it.
+    release_image: Option<String>,
+    /// Notes on the objects.
+    notes: Vec<String>,
+    /// Kinds and names of objects of earlier changes that the API should no longer get.
+    dropped: Vec<String>,
+}
+
+/// Derives the config of a change, and stores it in the cache unless it is a dry run or nothing differs.
+///
+/// # Errors
+/// The change cannot be derived or stored; then nothing is stored.
+pub fn make_change(
+    root: &Root,
+    request: &ChangeRequest<'_>,
+    options: &ChangeOptions<'_>,
+) -> Result<DerivedChange> {
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let base = choose_config(root, options.from, Unnamed::Recorded, &records)?.config;
+    let Some(pool) = cache::pool_of(&base) else {
+        bail!(
+            "{} names no pool; give a rendered MachineConfig with --from",
+            base.name
+        );
+    };
+    let rendered: Value = serde_json::from_str(&base.record).context("reading the config")?;
+    let changes = KeptChanges::read(root).context("reading the changes")?;
+    let before = changes.of(&base.name).map(|change| change.objects.clone());
+    let before = before.unwrap_or_default();
+    let has_parts = !options.parts.is_empty();
+    let wanted = match request {
+        ChangeRequest::Mirror(mirror) => change_mirror(mirror, has_parts, &rendered, &before)?,
+        ChangeRequest::Kubelet(settings) => {
+            set_fields("kubelet", settings, &pool, &rendered, &before)?
+        }
+        ChangeRequest::Runtime(settings) => {
+            set_fields("runtime", settings, &pool, &rendered, &before)?
+        }
+        ChangeRequest::With(files) => take_objects(files, has_parts, &rendered)?,
+    };
+    let derived = derive_change(options, &base, &pool, rendered, &wanted)?;
+    let mut change = describe(&base, &pool, &wanted, &derived);
+    let text = serde_json::to_string(&derived.rendered)?;
+    if !change.unchanged && !options.dry_run {
+        keep(root, &records, &change, &wanted.dropped, text)?;
+        change.kept = true;
+    }
+    Ok(change)
+}
+
+/// Returns the values as objects, as if they were read from a file.
+fn to_objects(values: &[Value], origin: &str) -> Result<Vec<ApiObject>> {
+    let mut objects = Vec::new();
+    for value in values {
+        objects.extend(read_objects(value.to_string().as_bytes(), origin)?);
+    }
+    Ok(objects)
+}
+
+/// Returns the objects that would produce the node's registries.conf and policy.json.
+fn invert_registries(rendered: &Value) -> Result<Inverted> {
+    invert_files(&files_in_force(rendered)).context(
+        "the node's files of registries cannot be turned back into objects; give the cluster's objects with --parts, or \
+         change the file by a MachineConfig",
+    )
+}
+
+/// Returns the change that adds a mirror to those of the node, or removes one.
+fn change_mirror(
+    mirror: &MirrorChange<'_>,
+    has_parts: bool,
+    rendered: &Value,
+    before: &[Value],
+) -> Result<Wanted> {
+    let inverted = invert_registries(rendered)?;
+    let (source, mirrors) = (mirror.source, mirror.mirrors);
+    let kind = if mirror.tags { "by tag" } else { "by digest" };
+    if !mirror.remove {
+        let change = add_mirror(
+            &inverted,
+            source,
+            mirrors,
+            mirror.tags,
+            mirror.never_contact_source,
+        )?;
+        let apply: Vec<Value> = change.apply.into_iter().collect();
+        return Ok(Wanted {
+            what: format!(
+                "mirror of {source} for images {kind}: {}",
+                mirrors.join(", ")
+            ),
+            known: to_objects(&inverted.objects, "the node's registries.conf")?,
+            given: to_objects(&apply, "the new object")?,
+            apply,
+            release_image: Some(inverted.release_image),
+            notes: change.notes,
+            dropped: Vec::new(),
+        });
+    }
+    if has_parts {
+        bail!(
+            "with --parts, take the mirror out of its object and give that: change with FILE --parts PATH"
+        );
+    }
+    let change = remove_mirror(&inverted, source, mirrors, mirror.tags)?;
+    Ok(Wanted {
+        what: format!(
+            "no mirror of {source} for images {kind}: {}",
+            mirrors.join(", ")
+        ),
+        known: Vec::new(),
+        given: to_objects(&change.objects, "the node's registries.conf")?,
+        apply: Vec::new(),
+        release_image: Some(inverted.release_image),
+        notes: change.notes,
+        dropped: sets_of(before, source, mirrors),
+    })
+}
+
+/// Returns kinds and names of the mirror sets whose mirrors are all among the given mirrors of the source.
+fn sets_of(objects: &[Value], source: &str, mirrors: &[String]) -> Vec<String> {
+    let is_gone = |object: &&Value| {
+        let lists = ["/spec/imageDigestMirrors", "/spec/imageTagMirrors"];
+        let mut lists = lists
+            .iter()
+            .filter_map(|list| object.pointer(list)?.as_array());
+        lists.any(|rules| {
+            rules.iter().all(|rule| {
+                let all = rule.get("mirrors").and_then(Value::as_array);
+                let mut all = all.into_iter().flatten().filter_map(Value::as_str);
+                rule.get("source").and_then(Value::as_str) == Some(source)
+                    && all.all(|one| mirrors.iter().any(|mirror| mirror == one))
+            })
+        })
+    };
+    objects.iter().filter(is_gone).map(title_of).collect()
+}
+
+/// Returns the change that sets fields of the kubelet or the runtime, with a single object.
+fn set_fields(
+    what: &str,
+    settings: &[String],
+    pool: &str,
+    rendered: &Value,
+    before: &[Value],
+) -> Result<Wanted> {
+    let known = Cluster::new(Vec::new(), Base::Rendered(rendered.clone()), pool);
+    let own = known.pools.iter().find(|one| one.name == pool);
+    let own = own.context("the pool is not known")?;
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let object = match what {
+        "kubelet" => kubelet::from_settings(own, &settings)?,
+        _ => runtime::from_settings(own, &settings).map_err(anyhow::Error::msg)?,
+    };
+    // The object of an earlier change has the same name; its fields are preserved.
+    let object = match before.iter().find(|one| title_of(one) == title_of(&object)) {
+        Some(earlier) => with_fields(earlier, &object),
+        None => object,
+    };
+    Ok(Wanted {
+        what: format!("{what}: {}", settings.join(" ")),
+        known: Vec::new(),
+        given: to_objects(std::slice::from_ref(&object), "the settings")?,
+        apply: vec![object],
+        release_image: None,
+        notes: Vec::new(),
+        dropped: Vec::new(),
+    })
+}
+
+/// Returns the change that adds objects from files to those of the node.
+fn take_objects(files: &[String], has_parts: bool, rendered: &Value) -> Result<Wanted> {
+    let mut given = Vec::new();
+    for file in files {
+        given.extend(objects::read_given(&source::read_named(file)?, file)?);
+    }
+    let mut wanted = Wanted {
+        what: given
+            .iter()
+            .map(ApiObject::title)
+            .collect::<Vec<_>>()
+            .join(", "),
+        known: Vec::new(),
+        apply: given.iter().map(|object| object.value.clone()).collect(),
+        release_image: None,
+        notes: Vec::new(),
+        dropped: Vec::new(),
+        given,
+    };
+    if wanted
+        .given
+        .iter()
+        .any(|object| is_of_registries(&object.kind))
+        && !has_parts
+    {
+        let inverted = invert_registries(rendered)?;
+        wanted.known = to_objects(&inverted.objects, "the node's registries.conf")?;
+        wanted.release_image = Some(inverted.release_image);
+        let known = inverted.ambiguities.iter();
+        wanted
+            .notes
+            .extend(known.map(|words| format!("The node's files do not tell {words}.")));
+    }
+    Ok(wanted)
+}
+
+/// Derives the new config: from the cluster's parts if they are given, otherwise on top of the node's config.
+fn derive_change(
+    options: &ChangeOptions<'_>,
+    base: &MachineConfig,
+    pool: &str,
+    rendered: Value,
+    wanted: &Wanted,
+) -> Result<Derived> {
+    let version = rendered
+        .pointer("/metadata/annotations")
+        .and_then(|all| all.get(GENERATED_BY)?.as_str());
+    let mut request = Request {
+        pool: Pool {
+            name: pool.to_owned(),
+            os_image: Some(base.os_image_url.clone()).filter(|image| !image.is_empty()),
+            extensions_image: Some(base.extensions_image.clone()).filter(|image| !image.is_empty()),
+            controller_version: version.map(str::to_owned),
+        },
+        configs: Vec::new(),
+        others: Vec::new(),
+        known: Vec::new(),
+        given: Vec::new(),
+        base: None,
+        release_image: options
+            .release_image
+            .map(str::to_owned)
+            .or_else(|| wanted.release_image.clone()),
+    };
+    let mut configs = Vec::new();
+    let stranger = wanted
+        .given
+        .iter()
+        .find(|object| object.is_machine_config() && !objects::has_role_of(object, pool));
+    if let Some(stranger) = stranger {
+        let role = role_of(&stranger.value).unwrap_or("no pool");
+        let message = format!("is of {role}, and this node is of {pool}; give those of {pool}");
+        return Err(stranger.refuse("metadata.labels", message).into());
+    }
+    for object in &wanted.given {
+        match object.is_machine_config() {
+            true => configs.push(object.clone()),
+            false => request.given.push(object.clone()),
+        }
+    }
+    if options.parts.is_empty() {
+        request.known.clone_from(&wanted.known);
+        request.base = Some((base.name.clone(), rendered));
+    } else {
+        for parts in options.parts {
+            request.known.extend(objects::read_parts(parts)?);
+        }
+        let parts = request
+            .known
+            .extract_if(.., |object| object.is_machine_config());
+        let in_pool = |one: &ApiObject| objects::has_role_of(one, pool);
+        let (mut parts, others): (Vec<ApiObject>, Vec<ApiObject>) = parts.partition(in_pool);
+        request.others = others;
+        parts.retain(|part| !configs.iter().any(|new| new.name == part.name));
+        configs.extend(parts);
+    }
+    for object in configs {
+        let input = objects::read_config(&object)?;
+        request.configs.push((object, input));
+    }
+    Ok(derive_config(request)?)
+}
+
+fn describe(base: &MachineConfig, pool: &str, wanted: &Wanted, derived: &Derived) -> DerivedChange {
+    let texts = |inexact: bool| {
+        let notes = derived
+            .notes
+            .iter()
+            .filter(move |note| note.inexact == inexact);
+        notes.map(ToString::to_string)
+    };
+    let mut if_forgotten: Vec<String> = wanted
+        .given
+        .iter()
+        .map(|object| if_forgotten(&object.kind).to_owned())
+        .collect();
+    if_forgotten.dedup();
+    DerivedChange {
+        what: wanted.what.clone(),
+        config: derived.name().to_owned(),
+        from: base.name.clone(),
+        pool: pool.to_owned(),
+        unchanged: derived.name() == base.name,
+        exact: derived.is_exact(),
+        reasons: texts(true).collect(),
+        notes: wanted.notes.iter().cloned().chain(texts(false)).collect(),
+        if_forgotten,
+        objects: wanted.apply.clone(),
+        kept: false,
+    }
+}
+
+/// Restores the previous file of changes.
+fn restore(root: &Root, before: Option<&KeptChanges>) -> Result<()> {
+    match before {
+        Some(before) => Ok(store_value(root, paths::CHANGES, before)?),
+        None => {
+            let name = RootPath::fixed(paths::CHANGES);
+            Ok(open_store(root, paths::STATE)?.remove_file(name.name())?)
+        }
+    }
+}
+
+/// Stores the new config in the cache, and its objects beside it.
+fn keep(
+    root: &Root,
+    records: &Records,
+    change: &DerivedChange,
+    dropped: &[String],
+    text: String,
+) -> Result<()> {
+    let before = KeptChanges::read(root).context("reading the changes")?;
+    let mut changes = before.clone();
+    let new = KeptChange {
+        config: change.config.clone(),
+        from: change.from.clone(),
+        what: change.what.clone(),
+        made: now(),
+        exact: change.exact,
+        reasons: change.reasons.clone(),
+        notes: change.notes.clone(),
+        objects: change.objects.clone(),
+    };
+    changes.add(new, dropped);
+    // The objects are stored first: without them, the cluster would never get this config.
+    let existed = root.exists(&RootPath::fixed(paths::CHANGES))?;
+    store_value(root, paths::CHANGES, &changes)?;
+    let config = document::parse_document(text.as_bytes(), &change.config)?;
+    let origin = format!("a change of {}: {}", change.from, change.what);
+    match keep_config(root, records, &config, text, &origin) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(match restore(root, existed.then_some(&before)) {
+            Ok(()) => error,
+            Err(second) => error.context(format!(
+                "the change is noted in /{}, but its config is not in the cache ({second:#})",
+                paths::CHANGES
+            )),
+        }),
+    }
+}
