@@ -230,9 +230,10 @@ pub struct BitsArgs {
     #[arg(long, value_name = "PATH", help_heading = SYSTEM)]
     pub os_from: Option<PathBuf>,
 
-    /// Compare the content of another node's image with this list of a third one
+    /// Compare the content of another node's image with this document of a third one
     ///
-    /// The output of `mco-rescue image list --output json` there. Two nodes have to agree
+    /// The output of `mco-rescue image list --output json` there, or of `mco-rescue status
+    /// --output json` if it runs the image. Two nodes have to agree
     #[arg(long, value_name = "FILE", requires = "os_from", help_heading = SYSTEM, hide_short_help = true)]
     pub os_proof: Vec<PathBuf>,
 

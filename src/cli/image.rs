@@ -13,13 +13,16 @@ use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::base::reason::Reason;
 use crate::change::image::export::{DESCRIPTION, Export, ExportError};
-use crate::change::image::medium::{DirectoryTarget, TarTarget, create_archive};
+use crate::change::image::medium::{
+    DirectoryTarget, MediumRoom, TarTarget, create_archive, remove_archive,
+};
 use crate::change::image::source::{ObjectSource, STREAM};
 use crate::change::image::trust;
 use crate::change::session::{machine, open_root};
 use crate::cli::ui::Ui;
 use crate::host::progress::{self, Work};
 use crate::host::root::{Root, hex};
+use crate::judge::daemon::annotations;
 use crate::node::images::medium::{Medium, MediumError};
 use crate::node::images::object_store::{
     MetadataSource, ObjectId, ObjectStore, StoredImage, list_objects, read_image,
@@ -114,18 +117,29 @@ fn open_source(path: &Path) -> Result<ObjectSource> {
 fn list_source(ui: &Ui<'_>, path: &Path) -> Result<ExitCode> {
     let source = open_source(path)?;
     let images = source.images()?;
-    print_list(ui, None, source.metadata(), images)
+    print_list(ui, Owner::default(), source.metadata(), images)
 }
 
 fn list(ui: &Ui<'_>, root: &Root, store: &ObjectStore) -> Result<ExitCode> {
     let machine = Machine::observe(root).context("reading the name of the node")?;
     let images = store.image_commits().context("reading the images")?;
-    print_list(ui, machine.name, store, images)
+    let owner = Owner {
+        node: machine.name,
+        api_server: annotations::name_cluster(root),
+    };
+    print_list(ui, owner, store, images)
+}
+
+/// The node that a repository belongs to; a medium has none.
+#[derive(Default)]
+struct Owner {
+    node: Option<String>,
+    api_server: Option<String>,
 }
 
 fn print_list(
     ui: &Ui<'_>,
-    node: Option<String>,
+    owner: Owner,
     source: &dyn MetadataSource,
     images: impl IntoIterator<Item = (String, String)>,
 ) -> Result<ExitCode> {
@@ -149,7 +163,8 @@ fn print_list(
     });
     let document = ImagesDocument {
         schema: trust::SCHEMA,
-        node,
+        node: owner.node,
+        api_server: owner.api_server,
         repository: source.shown(),
         images: images.collect(),
     };
@@ -245,6 +260,11 @@ fn export(
                     let reason = Reason::from(error);
                     anyhow::anyhow!("creating {shown}: {reason}; give another FILE")
                 })?;
+                let room = MediumRoom::of(destination).map_err(ExportError::at_start)?;
+                if let Err(error) = planned.check_archive_room(&shown, &room) {
+                    remove_archive(destination).map_err(ExportError::at_start)?;
+                    return Err(error.into());
+                }
                 write_file(&planned, file)
             }
             false => {
@@ -252,6 +272,8 @@ fn export(
                     let reason = Reason::from(error);
                     anyhow::anyhow!("using {shown}: {reason}. Name a directory of a medium that is mounted for writing")
                 })?;
+                let room = MediumRoom::of(destination).map_err(ExportError::at_start)?;
+                planned.check_directory_room(&directory, &room)?;
                 planned.write(&mut directory)
             }
         };

@@ -28,6 +28,8 @@ pub struct ImagesDocument {
     pub schema: &'static str,
     /// Name of the node; `null` for a medium.
     pub node: Option<String>,
+    /// URL of the API server of its cluster; `null` for a medium, and if unknown.
+    pub api_server: Option<String>,
     /// Where the repository is.
     pub repository: String,
     /// By name.

@@ -30,11 +30,13 @@ use crate::judge::daemon::{annotations, pod_log, policies};
 use crate::judge::drift::{self, OsMatch};
 use crate::node::boot::BootIdentity;
 use crate::node::command::CommandRunner;
-use crate::node::command::rpm_ostree::status::{Deployment, Deployments};
+use crate::node::command::rpm_ostree::status::{Deployment, Deployments, digest_in};
 use crate::node::engine::Engine;
+use crate::node::images::object_store::{ObjectStore, StoreError, read_content_checksum};
+use crate::node::images::ostree_objects::{OstreeObjectKind, parse_checksum};
 use crate::node::login_session::milliseconds_since_boot;
 use crate::node::system::SystemFacts;
-use crate::node::{Baseline, Host, Neighbours, Recorded, Records, System};
+use crate::node::{Baseline, Host, Machine, Neighbours, Recorded, Records, System};
 
 /// The content of `status`.
 #[derive(Debug, Clone, Serialize)]
@@ -43,6 +45,12 @@ pub struct NodeStatus {
     pub now: u64,
     /// Path of the root.
     pub root: String,
+    /// Name of the node, if known.
+    pub node: Option<String>,
+    /// URL of the API server in the kubelet's kubeconfig: that of the cluster.
+    pub api_server: Option<String>,
+    /// The booted and the staged image with the checksums of their content; missing if unknown.
+    pub images: Option<Vec<DeployedImage>>,
     /// Name of the deployment, on OSTree roots.
     pub deployment: Option<String>,
     /// The operating system, if the root is that of a running OSTree system.
@@ -90,7 +98,8 @@ pub struct NodeStatus {
     pub last_run: Option<LastRun>,
     /// Runs that `rollback` can revert, newest first; `None` if they cannot be read.
     pub history: Option<Vec<CacheCounts>>,
-    /// Fields that are unknown because their source cannot be read: any of `history`, `last_run`, `trial` and `last_trial`.
+    /// Fields that are unknown because their source cannot be read: any of `history`, `last_run`, `trial`, `last_trial`
+    /// and `images`.
     pub unreadable: Vec<&'static str>,
     /// The daemon's behaviour at its next start.
     #[serde(skip)]
@@ -102,6 +111,15 @@ impl NodeStatus {
     pub fn is_unreadable(&self, field: &str) -> bool {
         self.unreadable.contains(&field)
     }
+}
+
+/// An image that a deployment has unchanged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeployedImage {
+    /// Name with the digest.
+    pub image: String,
+    /// Checksum of its tree, which is the same on every node.
+    pub content_checksum: String,
 }
 
 /// A running operating system other than the recorded one.
@@ -389,6 +407,9 @@ impl NodeStatus {
         let mut unreadable = Unreadable::default();
         let history = unreadable.name("history", history(root));
         let last_run = unreadable.name("last_run", transaction::last_run(root));
+        let images = system
+            .facts()
+            .map(|facts| unreadable.name("images", deployed_images(root, facts)));
         let in_initramfs = host
             .live
             .then(|| runtime::read_json(runtime::FIRSTBOOT))
@@ -407,6 +428,9 @@ impl NodeStatus {
         Ok(Self {
             now: now(),
             root: root.shown().display().to_string(),
+            node: Machine::observe(root)?.name,
+            api_server: annotations::name_cluster(root),
+            images: images.flatten(),
             os: OsReport::of(
                 &system,
                 &pins::read_pins(root)?,
@@ -491,6 +515,33 @@ fn predict_daemon(
         Err(error) if access::is_denied(&format!("{error:#}")) => Err(error),
         forecast => Ok(predict::said(forecast)),
     }
+}
+
+/// Returns the booted and the staged image with the checksums of their content. Changed ones are left out.
+fn deployed_images(root: &Root, facts: &SystemFacts) -> Result<Vec<DeployedImage>, StoreError> {
+    let Some(store) = ObjectStore::of_node(root)? else {
+        return Ok(Vec::new());
+    };
+    let all = &facts.deployments;
+    let mut images = Vec::new();
+    for deployment in [all.booted(), all.staged()].into_iter().flatten() {
+        let image = deployment.image();
+        let commit = parse_checksum(&deployment.checksum);
+        let (Some(digest), Some(commit)) = (digest_in(&image), commit) else {
+            continue;
+        };
+        // A node whose commits were pruned by hand runs all the same.
+        if store.stat(&(OstreeObjectKind::Commit, commit))?.is_none() {
+            continue;
+        }
+        if let Some(content_checksum) = read_content_checksum(&store, &commit, digest)? {
+            images.push(DeployedImage {
+                image,
+                content_checksum,
+            });
+        }
+    }
+    Ok(images)
 }
 
 /// Returns the report of the current trial.

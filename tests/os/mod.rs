@@ -25,3 +25,4 @@ mod sequences;
 mod siblings;
 mod silent;
 mod soft_reboot;
+mod sticks;

@@ -9,16 +9,16 @@ use serde_json::Value;
 
 use crate::support::images::{ImageRepository, NEW_DIGEST, content_of, ostree};
 use crate::support::mounts::{mount, with_mounts};
-use crate::support::ostree_node::{IMAGE, NEXT, OstreeNode};
+use crate::support::ostree_node::{BOOTED, IMAGE, NEXT, OstreeNode};
 use crate::support::{Run, TestRoot, copy_program, flat, flat_run};
 
 /// Where a node has its repository, below its root.
-const REPOSITORY: &str = "sysroot/ostree/repo";
+pub(super) const REPOSITORY: &str = "sysroot/ostree/repo";
 /// Ref of the second image.
-const NEW_REF: &str = "ostree/container/image/docker_3A__2F__2F_quay_2E_example/os_40_sha256_3A_2222222222222222222222222222222222222222222222222222222222222222";
+pub(super) const NEW_REF: &str = "ostree/container/image/docker_3A__2F__2F_quay_2E_example/os_40_sha256_3A_2222222222222222222222222222222222222222222222222222222222222222";
 
 /// A healthy node with both images.
-fn sibling() -> Option<(TestRoot, ImageRepository)> {
+pub(super) fn sibling() -> Option<(TestRoot, ImageRepository)> {
     let root = TestRoot::new();
     let repository = ImageRepository::new(&root.path(REPOSITORY))?;
     repository.import_old("2026-01-01T00:00:00Z");
@@ -26,13 +26,13 @@ fn sibling() -> Option<(TestRoot, ImageRepository)> {
     Some((root, repository))
 }
 
-fn export(sibling: &TestRoot, args: &[&str]) -> Run {
+pub(super) fn export(sibling: &TestRoot, args: &[&str]) -> Run {
     let all = [&["image", "export", "--image", NEXT], args].concat();
     sibling.run(&all)
 }
 
 /// Objects below a repository, with their paths.
-fn objects(repository: &Path) -> Vec<String> {
+pub(super) fn objects(repository: &Path) -> Vec<String> {
     let mut all = Vec::new();
     for folder in fs::read_dir(repository.join("objects")).unwrap() {
         for object in fs::read_dir(folder.unwrap().path()).unwrap() {
@@ -220,7 +220,7 @@ fn a_damaged_or_incomplete_repository_exports_nothing() {
 
 /// How a test brings the image.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum From {
+pub(super) enum From {
     Directory,
     Archive,
     Stream,
@@ -228,7 +228,7 @@ enum From {
 }
 
 /// A node that runs the first image, without a registry, and with the real ostree for its repository.
-fn receiver(bootc: bool) -> OstreeNode {
+pub(super) fn receiver(bootc: bool) -> OstreeNode {
     let node = match bootc {
         true => OstreeNode::of_bootc(),
         false => OstreeNode::new(),
@@ -257,7 +257,7 @@ fn receiver(bootc: bool) -> OstreeNode {
 }
 
 /// Puts the image where the node finds it; returns the argument of `--os-from`.
-fn bring(node: &OstreeNode, sibling: &TestRoot, from: From) -> &'static str {
+pub(super) fn bring(node: &OstreeNode, sibling: &TestRoot, from: From) -> &'static str {
     let media = node.root.path("media");
     fs::create_dir_all(&media).unwrap();
     let target = |name: &str| media.join(name).display().to_string();
@@ -285,7 +285,7 @@ fn bring(node: &OstreeNode, sibling: &TestRoot, from: From) -> &'static str {
     }
 }
 
-fn pivot(node: &OstreeNode, from: From, args: &[&str]) -> Run {
+pub(super) fn pivot(node: &OstreeNode, from: From, args: &[&str]) -> Run {
     let path = match from {
         From::Directory => "/media/os",
         From::Archive => "/media/os.tar",
@@ -313,7 +313,7 @@ fn pivot(node: &OstreeNode, from: From, args: &[&str]) -> Run {
 }
 
 /// Lists of two healthy nodes, as files of a node.
-fn proofs(node: &OstreeNode, sibling: &TestRoot) -> [String; 2] {
+pub(super) fn proofs(node: &OstreeNode, sibling: &TestRoot) -> [String; 2] {
     ["w1", "w3"].map(|name| {
         let mut list = sibling.run(&["image", "list", "-o", "json"]).ok().json();
         list["node"] = Value::from(name);
@@ -385,6 +385,62 @@ fn a_node_without_a_registry_comes_to_the_image_of_another_one() {
 }
 
 #[test]
+fn the_status_of_two_siblings_vouches_for_an_image() {
+    let Some((sibling, repository)) = sibling() else {
+        return;
+    };
+    let content = content_of(&repository.path, NEW_REF);
+    with_mounts(|| {
+        let node = receiver(false);
+        bring(&node, &sibling, From::Directory);
+        // What the node says of itself, once its deployment is a commit of its repository.
+        let there = node.root.path(REPOSITORY);
+        let old = NEW_REF.replace(&"2".repeat(64), &"1".repeat(64));
+        let commit = ostree(&there, &["rev-parse", &old]).trim().to_owned();
+        let status = || node.run(&["status", "-o", "json"]).ok().json();
+        assert_eq!(status()["images"], serde_json::json!([]));
+        let booted = node.root.read("stub/booted").replace(BOOTED, &commit);
+        node.root.write("stub/booted", &booted);
+        node.root.write(
+            "var/lib/kubelet/kubeconfig",
+            "clusters: [{name: a, cluster: {server: 'https://api-int.a.example:6443'}}]\n",
+        );
+        let own = status();
+        let image =
+            serde_json::json!([{"image": IMAGE, "content_checksum": content_of(&there, &old)}]);
+        assert_eq!(own["images"], image, "{own:#}");
+        let listed = node.run(&["image", "list", "-o", "json"]).ok().json();
+        assert_eq!(own["node"], listed["node"]);
+        assert_eq!(own["api_server"], listed["api_server"]);
+        assert_eq!(own["api_server"], "https://api-int.a.example:6443");
+        node.root
+            .write("stub/booted", &booted.replace(&commit, BOOTED));
+
+        // The same of two others, with the wanted image.
+        let other = |name: &str, server: &str| {
+            let mut other = own.clone();
+            other["node"] = Value::from(name);
+            other["api_server"] = Value::from(server);
+            other["images"][0]["image"] = Value::from(NEXT);
+            other["images"][0]["content_checksum"] = Value::from(content.as_str());
+            node.root.write(&format!("{name}.json"), &other.to_string());
+        };
+        other("w1", "https://api-int.a.example:6443");
+        other("w3", "https://api-int.b.example:6443");
+        let trusted = ["--os-proof", "/w1.json", "--os-proof", "/w3.json"];
+        let run = pivot(&node, From::Directory, &trusted).exits(1);
+        let said = flat_run(&run) + &flat(&run.err());
+        assert!(
+            said.contains("w3 belongs to the cluster of https://api-int.b.example"),
+            "{said}"
+        );
+        other("w3", "https://api-int.a.example:6443");
+        let said = flat_run(&pivot(&node, From::Directory, &trusted).ok());
+        assert!(said.contains("on w1 and w3"), "{said}");
+    });
+}
+
+#[test]
 fn what_was_changed_on_its_way_is_not_staged() {
     let Some((sibling, _)) = sibling() else {
         return;
@@ -432,7 +488,7 @@ fn what_was_changed_on_its_way_is_not_staged() {
         node.root.write("w3.json", &lies.to_string());
         refused(From::Directory, &trusted, "one of both was changed");
         node.root.write("w3.json", "{}");
-        refused(From::Directory, &trusted, "is not a list of images");
+        refused(From::Directory, &trusted, "does not have the images");
         refused(From::Directory, &["--os-proof", "/no.json"], "no.json");
 
         // An archive that ends anywhere.
@@ -473,29 +529,5 @@ fn what_was_changed_on_its_way_is_not_staged() {
         let said = flat_run(&run);
         assert!(said.contains("no other node vouches"), "{said}");
         assert!(node.root.read("stub/staged").contains(NEXT));
-    });
-}
-
-#[test]
-fn a_full_medium_is_named_and_the_export_can_be_repeated() {
-    let Some((sibling, _)) = sibling() else {
-        return;
-    };
-    with_mounts(|| {
-        let medium = tempfile::tempdir().unwrap();
-        let path = medium.path().to_str().unwrap();
-        mount(&["-t", "tmpfs", "-o", "size=600k", "tmpfs", path]);
-        let target = format!("{path}/os");
-        let run = export(&sibling, &[&target]).exits(1);
-        let said = flat(&run.err());
-        assert!(
-            said.contains("no space left") && said.contains("is incomplete"),
-            "{said}"
-        );
-        mount(&["-o", "remount,size=60m", path]);
-        export(&sibling, &[&target]).ok();
-        ostree(Path::new(&target), &["fsck"]);
-        let status = Command::new("umount").arg(path).status();
-        assert!(status.unwrap().success());
     });
 }

@@ -43,7 +43,7 @@ fn bootc_status(node: &impl Shell) -> Value {
 }
 
 /// Deployment, arguments, files, units and record; and it was so when the kubelet started.
-fn is_all_of_b(node: &impl Shell, b: &Value) {
+pub(super) fn is_all_of_b(node: &impl Shell, b: &Value) {
     assert_eq!(runs(node), "2.0", "{}", super::os::complete(node));
     let verify = node.run(&format!("{PROGRAM} verify"));
     assert_eq!(verify.code(), 0, "{}", verify.out());

@@ -6,6 +6,7 @@ mod boot_trials;
 mod boxed_bootc;
 mod boxed_next_boot;
 mod boxed_os;
+mod boxed_siblings;
 mod configs;
 mod crash_images;
 mod crossing;

@@ -9,7 +9,7 @@ use nix::sys::stat::FileStat;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::medium::{ExportFile, ExportTarget};
+use super::medium::{ExportFile, ExportTarget, MediumRoom};
 use crate::base::reason::Reason;
 use crate::host::progress;
 use crate::host::root::{ExtendedAttributes, Place, all_attributes, hex};
@@ -32,6 +32,10 @@ pub const EMPTY: [&str; 5] = ["refs/heads", "refs/mirrors", "refs/remotes", "sta
 pub const CONFIG: &str = "[core]\nrepo_version=1\nmode=archive-z2\n";
 /// The most bytes of one stored block of deflate (RFC 1951, 3.2.4).
 const BLOCK: usize = 65_535;
+/// Unit of a tar, in bytes.
+const TAR_BLOCK: u64 = 512;
+/// Bytes that are compared at once.
+const COMPARED: usize = 256 << 10;
 /// The bytes before a block: its kind, its length, and the complement of that.
 const BLOCK_HEADER: usize = 5;
 
@@ -74,6 +78,28 @@ pub enum ExportError {
     /// The repository or the image cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The target has too little room.
+    #[error(
+        "{missing} more bytes are needed than are free there ({free}); make room, use a larger medium, or leave out with --since what the receiver has"
+    )]
+    NoRoom {
+        /// Bytes that are missing.
+        missing: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
+    /// The target's file system has a maximum size of a file.
+    #[error("{path} has {size} bytes, and a file there has at most {largest}; {way_out}")]
+    LargeFile {
+        /// Path of the file.
+        path: String,
+        /// Its size in bytes.
+        size: u64,
+        /// The maximum.
+        largest: u64,
+        /// What to do instead.
+        way_out: &'static str,
+    },
     /// The target cannot be written, or the object cannot be read.
     #[error("writing {path}: {reason}")]
     Write {
@@ -85,6 +111,11 @@ pub enum ExportError {
 }
 
 impl ExportError {
+    /// Returns the error of a target before anything is written.
+    pub fn at_start(error: io::Error) -> Self {
+        write_error("the first bytes", error)
+    }
+
     /// Returns the error of the last bytes.
     pub fn at_end(error: io::Error) -> Self {
         write_error("the last bytes", error)
@@ -146,6 +177,47 @@ impl<'a> Export<'a> {
         self.objects.iter().map(|(_, size)| size).sum()
     }
 
+    /// Checks that a directory of this file system can take what is not there yet.
+    ///
+    /// # Errors
+    /// It has too little room, or takes no file as large as one of them.
+    pub fn check_directory_room(
+        &self,
+        target: &dyn ExportTarget,
+        room: &MediumRoom,
+    ) -> Result<(), ExportError> {
+        let mut needed = 0;
+        for (id, size) in &self.objects {
+            let path = exported_path(id);
+            let earlier = target.find_earlier(&path, *size);
+            if earlier
+                .map_err(|error| write_error(&path, error))?
+                .is_some()
+            {
+                continue;
+            }
+            check_file(&path, *size, room, "use a medium with exfat or ext4")?;
+            needed += size.div_ceil(room.block) * room.block;
+        }
+        check_free(needed, room)
+    }
+
+    /// Checks that this file system can take the export as one file.
+    ///
+    /// # Errors
+    /// It has too little room, or takes no file as large as that.
+    pub fn check_archive_room(&self, path: &str, room: &MediumRoom) -> Result<(), ExportError> {
+        let padded = |size: u64| TAR_BLOCK + size.div_ceil(TAR_BLOCK) * TAR_BLOCK;
+        let needed = self.objects.iter().map(|(_, size)| padded(*size)).sum();
+        check_file(
+            path,
+            needed,
+            room,
+            "name a directory there instead of FILE.tar",
+        )?;
+        check_free(needed, room)
+    }
+
     /// Writes the export. The refs come last, so an interrupted export has no image.
     ///
     /// # Errors
@@ -172,6 +244,7 @@ impl<'a> Export<'a> {
         if !in_files {
             put_text(target, BOUNDARY, "")?;
         }
+        target.flush().map_err(ExportError::at_end)?;
         for (name, commit) in &self.image.layers {
             put_text(target, &format!("refs/heads/{name}"), &(hex(commit) + "\n"))?;
         }
@@ -219,18 +292,14 @@ impl<'a> Export<'a> {
     ) -> Result<(), ExportError> {
         let path = exported_path(id);
         let failed = |error: io::Error| write_error(&path, error);
-        if target.has(&path, size).map_err(failed)? {
+        // A medium that was pulled out or lost power has files of the right size with other contents.
+        if let Some(earlier) = target.find_earlier(&path, size).map_err(failed)?
+            && is_same(earlier, &mut self.content(id)?).map_err(failed)?
+        {
             progress::advance_by(size);
             return Ok(());
         }
-        let mut content: Box<dyn Read + '_> = match (id.0, self.store.mode()) {
-            (OstreeObjectKind::File, StoreMode::Bare) => self.archived_file(id)?,
-            (OstreeObjectKind::File, StoreMode::Archive) => {
-                let file = self.store.place(id)?.open();
-                Box::new(file.map_err(|errno| self.store.error_at(id, errno))?)
-            }
-            _ => Box::new(Cursor::new(self.store.metadata(id)?)),
-        };
+        let mut content = self.content(id)?;
         let mut counted = progress::Counted(&mut content);
         target
             .put(ExportFile {
@@ -239,6 +308,18 @@ impl<'a> Export<'a> {
                 content: &mut counted,
             })
             .map_err(failed)
+    }
+
+    /// Returns an object as it is in an export.
+    fn content(&self, id: &ObjectId) -> Result<Box<dyn Read + '_>, ExportError> {
+        Ok(match (id.0, self.store.mode()) {
+            (OstreeObjectKind::File, StoreMode::Bare) => self.archived_file(id)?,
+            (OstreeObjectKind::File, StoreMode::Archive) => {
+                let file = self.store.place(id)?.open();
+                Box::new(file.map_err(|errno| self.store.error_at(id, errno))?)
+            }
+            _ => Box::new(Cursor::new(self.store.metadata(id)?)),
+        })
     }
 
     /// Returns a file or link of a `bare` repository in the form of an archive.
@@ -338,8 +419,52 @@ impl BareFile {
     }
 }
 
+/// Returns true if a file of the same size has this content. One that cannot be read has not.
+fn is_same(mut file: std::fs::File, content: &mut dyn Read) -> io::Result<bool> {
+    let (mut expected, mut found) = (vec![0; COMPARED], vec![0; COMPARED]);
+    loop {
+        let read = content.read(&mut expected)?;
+        let (Some(expected), Some(found)) = (expected.get(..read), found.get_mut(..read)) else {
+            return Ok(false);
+        };
+        if expected.is_empty() {
+            return Ok(true);
+        }
+        if file.read_exact(found).is_err() || expected != found {
+            return Ok(false);
+        }
+    }
+}
+
 fn size_of(size: i64) -> u64 {
     u64::try_from(size).unwrap_or_default()
+}
+
+fn check_file(
+    path: &str,
+    size: u64,
+    room: &MediumRoom,
+    way_out: &'static str,
+) -> Result<(), ExportError> {
+    match room.largest_file.filter(|largest| size > *largest) {
+        Some(largest) => Err(ExportError::LargeFile {
+            path: path.to_owned(),
+            size,
+            largest,
+            way_out,
+        }),
+        None => Ok(()),
+    }
+}
+
+fn check_free(needed: u64, room: &MediumRoom) -> Result<(), ExportError> {
+    match needed.saturating_sub(room.free) {
+        0 => Ok(()),
+        missing => Err(ExportError::NoRoom {
+            missing,
+            free: room.free,
+        }),
+    }
 }
 
 fn put_text(target: &mut dyn ExportTarget, path: &str, text: &str) -> Result<(), ExportError> {
@@ -415,5 +540,31 @@ impl Read for StoredBlocks {
         }
         self.next += read;
         Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_four_gibibytes_is_refused_where_the_medium_takes_none() {
+        let vfat = MediumRoom {
+            free: 1 << 40,
+            block: 32 << 10,
+            largest_file: Some(u64::from(u32::MAX)),
+        };
+        let ext4 = MediumRoom {
+            largest_file: None,
+            ..vfat
+        };
+        let check = |size, room| check_file("os.tar", size, room, "use ext4");
+        check(u64::from(u32::MAX), &vfat).unwrap();
+        check(1 << 32, &ext4).unwrap();
+        let error = check(1 << 32, &vfat).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "os.tar has 4294967296 bytes, and a file there has at most 4294967295; use ext4"
+        );
     }
 }

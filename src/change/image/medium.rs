@@ -8,8 +8,14 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use nix::sys::statfs::{MSDOS_SUPER_MAGIC, statfs};
+
 /// Name of a file that is being written.
 const PART: &str = ".mco-rescue-part";
+/// Bytes that are copied at once.
+const COPIED: usize = 256 << 10;
+/// Maximum size of a file on vfat, in bytes.
+const FAT_MAXIMUM: u64 = 0xffff_ffff;
 
 /// A file of an export.
 #[allow(missing_debug_implementations, reason = "a reader has nothing to show")]
@@ -24,11 +30,11 @@ pub struct ExportFile<'a> {
 
 /// Where files of an export go.
 pub trait ExportTarget {
-    /// Returns true if a file of this size exists, so that it need not be written again.
+    /// Opens the file of this size that an earlier export left; `None` if there is none.
     ///
     /// # Errors
-    /// It cannot be looked at.
-    fn has(&self, path: &str, size: u64) -> io::Result<bool>;
+    /// It cannot be looked at or opened.
+    fn find_earlier(&self, path: &str, size: u64) -> io::Result<Option<fs::File>>;
 
     /// Writes a file; what was there is replaced.
     ///
@@ -42,7 +48,13 @@ pub trait ExportTarget {
     /// It cannot be made.
     fn make_directory(&mut self, path: &str) -> io::Result<()>;
 
-    /// Ends the export: everything is on the medium when it returns.
+    /// Flushes: what was written so far is on the medium when it returns.
+    ///
+    /// # Errors
+    /// The medium reports one.
+    fn flush(&mut self) -> io::Result<()>;
+
+    /// Ends the export and flushes it.
     ///
     /// # Errors
     /// The medium reports one.
@@ -111,10 +123,12 @@ impl DirectoryTarget {
 }
 
 impl ExportTarget for DirectoryTarget {
-    fn has(&self, path: &str, size: u64) -> io::Result<bool> {
-        match fs::symlink_metadata(self.directory.join(path)) {
-            Ok(found) => Ok(found.is_file() && found.len() == size),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+    fn find_earlier(&self, path: &str, size: u64) -> io::Result<Option<fs::File>> {
+        let path = self.directory.join(path);
+        match fs::symlink_metadata(&path) {
+            Ok(found) if found.is_file() && found.len() == size => fs::File::open(path).map(Some),
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -124,7 +138,7 @@ impl ExportTarget for DirectoryTarget {
         let above = path.parent().unwrap_or(&self.directory);
         let part = self.directory.join(PART);
         let mut out = fs::File::create(&part)?;
-        io::copy(file.content, &mut out)?;
+        copy(file.content, &mut out)?;
         drop(out);
         match fs::rename(&part, &path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -139,9 +153,53 @@ impl ExportTarget for DirectoryTarget {
         fs::create_dir_all(self.directory.join(path))
     }
 
-    fn finish(&mut self) -> io::Result<()> {
+    fn flush(&mut self) -> io::Result<()> {
         let directory = fs::File::open(&self.directory)?;
         nix::unistd::syncfs(directory).map_err(io::Error::from)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.flush()
+    }
+}
+
+/// Copies with few system calls.
+fn copy(from: &mut dyn Read, to: &mut fs::File) -> io::Result<()> {
+    let mut buffer = vec![0; COPIED];
+    loop {
+        let read = from.read(&mut buffer)?;
+        match buffer.get(..read) {
+            None | Some([]) => return Ok(()),
+            Some(bytes) => to.write_all(bytes)?,
+        }
+    }
+}
+
+/// What a file system can take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MediumRoom {
+    /// Free bytes.
+    pub free: u64,
+    /// Size of the unit that it allocates, in bytes.
+    pub block: u64,
+    /// Maximum size of a file, if it is within reach.
+    pub largest_file: Option<u64>,
+}
+
+impl MediumRoom {
+    /// Asks the file system of an existing path.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let found = statfs(path)?;
+        let block = u64::try_from(found.block_size()).unwrap_or_default().max(1);
+        let is_fat = found.filesystem_type() == MSDOS_SUPER_MAGIC;
+        Ok(Self {
+            free: found.blocks_free().saturating_mul(block),
+            block,
+            largest_file: is_fat.then_some(FAT_MAXIMUM),
+        })
     }
 }
 
@@ -151,6 +209,14 @@ impl ExportTarget for DirectoryTarget {
 /// It exists, or cannot be created.
 pub fn create_archive(path: &Path) -> io::Result<fs::File> {
     fs::File::create_new(path)
+}
+
+/// Removes the file of an archive.
+///
+/// # Errors
+/// It cannot be removed.
+pub fn remove_archive(path: &Path) -> io::Result<()> {
+    fs::remove_file(path)
 }
 
 /// A tar, written to a file or a pipe.
@@ -169,8 +235,8 @@ impl<W: Write> TarTarget<W> {
 }
 
 impl<W: Write> ExportTarget for TarTarget<W> {
-    fn has(&self, _: &str, _: u64) -> io::Result<bool> {
-        Ok(false)
+    fn find_earlier(&self, _: &str, _: u64) -> io::Result<Option<fs::File>> {
+        Ok(None)
     }
 
     fn put(&mut self, file: ExportFile<'_>) -> io::Result<()> {
@@ -190,6 +256,10 @@ impl<W: Write> ExportTarget for TarTarget<W> {
         header.set_mtime(0);
         let path = format!("{path}/");
         self.builder.append_data(&mut header, path, io::empty())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.builder.get_mut().flush()
     }
 
     fn finish(&mut self) -> io::Result<()> {

@@ -15,8 +15,9 @@ use crate::node::images::ostree_objects::{Checksum, parse_checksum};
 /// The path that means standard input.
 pub const STREAM: &str = "-";
 
-/// The archive on standard input, from the plan until its objects are imported: it can be read once.
-static OPENED_STREAM: Mutex<Option<ExportArchive>> = Mutex::new(None);
+/// The last archive, from the plan until its objects are imported. A stream can be read once, and the head of a file need not be
+/// read again.
+static OPENED: Mutex<Option<ExportArchive>> = Mutex::new(None);
 
 /// Images as OSTree objects.
 #[derive(Debug)]
@@ -55,13 +56,13 @@ impl ObjectSource {
     /// # Errors
     /// It has them and cannot be read.
     pub fn open(path: &Path) -> Result<Option<Self>, ObjectSourceError> {
+        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(archive) = opened.take_if(|archive| is_same_path(&archive.shown(), path)) {
+            return Ok(Some(Self::Archive(Box::new(archive))));
+        }
         if path == Path::new(STREAM) {
-            let mut opened = OPENED_STREAM.lock().unwrap_or_else(PoisonError::into_inner);
-            let archive = match opened.take() {
-                Some(archive) => archive,
-                None => ExportArchive::open(STREAM, Box::new(io::stdin()))?
-                    .ok_or(ObjectSourceError::NoExport)?,
-            };
+            let archive = ExportArchive::open(STREAM, Box::new(io::stdin()))?;
+            let archive = archive.ok_or(ObjectSourceError::NoExport)?;
             return Ok(Some(Self::Archive(Box::new(archive))));
         }
         match Root::open(path) {
@@ -83,12 +84,10 @@ impl ObjectSource {
         Ok(archive.map(|archive| Self::Archive(Box::new(archive))))
     }
 
-    /// Keeps a stream for the next one who opens it. Anything else is opened again.
+    /// Keeps an archive for the next one who opens it. A repository is opened again.
     pub fn close(self) {
-        if let Self::Archive(archive) = self
-            && archive.shown() == STREAM
-        {
-            let mut opened = OPENED_STREAM.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Self::Archive(archive) = self {
+            let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
             *opened = Some(*archive);
         }
     }
@@ -152,6 +151,13 @@ impl ObjectSource {
             return Ok(None);
         };
         Ok(Some(read_image(metadata, name, &checksum)?))
+    }
+}
+
+fn is_same_path(shown: &str, path: &Path) -> bool {
+    match (std::path::absolute(shown), std::path::absolute(path)) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
     }
 }
 

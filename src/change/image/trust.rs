@@ -14,6 +14,8 @@ use crate::node::images::object_store::StoredImage;
 
 /// Schema of the documents that `image list --output json` prints.
 pub const SCHEMA: &str = "mco-rescue/images/v1";
+/// Schema of the documents that `status --output json` prints, which also have the checksums of what is booted and staged.
+const STATUS_SCHEMA: &str = "mco-rescue/status/v1";
 /// Number of nodes that have to agree.
 const WITNESSES: usize = 2;
 
@@ -26,6 +28,8 @@ pub enum ContentTrust {
     Unproven(Vec<String>),
     /// A node has another content under the same digest: the node, and its checksum.
     Contradicted(String, String),
+    /// A node of another cluster: the node, and the URL of its API server.
+    OtherCluster(String, String),
 }
 
 /// The reason why a document cannot be used.
@@ -39,9 +43,9 @@ pub enum ProofError {
         /// The system's error.
         reason: Reason,
     },
-    /// It is not a list of images, or names no node.
+    /// It has no images of a node.
     #[error(
-        "{path} is not a list of images of a node ({why}); on another node: mco-rescue image list --output json >{path}"
+        "{path} does not have the images of a node ({why}); on another node: mco-rescue image list --output json >{path}"
     )]
     Form {
         /// Its path.
@@ -55,7 +59,8 @@ pub enum ProofError {
 struct Listed {
     schema: String,
     node: Option<String>,
-    images: Vec<ListedImage>,
+    api_server: Option<String>,
+    images: Option<Vec<ListedImage>>,
 }
 
 #[derive(Deserialize)]
@@ -64,14 +69,17 @@ struct ListedImage {
     content_checksum: Option<String>,
 }
 
-/// Compares the content of an image with what other nodes list. A node counts once, whatever number of documents it has.
+/// Compares the content of an image with what other nodes have. A node counts once, whatever number of documents it has. Nodes of
+/// another cluster than `cluster` do not count.
 ///
 /// # Errors
 /// A document cannot be read.
 pub fn judge_content(
     image: &StoredImage,
     documents: &[PathBuf],
+    cluster: Option<&str>,
 ) -> Result<ContentTrust, ProofError> {
+    let mut cluster = cluster.map(str::to_owned);
     let mut contents = BTreeMap::new();
     for path in documents {
         let listed = read_document(path)?;
@@ -80,11 +88,17 @@ pub fn judge_content(
             why: why.to_owned(),
         };
         let node = listed.node.ok_or_else(|| form("it names no node"))?;
+        let images = listed.images.ok_or_else(|| form("they are not known"))?;
+        if let Some(other) = listed.api_server {
+            match &cluster {
+                Some(cluster) if *cluster != other => {
+                    return Ok(ContentTrust::OtherCluster(node, other));
+                }
+                _ => cluster = Some(other),
+            }
+        }
         let suffix = format!("@{}", image.digest);
-        let same = listed
-            .images
-            .iter()
-            .filter(|one| one.image.ends_with(&suffix));
+        let same = images.iter().filter(|one| one.image.ends_with(&suffix));
         for content in same.filter_map(|one| one.content_checksum.as_ref()) {
             if *content != image.content {
                 return Ok(ContentTrust::Contradicted(node, content.clone()));
@@ -115,7 +129,7 @@ fn read_document(path: &Path) -> Result<Listed, ProofError> {
         why,
     };
     let listed: Listed = serde_json::from_slice(&bytes).map_err(|error| form(error.to_string()))?;
-    match listed.schema == SCHEMA {
+    match [SCHEMA, STATUS_SCHEMA].contains(&listed.schema.as_str()) {
         true => Ok(listed),
         false => Err(form(format!("its schema is {:?}", listed.schema))),
     }

@@ -15,6 +15,7 @@ use crate::change::plan::fit::{Doubt, Doubtful};
 use crate::change::plan::{ImageEvidence, OsPlan, OsStep, PackageRepository};
 use crate::host::caller;
 use crate::host::root::{Root, RootPath, hex};
+use crate::judge::daemon::annotations;
 use crate::node::command::CommandRunner;
 use crate::node::deploy_directories;
 use crate::node::engine::Engine;
@@ -351,7 +352,9 @@ impl Search<'_> {
         proofs: &[PathBuf],
     ) -> Result<(), String> {
         let content = &need.image.content;
-        match judge_content(&need.image, proofs).map_err(|error| error.to_string())? {
+        let cluster = annotations::name_cluster(self.root);
+        let judged = judge_content(&need.image, proofs, cluster.as_deref());
+        match judged.map_err(|error| error.to_string())? {
             ContentTrust::Agreed(nodes) => self.found.notices.push(Notice {
                 subject: "content".to_owned(),
                 message: format!(
@@ -365,6 +368,12 @@ impl Search<'_> {
                      Take the image from another node"
                 ));
             }
+            ContentTrust::OtherCluster(node, server) => {
+                return Err(format!(
+                    "{node} belongs to the cluster of {server}, so its document proves nothing here. Give the documents of two nodes \
+                     of one cluster"
+                ));
+            }
             ContentTrust::Unproven(nodes) => {
                 let known = match nodes.first() {
                     Some(node) => format!("only {node} vouches"),
@@ -372,7 +381,7 @@ impl Search<'_> {
                 };
                 let why = format!(
                     "{known} that {content} is the content of {image}: the digest proves the manifest, not the files. On two more \
-                     nodes: mco-rescue image list --output json >NODE.json; then give both documents: --os-proof NODE.json"
+                     nodes: mco-rescue image list --output json >NODE.json, or mco-rescue status --output json >NODE.json if it runs there; then give both documents: --os-proof NODE.json"
                 );
                 let doubtful = Doubtful::new(Doubt::UnprovenImage, "content", why);
                 self.found.doubts.push(doubtful);

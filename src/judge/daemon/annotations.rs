@@ -108,6 +108,14 @@ pub fn read_server(root: &Root) -> Result<ApiServer, ApiError> {
     server_in(root, &read_kubeconfig(root)?)
 }
 
+/// Returns the URL of the API server in the kubelet's kubeconfig, which names the cluster; `None` if no kubeconfig names one.
+pub fn name_cluster(root: &Root) -> Option<String> {
+    let config = read_kubeconfig(root).ok()?;
+    let cluster = part(&config, "clusters", "cluster").ok()?;
+    let server = cluster.get("server").and_then(Value::as_str)?;
+    Some(server.trim_end_matches('/').to_owned())
+}
+
 fn read_kubeconfig(root: &Root) -> Result<Value, ApiError> {
     let bytes = root.read(&RootPath::fixed(paths::KUBELET_KUBECONFIG))?;
     let bytes = bytes.ok_or(ApiError::NoKubeconfig)?;

@@ -27,6 +27,10 @@ const IMAGE_REFS: &str = "refs/heads/ostree/container/image";
 const IMAGE_PREFIX: &str = "ostree/container/image";
 /// Prefix of the refs of layers.
 const LAYER_PREFIX: &str = "ostree/container/blob";
+/// Key in the metadata of a commit: the digest of the image's manifest.
+const MANIFEST_DIGEST: &str = "ostree.manifest-digest";
+/// Key in the metadata of a commit with packages that were layered on the node.
+const CLIENT_LAYER: &str = "rpmostree.clientlayer";
 /// Maximum size of a metadata object, in bytes; OSTree's own limit is also 128 MiB.
 pub const MAX_METADATA: u64 = 128 << 20;
 /// Maximum size of the header of an archived file, in bytes.
@@ -383,13 +387,13 @@ pub fn read_image(
     let unknown = || wrong("has a commit of an unknown form; take it from another node");
     let parsed = Commit::parse(&bytes).ok_or_else(unknown)?;
     let names = parsed.metadata.names().ok_or_else(unknown)?;
-    if names.iter().any(|name| name == "rpmostree.clientlayer") {
+    if names.iter().any(|name| name == CLIENT_LAYER) {
         return Err(wrong(
             "has packages that were layered on the node; take the image itself from another node",
         ));
     }
     let text = |key: &str| parsed.metadata.text(key.as_bytes());
-    let digest = text("ostree.manifest-digest");
+    let digest = text(MANIFEST_DIGEST);
     let digest = digest.ok_or_else(|| wrong("was not imported from a container registry"))?;
     let manifest = text("ostree.manifest").ok_or_else(unknown)?;
     let manifest: Value = serde_json::from_str(&manifest).map_err(|_| unknown())?;
@@ -419,6 +423,27 @@ pub fn read_image(
         labels: config.config.labels.unwrap_or_default(),
         layers,
     })
+}
+
+/// Returns the checksum of the tree of a commit that is the image with this digest; `None` if it has layered packages or is another
+/// image.
+///
+/// # Errors
+/// The commit is missing or damaged.
+pub fn read_content_checksum(
+    source: &dyn MetadataSource,
+    commit: &Checksum,
+    digest: &str,
+) -> Result<Option<String>, StoreError> {
+    let id = (OstreeObjectKind::Commit, *commit);
+    let bytes = source.metadata(&id)?;
+    let parsed = Commit::parse(&bytes).ok_or_else(|| source.fault(&id, FORM))?;
+    let names = parsed.metadata.names();
+    let names = names.ok_or_else(|| source.fault(&id, FORM))?;
+    let is_layered = names.iter().any(|name| name == CLIENT_LAYER);
+    let own = parsed.metadata.text(MANIFEST_DIGEST.as_bytes());
+    let is_it = !is_layered && own.as_deref() == Some(digest);
+    Ok(is_it.then(|| parsed.content_checksum()))
 }
 
 /// Lists the objects of commits. Metadata objects are read and checked; of files only the names are known.

@@ -1,0 +1,340 @@
+//! An image on a real medium, vfat and ext4: written, cut off at any call, damaged, full, and imported from there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::siblings::{
+    From, NEW_REF, REPOSITORY, bring, export, objects, pivot, proofs, receiver, sibling,
+};
+use crate::support::faults::{CHANGING, Call, calls, can_trace, copy_tree, traced};
+use crate::support::images::{content_of, ostree};
+use crate::support::mounts::{Disk, unmount, with_mounts};
+use crate::support::ostree_node::{AWAITED, NEXT, OstreeNode, Turn};
+use crate::support::{Run, TestRoot, flat, flat_run, say};
+use mco_rescue::change::image::medium::MediumRoom;
+
+/// The media that people have.
+const FORMATS: [&[&str]; 2] = [&["mkfs.vfat"], &["mkfs.ext4", "-q"]];
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// The object of a file that only the second image has.
+fn large_object(export: &Path) -> PathBuf {
+    let is_it = |path: &String| {
+        let size = fs::metadata(path).unwrap().len();
+        path.ends_with(".filez") && (200_000..300_000).contains(&size)
+    };
+    objects(export).into_iter().find(is_it).unwrap().into()
+}
+
+#[test]
+fn a_stick_carries_an_image_and_a_damaged_one_is_found_and_mended() {
+    let Some((sibling, repository)) = sibling() else {
+        return;
+    };
+    for format in FORMATS {
+        with_mounts(|| {
+            let Some(disk) = Disk::new(64, format) else {
+                return;
+            };
+            let node = receiver(false);
+            let there = node.root.path(REPOSITORY);
+            let [one, two] = proofs(&node, &sibling);
+            let trusted = ["--os-proof", &one, "--os-proof", &two];
+            let stick = node.root.path("media");
+            fs::create_dir_all(&stick).unwrap();
+            disk.mount(&stick, "");
+            let room = MediumRoom::of(&stick).unwrap();
+            let is_fat = format[0] == "mkfs.vfat";
+            assert_eq!(room.largest_file, is_fat.then_some(u64::from(u32::MAX)));
+            let target = stick.join("os");
+            export(&sibling, &[text(&target)]).ok();
+            // Pulled out, and put in elsewhere.
+            unmount(&stick);
+            disk.mount(&stick, "");
+            ostree(&target, &["fsck"]);
+
+            // A bit has changed, and the size has not: the import finds it, and the next export mends it.
+            let object = large_object(&target);
+            let whole = fs::read(&object).unwrap();
+            let mut damaged = whole.clone();
+            damaged[100_000] ^= 1;
+            fs::write(&object, damaged).unwrap();
+            let run = pivot(&node, From::Directory, &trusted).exits(1);
+            let said = flat_run(&run) + &flat(&run.err());
+            assert!(said.contains("image export DIRECTORY"), "{said}");
+            ostree(&there, &["fsck"]);
+            assert!(!node.root.exists("stub/staged"));
+            export(&sibling, &[text(&target)]).ok();
+            assert_eq!(fs::read(&object).unwrap(), whole);
+            ostree(&target, &["fsck"]);
+
+            // Only what the receiver lacks, over the whole export's place.
+            fs::remove_dir_all(&target).unwrap();
+            let since = ["--since", text(&there), text(&target)];
+            let said = flat_run(&export(&sibling, &since).ok());
+            assert!(said.contains("that the receiver has"), "{said}");
+            pivot(&node, From::Directory, &trusted).ok();
+            ostree(&there, &["fsck"]);
+            let content = content_of(&repository.path, NEW_REF);
+            assert_eq!(content_of(&there, NEW_REF), content);
+            assert!(node.root.read("stub/staged").contains(NEXT));
+            unmount(&stick);
+        });
+    }
+}
+
+#[test]
+fn a_medium_with_too_little_room_is_refused_before_anything_is_written() {
+    let Some((sibling, _)) = sibling() else {
+        return;
+    };
+    with_mounts(|| {
+        let format = ["mkfs.ext4", "-q"];
+        let Some(disk) = Disk::new(1, &format) else {
+            return;
+        };
+        let stick = tempfile::tempdir().unwrap();
+        disk.mount(stick.path(), "");
+        for name in ["os", "os.tar"] {
+            let target = stick.path().join(name);
+            let run = export(&sibling, &[text(&target)]).exits(1);
+            let said = flat(&run.err());
+            assert!(
+                said.contains("more bytes are needed than are free there"),
+                "{said}"
+            );
+            assert!(!target.join("objects").exists() && !target.is_file());
+        }
+        // What was there already needs no room.
+        unmount(stick.path());
+        let disk = Disk::new(8, &format).unwrap();
+        disk.mount(stick.path(), "");
+        let target = stick.path().join("os");
+        export(&sibling, &[text(&target)]).ok();
+        let filler = stick.path().join("filler");
+        let free = MediumRoom::of(stick.path()).unwrap().free;
+        fs::write(filler, vec![1; usize::try_from(free).unwrap() - 600_000]).unwrap();
+        export(&sibling, &[text(&target)]).ok();
+        ostree(&target, &["fsck"]);
+        unmount(stick.path());
+    });
+    // Full on the way.
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = sibling.command(&["image", "export", "--image", NEXT, "-"]);
+    let output = command.stdout(Stdio::from(full)).output().unwrap();
+    let said = flat(&Run::of(output).exits(1).err());
+    assert!(
+        said.contains("no space left") && said.contains("is incomplete"),
+        "{said}"
+    );
+}
+
+/// What a cut at a call of an export left on a stick: no image, or a whole one; and the same command completes it.
+fn after_a_cut(sibling: &TestRoot, disk: &Disk, call: &str, nth: usize) -> Vec<String> {
+    let there = tempfile::tempdir().unwrap();
+    let target = there.path().join("os");
+    disk.mount(there.path(), "");
+    let mut problems = Vec::new();
+    let listed = sibling.run(&["image", "list", text(&target), "-o", "json"]);
+    if listed.code() == 0 && listed.out().contains(NEXT) {
+        let mut fsck = Command::new("ostree");
+        fsck.arg(format!("--repo={}", target.display())).arg("fsck");
+        if !fsck.output().unwrap().status.success() {
+            problems.push(format!("{call} {nth}: an image with damaged objects"));
+        }
+    }
+    let again = export(sibling, &[text(&target)]);
+    if again.code() != 0 {
+        problems.push(format!("{call} {nth}: {}", again.err()));
+    } else {
+        ostree(&target, &["fsck"]);
+    }
+    unmount(there.path());
+    problems
+}
+
+#[test]
+fn an_export_that_is_cut_off_at_any_call_leaves_no_half_image_and_is_completed() {
+    let Some((sibling, _)) = sibling() else {
+        return;
+    };
+    if !can_trace() {
+        return;
+    }
+    with_mounts(|| {
+        for format in FORMATS {
+            let Some(blank) = Disk::new(16, format) else {
+                continue;
+            };
+            let stick = tempfile::tempdir().unwrap();
+            let target = stick.path().join("os");
+            let args = ["image", "export", "--image", NEXT, text(&target)];
+            let run = |fault: &[String], at: &str| {
+                let disk = blank.copy();
+                disk.mount(stick.path(), "");
+                let trace = [&CHANGING[..], &["rename", "mkdir"]].concat().join(",");
+                let ended = traced(
+                    &sibling,
+                    if at.is_empty() { &trace } else { at },
+                    fault,
+                    &args,
+                );
+                // The power fails at this moment.
+                let left = disk.copy();
+                unmount(stick.path());
+                (ended, left)
+            };
+            let (clean, _) = run(&[], "");
+            assert_eq!(clean.code, Some(0), "{}", clean.err);
+            let names: std::collections::BTreeMap<&str, usize> =
+                clean
+                    .calls
+                    .iter()
+                    .fold(Default::default(), |mut all, call| {
+                        *all.entry(call.name.as_str()).or_default() += 1;
+                        all
+                    });
+            let mut points: Vec<(&str, usize)> = Vec::new();
+            for (name, count) in &names {
+                // First, last, and some between.
+                let step = (count / 6).max(1);
+                points.extend((1..=*count).step_by(step).map(|nth| (*name, nth)));
+                points.push((name, *count));
+            }
+            let mut problems = Vec::new();
+            for (name, nth) in &points {
+                let fault = format!("{name}:signal=KILL:when={nth}");
+                let (ended, left) = run(&[fault], name);
+                ended.was_killed(name, *nth);
+                problems.extend(after_a_cut(&sibling, &left, name, *nth));
+            }
+            say(&format!("{}: an export cut off at {points:?}", format[0]));
+            assert!(problems.is_empty(), "{}", problems.join("\n"));
+        }
+    });
+}
+
+/// What an import changes, and what the stubs keep.
+const KEPT: [&str; 6] = ["etc", "var", "run", "stub", "home", "sysroot"];
+
+/// A run of `pivot` under strace, killed at a call.
+fn killed_pivot(node: &OstreeNode, from: From, kill: Option<(&str, usize)>) -> (bool, Vec<Call>) {
+    let _turn = Turn::take();
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let path = match from {
+        From::Archive => "/media/os.tar",
+        _ => "/media/os",
+    };
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0", "strace", "-qq", "-s", "128", "-o"]);
+    command.arg(log.path());
+    let trace = [&CHANGING[..], &["rename", "mkdir", "wait4", "waitid"]].concat();
+    command.args(["-e", &format!("trace={}", trace.join(","))]);
+    if let Some((call, nth)) = kill {
+        command.args(["-e", &format!("inject={call}:signal=KILL:when={nth}")]);
+    }
+    command.arg("chroot").arg(node.root.dir());
+    command.args(["/usr/mco-rescue", "pivot", "--yes", NEXT, "--os-from", path]);
+    command.args(["--accept-risk", "boot-filesystem", "--unproven-image"]);
+    let ended = command.stdin(Stdio::null()).output().unwrap();
+    let log: Vec<String> = fs::read_to_string(log.path())
+        .unwrap()
+        .lines()
+        .map(|line| format!("1 {line}"))
+        .collect();
+    (ended.status.success(), calls(&log.join("\n")))
+}
+
+#[test]
+fn an_import_that_is_killed_leaves_a_sound_repository_and_can_be_repeated() {
+    let Some((sibling, _)) = sibling() else {
+        return;
+    };
+    if !can_trace() {
+        return;
+    }
+    for (bootc, from) in [(false, From::Archive), (true, From::Directory)] {
+        with_mounts(|| {
+            let node = receiver(bootc);
+            let there = node.root.path(REPOSITORY);
+            bring(&node, &sibling, from);
+            let template = tempfile::tempdir_in("/dev/shm").unwrap();
+            for dir in KEPT {
+                fs::create_dir_all(node.root.path(dir)).unwrap();
+                fs::create_dir_all(template.path().join(dir)).unwrap();
+                copy_tree(&node.root.path(dir), &template.path().join(dir));
+            }
+            let reset = || {
+                for dir in KEPT {
+                    let to = node.root.path(dir);
+                    fs::remove_dir_all(&to).unwrap();
+                    fs::create_dir_all(&to).unwrap();
+                    copy_tree(&template.path().join(dir), &to);
+                }
+            };
+            let (done, all) = killed_pivot(&node, from, None);
+            assert!(done);
+            let mut points = Vec::new();
+            for (at, call) in all.iter().enumerate() {
+                let nth = all[..=at].iter().filter(|one| one.name == call.name);
+                points.push((call.name.clone(), nth.count()));
+            }
+            let step = (points.len() / 24).max(1);
+            let points: Vec<_> = points.into_iter().step_by(step).collect();
+            let mut problems = Vec::new();
+            for (name, nth) in &points {
+                reset();
+                killed_pivot(&node, from, Some((name, *nth)));
+                let point = format!("{from:?} {name} {nth}");
+                ostree(&there, &["fsck"]);
+                let mut demand = |args: &[&str]| {
+                    let run = node.run(args);
+                    // Killed before there was a run to revert.
+                    if run.code() != 0 && !run.err().contains("no finished run is in the history") {
+                        problems.push(format!("{point}: {args:?}: {}{}", run.out(), run.err()));
+                    }
+                };
+                demand(&["recover"]);
+                demand(&["rollback", "--yes"]);
+                for path in ["stub/staged", "stub/bootc-staged", AWAITED] {
+                    if node.root.exists(path) {
+                        problems.push(format!("{point}: {path} is there"));
+                    }
+                }
+                let again = pivot(&node, from, &["--unproven-image"]);
+                if again.code() != 0 {
+                    problems.push(format!("{point}: {}{}", again.out(), again.err()));
+                }
+                ostree(&there, &["fsck"]);
+                if node.root.exists("var/lib/mco-rescue/image-import") {
+                    problems.push(format!("{point}: the scratch directory is there"));
+                }
+            }
+            say(&format!("{from:?}: killed at {points:?}"));
+            assert!(problems.is_empty(), "{}", problems.join("\n"));
+
+            // ostree itself dies within an object.
+            reset();
+            let stub = node.root.read("usr/sbin/ostree");
+            let dies = stub.replace(
+                "exec /usr/bin/ostree",
+                "ulimit -f 150; exec /usr/bin/ostree",
+            );
+            assert_ne!(dies, stub);
+            let (_, script) = dies.split_once('\n').unwrap();
+            node.program("ostree", script);
+            let run = pivot(&node, from, &["--unproven-image"]).exits(1);
+            let said = flat_run(&run) + &flat(&run.err());
+            ostree(&there, &["fsck"]);
+            assert!(!node.root.exists("stub/staged"), "{said}");
+            let (_, script) = stub.split_once('\n').unwrap();
+            node.program("ostree", script);
+            pivot(&node, from, &["--unproven-image"]).ok();
+            ostree(&there, &["fsck"]);
+        });
+    }
+}
