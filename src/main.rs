@@ -17,9 +17,22 @@ use mco_rescue::host::sys::signals;
 #[global_allocator]
 static MEMORY: Memory = Memory;
 
+/// Bold red, and bold yellow.
+const ERROR: &str = "1;31";
+const WARNING: &str = "1;33";
+
+/// Returns the word in front of a message, in this colour if there is one.
+fn coloured_label(word: &str, colour: &str, coloured: bool) -> String {
+    match coloured && !colour.is_empty() {
+        true => format!("\u{1b}[{colour}m{word}:\u{1b}[0m"),
+        false => format!("{word}:"),
+    }
+}
+
 fn main() -> ExitCode {
     limits::set_umask();
     let cli = parse();
+    let coloured = cli.is_coloured(&std::io::stderr());
     let level = match cli.verbose {
         0 => log::LevelFilter::Warn,
         1 => log::LevelFilter::Info,
@@ -30,11 +43,18 @@ fn main() -> ExitCode {
         .filter_level(level)
         // It remarks on partitions that the firmware starts every day.
         .filter_module("fatfs", log::LevelFilter::Error)
-        .format(|out, record| {
+        .format(move |out, record| {
             let text = record.args().to_string();
             let text = with_commands_apart(&one_line(&redacted_words(&text)));
             progress::clear_line();
-            writeln!(out, "{}: {text}", record.level().as_str().to_lowercase())
+            let word = record.level().as_str().to_lowercase();
+            let colour = match record.level() {
+                log::Level::Error => ERROR,
+                log::Level::Warn => WARNING,
+                _ => "",
+            };
+            let label = coloured_label(&word, colour, coloured);
+            writeln!(out, "{label} {text}")
         })
         .init();
     if let Err(errno) = memory::keep_private() {
@@ -49,7 +69,7 @@ fn main() -> ExitCode {
     if let Err(errno) = signals::answer_signals() {
         log::info!("answering signals: {}", Reason::from(errno));
     }
-    if !cli.quiet {
+    if cli.shows_progress() {
         progress::show_progress();
     }
     match limits::allow_open_files()
@@ -63,10 +83,7 @@ fn main() -> ExitCode {
             let _ = writeln!(
                 std::io::stderr(),
                 "{} {}",
-                match cli.is_coloured(&std::io::stderr()) {
-                    true => "\u{1b}[1;31merror:\u{1b}[0m",
-                    false => "error:",
-                },
+                coloured_label("error", ERROR, coloured),
                 with_commands_apart(&printable(&redacted_words(&error::error_words(&problem))))
             );
             error::exit_code(&problem).into()

@@ -16,7 +16,7 @@ if ! command -v "$program" >/dev/null; then
     exit 0
 fi
 
-# A run that is half-way, or a boot that failed, is no matter of doctor's other checks.
+# An unfinished run, or a boot that failed, is no matter of doctor's other checks.
 code=0
 "$program" doctor --quiet || code=$?
 case $code in

@@ -302,14 +302,14 @@ fn done(
         Some(after) if ending.is_tried => report::after::tried_text(after, told),
         _ if plan.os.needs_reboot() && ending.by_hand => {
             format!(
-                "The operating system is staged. No unit completes the run: after the reboot run\n`{}` by hand, before the \
+                "Reboot needed: the operating system is staged. No unit completes the run: after it run\n`{}` by hand, before the \
                  kubelet starts.\n{next}",
                 mco_rescue("complete")
             )
         }
         _ if plan.os.needs_reboot() => {
-            "The operating system is staged; the rest is done by mco-rescue-complete at the\n\
-             next boot.\n"
+            "Reboot needed: the operating system is staged, and mco-rescue-complete does the\n\
+             rest at the next boot.\n"
                 .to_owned()
                 + &next
         }

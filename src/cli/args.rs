@@ -35,7 +35,7 @@ pub struct ConfigArgs {
     /// A rendered MachineConfig, JSON or YAML as `oc get mc NAME -o yaml` prints it,
     /// or an Ignition config; what that refers to is fetched; `-` for standard input;
     /// `cached:NAME` for one of the node's cache
-    /// [default: the config that the cluster last wanted, if it is at hand intact,
+    /// [default: the config that the cluster last wanted, if it is available and intact,
     /// else (and for verify always) the one the node is recorded to be in]
     #[arg(value_name = "CONFIG")]
     pub config: Option<String>,
@@ -134,7 +134,7 @@ pub struct PlanArgs {
     #[command(flatten)]
     pub doubts: DoubtArgs,
 
-    /// A change that goes back by itself.
+    /// A change that is reverted unless it is confirmed.
     #[command(flatten)]
     pub trial: TryArgs,
 
@@ -167,7 +167,7 @@ impl DaemonArgs {
     }
 }
 
-/// A change that goes back by itself.
+/// A change that is reverted unless it is confirmed.
 #[derive(Debug, Clone, Args)]
 pub struct TryArgs {
     /// Revert it unless `mco-rescue confirm` is run in TIME
@@ -283,7 +283,7 @@ pub struct GuardArgs {
     #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub ignore_quorum: bool,
 
-    /// Stage an operating system although no unit of ours would complete the run at the
+    /// Stage an operating system although no unit of mco-rescue would complete the run at the
     /// next boot; mco-rescue complete has to be run there by hand [default: refuse]
     #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub complete_by_hand: bool,

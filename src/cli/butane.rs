@@ -22,8 +22,18 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct ButaneArgs {
     /// The Butane config, a path of this machine; `-` for standard input
-    #[arg(value_name = "FILE")]
-    pub file: String,
+    #[arg(value_name = "FILE", required_unless_present = "filename")]
+    pub file: Option<String>,
+
+    /// The same as FILE, as with oc
+    #[arg(
+        short = 'f',
+        long = "filename",
+        value_name = "FILE",
+        conflicts_with = "file",
+        hide_short_help = true
+    )]
+    pub filename: Option<String>,
 
     /// The directory with the files that the config names
     ///
@@ -52,8 +62,10 @@ const MAX_DEPTH: usize = 64;
 
 /// Runs `butane`.
 pub(super) fn run(ui: &Ui<'_>, args: &ButaneArgs) -> Result<ExitCode> {
-    let bytes = source::read_named(&args.file)?;
-    let name = match args.file.as_str() {
+    let file = args.file.as_deref().or(args.filename.as_deref());
+    let file = file.unwrap_or("-");
+    let bytes = source::read_named(file)?;
+    let name = match file {
         "-" => "standard input",
         file => file,
     };

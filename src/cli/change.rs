@@ -72,8 +72,17 @@ pub struct SettingArgs {
 #[derive(Debug, Args)]
 pub struct WithArgs {
     /// Objects, YAML or JSON; `-` for standard input
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required_unless_present = "filenames")]
     pub files: Vec<String>,
+
+    /// The same as FILE, as with oc
+    #[arg(
+        short = 'f',
+        long = "filename",
+        value_name = "FILE",
+        hide_short_help = true
+    )]
+    pub filenames: Vec<String>,
 
     /// What it is made from.
     #[command(flatten)]
@@ -121,7 +130,11 @@ impl ChangeCommand {
             ),
             Self::Kubelet(args) => (ChangeRequest::Kubelet(&args.settings), &args.from),
             Self::Runtime(args) => (ChangeRequest::Runtime(&args.settings), &args.from),
-            Self::With(args) => (ChangeRequest::With(&args.files), &args.from),
+            Self::With(args) => {
+                let files = args.files.iter().chain(&args.filenames);
+                let files = files.map(String::as_str).collect();
+                (ChangeRequest::With(files), &args.from)
+            }
         }
     }
 }
@@ -152,6 +165,7 @@ pub(super) fn run(ui: &Ui<'_>, command: &ChangeCommand) -> Result<ExitCode> {
             report::print_whole_report(report::change::to_text(&change).as_bytes(), change.kept)?;
             if change.kept {
                 show_plan(ui, &change.config)?;
+                report::print_result(report::change::objects_command().as_bytes());
             }
         }
     }

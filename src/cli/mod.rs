@@ -81,8 +81,10 @@ use self::ui::{DryRunEnd, Ui};
 use crate::base::error::ExitCode;
 use crate::base::invocation;
 use crate::change::session::access;
+use crate::host::root::RootError;
 use crate::host::sys::privileges;
 use crate::node::command::HostRunner;
+use crate::node::command::rpm_ostree::cause::RpmOstreeError;
 use crate::report;
 
 /// The heading of the global options, so that the options of a command are listed together.
@@ -100,7 +102,7 @@ const EVERYWHERE: &str = "Options of every command";
     2  wrong command line\n  \
     3  verify or diff found differences; doctor, report: a warning\n  \
     4  the run failed and everything was put back\n  \
-    5  it ended half-way: the message names the command that goes on\n  \
+    5  the run is unfinished: the message names the command that finishes it\n  \
     6  doctor or report found something critical\n\n\
     First steps on a broken node:\n  \
     mco-rescue doctor\n  \
@@ -148,6 +150,13 @@ pub struct Cli {
         hide_possible_values = true, hide_short_help = true, help_heading = EVERYWHERE)]
     pub color: ColourChoice,
 
+    /// Do not show long output in a pager
+    ///
+    /// At a terminal, what is longer than it is shown in the program of the variable `PAGER`, else in
+    /// less, if the command changes nothing
+    #[arg(long, global = true, hide_short_help = true, help_heading = EVERYWHERE)]
+    pub no_pager: bool,
+
     /// What to do
     #[command(subcommand)]
     pub command: Command,
@@ -161,13 +170,33 @@ impl Cli {
             ColourChoice::Always => true,
             ColourChoice::Never => false,
             ColourChoice::Auto => {
-                let is_simple =
-                    |name: &str| name.is_empty() || name == "dumb" || name.starts_with("vt");
-                let terminal = std::env::var("TERM").unwrap_or_default();
-                !is_set("NO_COLOR") && !is_simple(&terminal) && stream.is_terminal()
+                let terminal = terminal_kind();
+                let is_simple = is_unable(&terminal) || terminal.starts_with("vt");
+                !is_set("NO_COLOR") && !is_simple && stream.is_terminal()
             }
         }
     }
+
+    /// Returns true if the progress of long operations is shown. A screen that is redrawn has no place for it.
+    pub fn shows_progress(&self) -> bool {
+        let redraws = matches!(&self.command, Command::Status(args) if args.watch);
+        !self.quiet && !redraws
+    }
+
+    /// Returns true if long output of this command is shown in a pager.
+    fn is_paged(&self) -> bool {
+        !self.no_pager && !is_unable(&terminal_kind()) && is_for_reading(&self.command)
+    }
+}
+
+/// Returns the kind of the terminal, as the environment names it.
+fn terminal_kind() -> String {
+    std::env::var("TERM").unwrap_or_default()
+}
+
+/// Returns true for a kind of terminal that can only print lines.
+fn is_unable(terminal: &str) -> bool {
+    matches!(terminal, "" | "dumb" | "unknown")
 }
 
 /// The form of the output, as it is given.
@@ -349,10 +378,10 @@ pub enum Command {
     #[command(after_long_help = examples::REPORT)]
     Report(Deferred<ReportArgs>),
 
-    /// Take the last finished run back: every file, unit, user and record as it was
+    /// Revert the last finished run: every file, unit, user and record as it was
     ///
     /// Through the same transaction as apply. Shows the plan and asks. The runs before
-    /// it can be taken back one after the other, as far as the history goes (three
+    /// it can be reverted one after the other, as far as the history goes (three
     /// runs). A path that was changed since is reported and stops it.
     #[command(after_long_help = examples::ROLLBACK)]
     Rollback(Deferred<RollbackArgs>),
@@ -360,7 +389,7 @@ pub enum Command {
     /// Keep a change that was made with --try
     ///
     /// To be run from a new ssh login, which proves that the node can still be reached. Without it
-    /// in time, everything goes back.
+    /// in time, everything is reverted.
     #[command(after_long_help = examples::CONFIRM)]
     Confirm(Deferred<ConfirmArgs>),
 
@@ -428,6 +457,9 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         report::print_yaml();
     }
     report::colour::set_coloured(cli.is_coloured(&std::io::stdout()));
+    if cli.is_paged() {
+        report::show_long_text_in_pager();
+    }
     let ui = Ui {
         root: cli.root.clone(),
         output: match cli.output {
@@ -445,10 +477,48 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             ui.print_progress("Dry run: nothing was changed.\n");
             Ok(ExitCode::Done)
         }
-        result => result.map_err(access::explain),
+        result => result.map_err(|error| access::explain(name_way_out(error))),
     };
     events::update_logins(cli);
     result
+}
+
+/// Adds the command that leads out to an error over the origin file of a deployment.
+fn name_way_out(error: anyhow::Error) -> anyhow::Error {
+    let text = format!("{error:#}");
+    let unreadable = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<RootError>());
+    let is_origin = |path: &str| path.contains("/ostree/deploy/") && path.ends_with(".origin");
+    match unreadable.filter(|cause| is_origin(&cause.path)) {
+        Some(cause) if !text.contains("Next: ") => {
+            let cause = RpmOstreeError::OriginUnreadable {
+                file: cause.path.clone(),
+                why: cause.cause.to_string(),
+            };
+            anyhow::anyhow!("{text}. Next: {}", cause.next_step())
+        }
+        _ => error,
+    }
+}
+
+/// Returns true if the command only shows something: it asks nothing, and changes nothing.
+fn is_for_reading(command: &Command) -> bool {
+    match command {
+        Command::Apply(args) => args.dry_run,
+        Command::Doctor(args) => args.cure.fix.is_none() && args.bundle.is_none(),
+        Command::Rollback(args) => args.list,
+        Command::Status(args) => !args.watch,
+        Command::Plan(_)
+        | Command::Verify(_)
+        | Command::Preflight(_)
+        | Command::Show(_)
+        | Command::History(_)
+        | Command::Diff(_)
+        | Command::Butane(_)
+        | Command::Render(_) => true,
+        _ => false,
+    }
 }
 
 /// Returns true if the command has to end before it changes anything.

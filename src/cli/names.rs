@@ -10,7 +10,11 @@ use crate::base::text;
 use crate::change::session::open_root;
 use crate::change::source::CACHED;
 use crate::change::source::cache::{self, CacheEntry};
+use crate::change::transaction;
+use crate::config::document::Desired;
 use crate::diagnose::doctor::checks::CHECKS;
+use crate::diagnose::recorder::look::find_shelf;
+use crate::judge::crossing::checks as risks;
 use crate::node::Records;
 use crate::report;
 use clap::Args;
@@ -27,6 +31,14 @@ pub enum NamesOf {
     Cached,
     /// Pools
     Pools,
+    /// The runs that rollback can revert
+    Runs,
+    /// The snapshots that diff can compare
+    Snapshots,
+    /// The checks of preflight that can be accepted
+    Risks,
+    /// The configs in the cache, and the paths of the recorded one
+    Shown,
 }
 
 /// Which names.
@@ -44,12 +56,16 @@ const POOLS: [&str; 2] = ["master", "worker"];
 pub(super) fn run(ui: &Ui<'_>, args: &NamesArgs) -> Result<ExitCode> {
     let names = match args.of {
         NamesOf::Checks => CHECKS.iter().map(|check| check.id.to_owned()).collect(),
-        NamesOf::Configs => cached(ui)
-            .into_iter()
-            .map(|name| format!("{CACHED}{name}"))
-            .collect(),
+        NamesOf::Configs => configs(ui),
         NamesOf::Cached => cached(ui),
         NamesOf::Pools => pools(ui),
+        NamesOf::Runs => runs(ui),
+        NamesOf::Snapshots => snapshots(ui),
+        NamesOf::Risks => {
+            let of_image = risks::ALL.iter().filter(|one| one.is_of_image);
+            of_image.map(|one| one.id.to_owned()).collect()
+        }
+        NamesOf::Shown => shown(ui),
     };
     let text: String = names.iter().map(|name| text::inline(name) + "\n").collect();
     report::print(text.as_bytes())?;
@@ -65,6 +81,37 @@ fn of_cache(ui: &Ui<'_>, part: impl Fn(&CacheEntry) -> Option<String>) -> BTreeS
 
 fn cached(ui: &Ui<'_>) -> BTreeSet<String> {
     of_cache(ui, |entry| Some(entry.name.clone()))
+}
+
+fn configs(ui: &Ui<'_>) -> BTreeSet<String> {
+    let names = cached(ui).into_iter();
+    names.map(|name| format!("{CACHED}{name}")).collect()
+}
+
+fn runs(ui: &Ui<'_>) -> BTreeSet<String> {
+    let all = open_root(&ui.root).and_then(|root| Ok(transaction::read_history(&root)?));
+    all.into_iter().flatten().map(|run| run.id).collect()
+}
+
+fn snapshots(ui: &Ui<'_>) -> BTreeSet<String> {
+    let shelf = open_root(&ui.root).and_then(|root| find_shelf(&root));
+    let records = shelf.ok().flatten().map(|shelf| shelf.records);
+    let numbers = records.into_iter().flatten();
+    let numbers = numbers.map(|record| record.number.to_string());
+    numbers.chain(["good", "now"].map(str::to_owned)).collect()
+}
+
+fn shown(ui: &Ui<'_>) -> BTreeSet<String> {
+    let records = open_root(&ui.root).and_then(|root| Ok(Records::read(&root)?));
+    let records = records.ok();
+    let recorded = records.as_ref().and_then(Records::recorded);
+    let desired = recorded.map(|config| Desired::from_config(config));
+    let mut all = configs(ui);
+    if let Some(desired) = &desired {
+        all.extend(desired.files.iter().map(|file| file.path.to_string()));
+        all.extend(desired.units.iter().map(|unit| unit.name.clone()));
+    }
+    all
 }
 
 fn pools(ui: &Ui<'_>) -> BTreeSet<String> {

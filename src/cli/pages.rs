@@ -111,6 +111,10 @@ fn for_zsh(script: &str) -> String {
         ("'--object=", "cached"),
         ("':pool -- ", "pools"),
         ("'--pool=", "pools"),
+        ("'--to=", "runs"),
+        ("'*--accept-risk=", "risks"),
+        ("'::from -- ", "snapshots"),
+        ("'::to -- ", "snapshots"),
     ];
     let line = |line: &str| {
         let kind = kinds.iter().find(|(begins, _)| line.starts_with(begins));

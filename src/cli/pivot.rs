@@ -19,6 +19,7 @@ use crate::node::boot::is_soft_prepared;
 use crate::node::images::ImageName;
 use crate::node::system::SystemFacts;
 use crate::node::{Host, Records};
+use crate::report::digests::ShownDigests;
 use crate::report::plan::{Heading, machine_line as of_machine, notices_text, operating_system};
 use crate::report::{self, wrap};
 use crate::run::front::Front;
@@ -54,7 +55,7 @@ pub struct PivotArgs {
     #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub other_architecture: bool,
 
-    /// A change that goes back by itself.
+    /// A change that is reverted unless it is confirmed.
     #[command(flatten)]
     pub trial: TryArgs,
 
@@ -145,6 +146,7 @@ fn show(ui: &Ui<'_>, root: &Root, image: &str, plan: &Plan) -> Result<()> {
     if plan.os.is_empty() && plan.blockers.is_empty() {
         text += &format!("Nothing to do: {image} runs.\n");
     }
+    let text = ShownDigests::default().shorten(&text);
     Ok(report::print(text.as_bytes())?)
 }
 
@@ -160,7 +162,7 @@ fn say_end(ui: &Ui<'_>, root: &Root, run: &PivotRun<'_>) -> Result<()> {
     if plan.os.needs_reboot() && !reboots {
         let what = match plan.os.steps.is_empty() {
             true => describe_waiting(root, run.facts()?)?,
-            false => "Staged.\n".to_owned(),
+            false => "Staged. The new image runs only after a reboot.\n".to_owned(),
         };
         report::print_result(format!("{what}Next: {}\n", reboot()).as_bytes());
     } else if !plan.os.is_empty() && !reboots {

@@ -141,8 +141,8 @@ fn half_way(
         && outlook.direction == Direction::Forward
     {
         let before = format!(
-            "A run to {} is half-way. This is planned from the node after that run is finished, with {} left: apply asks about it \
-             first. Next: {} # finishes it, or {} # takes it back",
+            "A run to {} is unfinished. This is planned from the node after that run is finished, with {} left: apply asks about it \
+             first. Next: {} # finishes it, or {} # reverts it",
             interrupted.name,
             count_noun(outlook.left.len(), "path"),
             mco_rescue("recover"),
@@ -156,7 +156,7 @@ fn half_way(
     let after = match outlook {
         Err(error) => Err(error.to_string()),
         Ok(Some(outlook)) if outlook.direction == Direction::Back => Err(format!(
-            "is half-way, and can only be undone. What {wanted} needs is planned from the node after that. Next: {}",
+            "is unfinished, and can only be undone. What {wanted} needs is planned from the node after that. Next: {}",
             mco_rescue("recover")
         )),
         Ok(outlook) => Ok(outlook.map_or_else(Vec::new, |outlook| outlook.left)),
@@ -179,7 +179,7 @@ fn half_way(
             notices: vec![Notice {
                 subject,
                 message: format!(
-                    "is half-way, with {} left. Once it is finished, there is nothing to do. Next: {}",
+                    "is unfinished, with {} left. Once it is finished, there is nothing to do. Next: {}",
                     count_noun(left.len(), "path"),
                     mco_rescue("recover")
                 ),

@@ -22,8 +22,17 @@ pub struct RenderArgs {
     ///
     /// Every MachineConfig of the pool, JSON or YAML, single or as lists, in any order; and
     /// objects that become MachineConfigs, such as a KubeletConfig; `-` for standard input
-    #[arg(value_name = "FILE", required_unless_present = "parts")]
+    #[arg(value_name = "FILE", required_unless_present_any = ["parts", "filenames"])]
     pub files: Vec<String>,
+
+    /// The same as FILE, as with oc
+    #[arg(
+        short = 'f',
+        long = "filename",
+        value_name = "FILE",
+        hide_short_help = true
+    )]
+    pub filenames: Vec<String>,
 
     /// File or directory with the cluster's MachineConfigs, such as a must-gather
     ///
@@ -72,7 +81,7 @@ pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
         controller_version: args.controller_version.clone(),
     };
     let mut files = Vec::new();
-    for file in &args.files {
+    for file in args.files.iter().chain(&args.filenames) {
         files.push((file.as_str(), source::read_named(file)?));
     }
     let derived = if args.parts.is_empty() && args.base.is_none() && !has_objects(&files) {
@@ -98,7 +107,7 @@ pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
         false => derived.rendered,
     };
     let text = format!("{}\n", serde_json::to_string_pretty(&shown)?);
-    report::print_bytes(text.as_bytes())?;
+    report::print_document(&text)?;
     Ok(ExitCode::Done)
 }
 

@@ -90,7 +90,7 @@ pub struct RollbackArgs {
     #[arg(long)]
     pub reboot: bool,
 
-    /// A change that goes back by itself.
+    /// A change that is reverted unless it is confirmed.
     #[command(flatten)]
     pub trial: TryArgs,
 
@@ -201,10 +201,10 @@ fn tell_end(ui: &Ui<'_>, result: &TrialResult) -> Result<()> {
     report::print_result(text.as_bytes());
     match result.outcome {
         TrialOutcome::PartlyReverted => {
-            Err(RunError::Incomplete("the trial went back, but not all of it".to_owned()).into())
+            Err(RunError::Incomplete("the trial was reverted, but not all of it".to_owned()).into())
         }
         TrialOutcome::NotReverted => Err(RunError::Incomplete(
-            "the trial could not be taken back, and has ended: the change stays".to_owned(),
+            "the trial could not be reverted, and has ended: the change stays".to_owned(),
         )
         .into()),
         TrialOutcome::Reverted | TrialOutcome::Confirmed => Ok(()),
@@ -261,14 +261,14 @@ fn show_and_ask(
     }
     if !plan.blockers.is_empty() {
         bail!(
-            "refusing to take {} back: see the blockers above; nothing was changed{}",
+            "refusing to revert {}: see the blockers above; nothing was changed{}",
             run.config,
             report::plan::blockers_again(plan)
         );
     }
     going.ensure_completion(change, &args.options())?;
     ui.confirm(&format!(
-        "{}: back to before {}: {}{}. Take {} back?",
+        "{}: back to before {}: {}{}. Revert {}?",
         question::ask_for_node(heading),
         going.older.last().unwrap_or(run).config,
         question::ask_for_changes(plan),
@@ -370,7 +370,7 @@ fn heading(root: &Root, run: &FinishedRun) -> Result<Heading> {
         name_hash: None,
         digest: String::new(),
         origin: origin(run),
-        chosen: "the last run that can be taken back".to_owned(),
+        chosen: "the last run that can be reverted".to_owned(),
         recorded: recorded(root)?.unwrap_or_else(|| "(no record)".to_owned()),
         others: Vec::new(),
         ..Heading::of_machine(&machine::observe_machine(root)?)

@@ -12,10 +12,11 @@ use crate::base::paths;
 use crate::change::session::{Unnamed, choose_config, open_root};
 use crate::change::transaction::{self, Pending};
 use crate::config::document::Desired;
-use crate::host::root::Root;
+use crate::host::root::{Root, RootPath};
 use crate::judge::drift::{dropin_path, unit_path};
 use crate::node::{Baseline, Recorded, Records};
 use crate::report;
+use crate::report::show::ShownFile;
 use clap::Args;
 
 /// What to show.
@@ -28,6 +29,26 @@ pub struct ShowArgs {
     /// Absolute path of a file, or name of a unit: print its decoded contents
     #[arg(value_name = "PATH")]
     pub path: Option<String>,
+
+    /// The same as CONFIG, as with oc
+    #[arg(
+        short = 'f',
+        long = "filename",
+        value_name = "CONFIG",
+        conflicts_with = "path",
+        hide_short_help = true
+    )]
+    pub filename: Option<String>,
+}
+
+impl ShowArgs {
+    /// Returns the config and the path that were given.
+    fn given(&self) -> (Option<&str>, Option<&str>) {
+        match &self.filename {
+            Some(config) => (Some(config), self.config.as_deref()),
+            None => (self.config.as_deref(), self.path.as_deref()),
+        }
+    }
 }
 
 /// The kinds of units that a config can contain.
@@ -48,12 +69,13 @@ pub(super) fn run(ui: &Ui<'_>, args: &ShowArgs) -> Result<ExitCode> {
     let root = open_root(&ui.root)?;
     let records = Records::read(&root).context("reading the daemon's records")?;
     warn_of_half(&root)?;
-    let config = match (&args.config, &args.path) {
-        (Some(path), None) => {
+    let (named, path) = args.given();
+    let config = match (named, path) {
+        (Some(path), None) if args.filename.is_none() => {
             if let Some(recorded) = records.baseline().config()
-                && let Some(bytes) = contents(&Desired::from_config(recorded), path)?
+                && let Some(file) = find_file(&Desired::from_config(recorded), path)?
             {
-                report::print_bytes(&bytes)?;
+                print_file(ui, &recorded.name, &file)?;
                 return Ok(ExitCode::Done);
             }
             let chosen = choose_config(&root, Some(path), Unnamed::Recorded, &records);
@@ -62,19 +84,19 @@ pub(super) fn run(ui: &Ui<'_>, args: &ShowArgs) -> Result<ExitCode> {
                 false => chosen?,
             }
         }
-        (config, _) => choose_config(&root, config.as_deref(), Unnamed::Recorded, &records)?,
+        (config, _) => choose_config(&root, config, Unnamed::Recorded, &records)?,
     };
     let config = config.config;
     let desired = Desired::from_config(&config);
-    match (&args.path, ui.output) {
+    match (path, ui.output) {
         (Some(path), _) => {
-            let bytes = contents(&desired, path)?.with_context(|| {
+            let file = find_file(&desired, path)?.with_context(|| {
                 format!(
                     "the config brings no file or unit {path:?}. What it has: {}",
-                    mco_rescue(&command_of(args.config.as_deref()))
+                    mco_rescue(&command_of(named))
                 )
             })?;
-            report::print_bytes(&bytes)?;
+            print_file(ui, &config.name, &file)?;
         }
         (None, Output::Json) => {
             report::print(report::show::to_json(&config, &desired, None)?.as_bytes())?
@@ -84,11 +106,20 @@ pub(super) fn run(ui: &Ui<'_>, args: &ShowArgs) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
+/// Prints a file: its bytes, or a document about it.
+fn print_file(ui: &Ui<'_>, config: &str, file: &ShownFile) -> Result<()> {
+    match ui.output {
+        Output::Text => report::print_bytes(&file.bytes)?,
+        Output::Json => report::print_document(&report::show::file_to_json(config, file)?)?,
+    }
+    Ok(())
+}
+
 /// Warns about an incomplete run: its record is that of the previous config, or its own.
 fn warn_of_half(root: &Root) -> Result<()> {
     if let Pending::Unfinished(config, _) = transaction::find_pending(root)? {
         log::warn!(
-            "a run to {} is half-way, so the node is in neither config. Next: {}",
+            "a run to {} is unfinished, so the node is in neither config. Next: {}",
             config.name,
             mco_rescue("recover")
         );
@@ -138,33 +169,45 @@ fn not_there(records: &Records, path: &str) -> anyhow::Error {
     }
 }
 
-/// Returns the contents of the file, unit or drop-in at `path`; `None` if it is not in the config.
-fn contents(desired: &Desired, path: &str) -> Result<Option<Vec<u8>>> {
+/// Returns the file, unit or drop-in at `path`; `None` if it is not in the config.
+fn find_file(desired: &Desired, path: &str) -> Result<Option<ShownFile>> {
     if let Some(file) = desired
         .files
         .iter()
         .find(|file| file.path.to_string() == path)
     {
         let bytes = file.contents.bytes();
-        return bytes.map(Some).with_context(|| format!("decoding {path}"));
+        return Ok(Some(ShownFile {
+            path: path.to_owned(),
+            mode: file.mode,
+            bytes: bytes.with_context(|| format!("decoding {path}"))?,
+        }));
     }
     for unit in &desired.units {
-        let at = |place: Option<crate::host::root::RootPath>| {
-            place.is_some_and(|place| place.to_string() == path)
-        };
-        if let Some(text) = unit
-            .text()
-            .filter(|_| unit.name == path || at(unit_path(&unit.name)))
-        {
-            return Ok(Some(text.as_bytes().to_vec()));
+        let place = unit_path(&unit.name);
+        let is_named = unit.name == path || is_at(place.as_ref(), path);
+        if let Some(text) = unit.text().filter(|_| is_named) {
+            return Ok(Some(of_unit(place, &unit.name, text)));
         }
-        let dropin = unit
-            .dropins
-            .iter()
-            .find(|dropin| at(dropin_path(&unit.name, &dropin.name)));
-        if let Some(text) = dropin.and_then(|dropin| dropin.text()) {
-            return Ok(Some(text.as_bytes().to_vec()));
+        for dropin in &unit.dropins {
+            let place = dropin_path(&unit.name, &dropin.name);
+            if let Some(text) = dropin.text().filter(|_| is_at(place.as_ref(), path)) {
+                return Ok(Some(of_unit(place, &dropin.name, text)));
+            }
         }
     }
     Ok(None)
+}
+
+fn is_at(place: Option<&RootPath>, path: &str) -> bool {
+    place.is_some_and(|place| place.to_string() == path)
+}
+
+/// Returns the file of a unit or drop-in, which the daemon writes with mode 0644.
+fn of_unit(place: Option<RootPath>, name: &str, text: &str) -> ShownFile {
+    ShownFile {
+        path: place.map_or_else(|| name.to_owned(), |place| place.to_string()),
+        mode: 0o644,
+        bytes: text.as_bytes().to_vec(),
+    }
 }

@@ -1,13 +1,18 @@
 //! `status`: the record, the last run, and what is pending.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 
 use super::Output;
 use super::handover::{self, HandoverRequest};
 use crate::base::error::ExitCode;
+use crate::base::invocation::mco_rescue;
+use crate::base::time::{now, utc};
 use crate::change::session::access::{self, AccessNeed};
 use crate::change::session::own_state::expect_known_state;
 use crate::change::session::{machine, open_root};
@@ -16,9 +21,15 @@ use crate::change::transaction;
 use crate::cli::args::DaemonArgs;
 use crate::cli::ui::Ui;
 use crate::host::root::Root;
+use crate::host::sys::signals::{self, SignalAnswer};
 use crate::report;
 use crate::report::metrics::{is_metrics, to_metrics};
+use crate::report::watch::ScreenSize;
+use crate::report::wrap;
 use crate::run::status::NodeStatus;
+
+/// The time between two screens of `--watch`.
+const INTERVAL: Duration = Duration::from_secs(2);
 
 /// What to show of the node.
 #[derive(Debug, Args)]
@@ -49,6 +60,12 @@ pub struct StatusArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "for_cluster")]
     pub metrics: Option<PathBuf>,
 
+    /// Show it again every two seconds, until Ctrl-C
+    ///
+    /// On a terminal, a serial console too. It is cut to the height of the terminal
+    #[arg(short, long, conflicts_with_all = ["for_cluster", "metrics"])]
+    pub watch: bool,
+
     /// The daemon that starts next.
     #[command(flatten)]
     pub daemon: DaemonArgs,
@@ -56,14 +73,12 @@ pub struct StatusArgs {
 
 /// Runs `status`.
 pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
-    let root = open_root(&ui.root)?;
-    machine::expect_system(&root)?;
-    access::expect_access(&root, AccessNeed::Read)?;
-    match expect_known_state(&root) {
-        // If the files of a run cannot be read, nothing is certain; otherwise record and last run still are.
-        Err(error) if transaction::find_pending(&root).is_err() => return Err(error),
-        Err(error) => log::warn!("{error:#}"),
-        Ok(()) => {}
+    if args.watch {
+        return watch(ui, args);
+    }
+    let (root, doubt) = open(ui)?;
+    if let Some(doubt) = doubt {
+        log::warn!("{doubt:#}");
     }
     if args.for_cluster {
         let request = HandoverRequest {
@@ -84,6 +99,54 @@ pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
     };
     report::print(text.as_bytes())?;
     Ok(ExitCode::Done)
+}
+
+/// Opens the root. Returns it with what cannot be read of this program's own state, if that leaves enough to report.
+fn open(ui: &Ui<'_>) -> Result<(Root, Option<anyhow::Error>)> {
+    let root = open_root(&ui.root)?;
+    machine::expect_system(&root)?;
+    access::expect_access(&root, AccessNeed::Read)?;
+    match expect_known_state(&root) {
+        // If the files of a run cannot be read, nothing is certain; otherwise record and last run still are.
+        Err(error) if transaction::find_pending(&root).is_err() => Err(error),
+        Err(error) => Ok((root, Some(error))),
+        Ok(()) => Ok((root, None)),
+    }
+}
+
+/// Shows the state on the terminal every two seconds, until a signal ends the program.
+fn watch(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
+    let out = std::io::stdout();
+    if ui.output != Output::Text || !out.is_terminal() {
+        bail!(
+            "--watch redraws a terminal, and there is none here. Next: {} # as often as you need it",
+            mco_rescue("status --output json")
+        );
+    }
+    // Ctrl-C is how it ends.
+    signals::set_answer(SignalAnswer::Said);
+    loop {
+        let read = open(ui).and_then(|(root, doubt)| {
+            let report = NodeStatus::observe(&root, ui.runner, args.daemon.given())?;
+            Ok((report, doubt))
+        });
+        let in_words = |error: anyhow::Error| wrap(&format!("{error:#}"), 0);
+        let text = match read {
+            // It may pass, so that the next screen is whole.
+            Err(error) => in_words(error),
+            Ok((report, doubt)) => {
+                doubt.map(in_words).unwrap_or_default() + &report::status::to_text(&report)
+            }
+        };
+        let size = terminal_size::terminal_size_of(&out).map(|(width, height)| ScreenSize {
+            columns: width.0.into(),
+            rows: height.0.into(),
+        });
+        let title = format!("mco-rescue status, {}; Ctrl-C ends it", utc(now()));
+        let size = size.filter(|size| size.rows > 0).unwrap_or_default();
+        report::print_frame(&title, &text, size)?;
+        thread::sleep(INTERVAL);
+    }
 }
 
 /// Writes the metrics. A file that does not contain metrics is not replaced.

@@ -67,7 +67,7 @@ const OPTIONS: [(&[&str], &str); 13] = [
     ),
     (
         &["--undo", "--revert"],
-        "'mco-rescue rollback' takes the last run back",
+        "'mco-rescue rollback' reverts the last run",
     ),
     (
         &["--offline", "--local", "--no-network"],
@@ -111,7 +111,7 @@ const COMMANDS: [(&[&str], &str); 13] = [
     ),
     (
         &["undo", "revert", "restore", "back", "downgrade"],
-        "'mco-rescue rollback' takes the last run back, 'mco-rescue recover --back' an interrupted one",
+        "'mco-rescue rollback' reverts the last run, 'mco-rescue recover --back' an interrupted one",
     ),
     (
         &[

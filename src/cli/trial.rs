@@ -24,7 +24,7 @@ use clap::Subcommand;
 pub enum TrialCommand {
     /// Print the login of this process as JSON
     Session,
-    /// Take the change back at the end of the time
+    /// Revert the change at the end of the time
     Guard {
         /// Look once: the second guard
         #[arg(long)]
@@ -51,7 +51,7 @@ pub enum BootCounterCommand {
         /// Name of its file in /boot/loader/entries, without .conf
         entry: String,
     },
-    /// Take that back
+    /// Undo that
     Disarm,
 }
 

@@ -287,7 +287,7 @@ pub fn only<'a>(
                  mco_rescue=apply mco_rescue.config={} mco_rescue.allow=edited-config",
                 one.name, one.place, one.argument
             ),
-            None => "no config is at hand".to_owned(),
+            None => "no config is available".to_owned(),
         });
     };
     // The same config in two places counts once; the first place is the nearest.
@@ -300,7 +300,7 @@ pub fn only<'a>(
         return Ok(first);
     }
     Err(format!(
-        "several configs are at hand: {}, {}. Name one: mco_rescue.config={}",
+        "several configs are available: {}, {}. Name one: mco_rescue.config={}",
         first.name,
         others.join(", "),
         first.argument
@@ -453,7 +453,7 @@ mod tests {
         assert!(
             only(&[], None)
                 .unwrap_err()
-                .contains("no config is at hand")
+                .contains("no config is available")
         );
         assert_eq!(only(&[a.clone(), again], None), Ok(&a));
         assert!(

@@ -105,7 +105,10 @@ pub fn done_text(after: &After, told: &JobsDone) -> String {
     let mut out = results(told);
     if after.reboots() {
         let cause = after.causes().join(", ");
-        out.push_str(&wrap(&format!("The new files need a reboot: {cause}."), 0));
+        out.push_str(&wrap(
+            &format!("Reboot needed for the new files: {cause}."),
+            0,
+        ));
         return out + &format!("Next: {}\n", reboot());
     }
     if !after.unserved.is_empty() {
@@ -200,7 +203,8 @@ mod tests {
         };
         let said = done_text(&reboot, &JobsDone::default());
         assert!(!to_text(&reboot).contains("/etc/y"), "the reboot serves it");
-        let wanted = "The new files need a reboot: /etc/x has no policy.\nNext: systemctl reboot\n";
+        let wanted =
+            "Reboot needed for the new files: /etc/x has no policy.\nNext: systemctl reboot\n";
         assert_eq!(said, wanted);
     }
 

@@ -43,14 +43,13 @@ pub fn to_text(change: &DerivedChange) -> String {
     for words in &change.if_forgotten {
         out.push_str(&wrap(&format!("If that is forgotten: {words}."), 0));
     }
-    if change.kept {
-        out.push_str(&format!(
-            "\nNext:\n  {}\n  {} > changes.yaml\n",
-            mco_rescue(&format!("apply cached:{}", change.config)),
-            mco_rescue("status --for-cluster --changes")
-        ));
-    }
     out
+}
+
+/// Returns the command for the objects, which comes after that of the plan.
+pub fn objects_command() -> String {
+    let command = mco_rescue("status --for-cluster --changes");
+    format!("then: {command} > changes.yaml\n")
 }
 
 fn name_words(change: &DerivedChange) -> &'static str {

@@ -256,7 +256,7 @@ fn midway(update: &StartUpdate, seen: &Prediction) -> String {
         None => ":",
     };
     format!(
-        "its update to {} fails half-way{drained}: it is Degraded{says}",
+        "its update to {} fails partway{drained}: it is Degraded{says}",
         update.to
     )
 }

@@ -378,7 +378,8 @@ fn skipped(checks: &[Looked], whole: bool) -> String {
 pub(super) fn hang_text(label: &str, text: &str) -> String {
     let wrapped = wrap(text, 2 + INDENT);
     let label: String = format!("  {label:<INDENT$}");
-    if label.chars().count() > 2 + INDENT {
+    // A blank has to follow the label.
+    if !label.ends_with(' ') {
         return wrap(&label, 2) + &wrapped;
     }
     label + wrapped.trim_start()
@@ -449,10 +450,7 @@ mod tests {
             explain: "one\n\ntwo",
             judge,
         };
-        let evidence = DoctorEvidence {
-            has_system: true,
-            ..DoctorEvidence::default()
-        };
+        let evidence = DoctorEvidence::default();
         examine(&[check], &evidence)
     }
 

@@ -10,9 +10,9 @@ const CAUSE_LINES: usize = 4;
 /// whether a run was left halfway; `None` if unknown.
 pub fn failure_text(phase: &str, cause: &str, unfinished: Option<bool>) -> String {
     let node = match unfinished {
-        Some(true) => "a run is half-way; the next boot finishes or undoes it",
+        Some(true) => "a run is unfinished; the next boot finishes or undoes it",
         Some(false) => "nothing was changed; the boot continues without mco-rescue",
-        None => "it is not known if a run is half-way; the boot continues",
+        None => "it is not known if a run is unfinished; the boot continues",
     };
     let next = if unfinished == Some(false) {
         "boot with mco_rescue=shell for a shell, or name a config:"

@@ -111,7 +111,7 @@ pub fn to_text(result: FixResult<'_>, style: Style) -> String {
         }
     }
     if result.steps > 0 {
-        out.push_str(&format!("To take it back: {}\n", mco_rescue("rollback")));
+        out.push_str(&format!("Undo: {}\n", mco_rescue("rollback")));
     }
     for finding in &result.diagnosis.findings {
         out.push('\n');

@@ -122,7 +122,7 @@ fn of_entry(entry: &HistoryEntry, now: u64) -> String {
         );
     }
     if entry.can_go_back {
-        words.push("rollback can take it back".to_owned());
+        words.push("rollback can revert it".to_owned());
     }
     if entry.clock_set_back {
         words.push("the clock was set back before".to_owned());
@@ -152,7 +152,7 @@ fn outcome(outcome: Outcome) -> &'static str {
         Outcome::Running => "runs, has not reached its end so far",
         Outcome::Done => "done",
         Outcome::RolledBack => "failed, everything was put back",
-        Outcome::Incomplete => "failed half-way",
+        Outcome::Incomplete => "incomplete",
         Outcome::Taken => "recorded",
     }
 }

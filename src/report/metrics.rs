@@ -36,8 +36,12 @@ pub fn to_metrics(report: &NodeStatus, cached: &[u64]) -> String {
         "1 if the daemon's record of the node's config can be used, else 0.",
         Some((report.recorded.is_some() && report.record_note.is_none()).into()),
     );
-    let match_of = desired.map(|wanted| report.recorded.as_ref() == Some(&wanted));
-    page.one("config_recorded_is_desired", "1 if the recorded config is the one that the cluster wanted when it was last seen, else 0. Missing if the cluster was never seen.",
+    // A record that cannot be read may be of any config.
+    let is_known = report.recorded.is_some() || report.record_note.is_none();
+    let match_of = desired
+        .filter(|_| is_known)
+        .map(|wanted| report.recorded.as_ref() == Some(&wanted));
+    page.one("config_recorded_is_desired", "1 if the recorded config is the one that the cluster wanted when it was last seen, else 0. Missing if the cluster was never seen, and where the record cannot be read.",
         match_of.map(u64::from));
     page.one(
         "os_is_recorded",
@@ -50,7 +54,7 @@ pub fn to_metrics(report: &NodeStatus, cached: &[u64]) -> String {
     );
     page.one(
         "run_unfinished",
-        "1 while a run is half-way and needs mco-rescue recover, else 0.",
+        "1 while a run is unfinished and needs mco-rescue recover, else 0.",
         Some((report.pending == "unfinished").into()),
     );
     page.one(
@@ -116,7 +120,7 @@ fn add_trial(page: &mut MetricsPage, report: &NodeStatus) {
     );
     page.one(
         "trial_guarded",
-        "1 if a guard takes the trial back in time, else 0. Missing without a trial, and where systemd does not tell.",
+        "1 if a guard reverts the trial in time, else 0. Missing without a trial, and where systemd does not tell.",
         trial.and_then(|trial| trial.guarded).map(u64::from),
     );
     page.one("trial_remaining_seconds", "Seconds until the present phase of the trial ends. Missing without a trial, and where it has no end.",
@@ -126,7 +130,7 @@ fn add_trial(page: &mut MetricsPage, report: &NodeStatus) {
     };
     page.begin(
         "last_trial_result",
-        "1 for the result of the last trial, 0 for the others. Missing without a trial.",
+        "1 for the result of the last trial, 0 for the others. Missing without a trial, and where it cannot be read.",
     );
     for (word, outcome) in [
         ("confirmed", TrialOutcome::Confirmed),
@@ -147,7 +151,7 @@ fn add_last_run(page: &mut MetricsPage, report: &NodeStatus) {
     let Some(run) = &report.last_run else { return };
     page.begin(
         "last_run_result",
-        "1 for the result of the last run, 0 for the others. Missing without a run.",
+        "1 for the result of the last run, 0 for the others. Missing without a run, and where it cannot be read.",
     );
     for (word, outcome) in [
         ("done", RunOutcome::Done),

@@ -9,6 +9,7 @@ pub mod colour;
 pub mod complete;
 pub mod console;
 pub mod daemon;
+pub mod digests;
 pub mod doctor;
 pub mod fetch;
 pub mod firstboot;
@@ -35,14 +36,16 @@ pub mod show;
 pub mod status;
 pub mod trial;
 pub mod verify;
+pub mod watch;
 
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use serde_json::Value;
 
+use self::watch::ScreenSize;
 use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::base::reason::Reason;
@@ -53,13 +56,50 @@ use crate::change::plan::{PlannedStep, Section, Step};
 use crate::formats::go_yaml::{YamlNode, write_shown_yaml};
 use crate::host::progress;
 use crate::host::root::RootPath;
+use crate::node::command::pager::{find_pager, show_in_pager};
 
 /// True if documents are printed as YAML.
 static AS_YAML: AtomicBool = AtomicBool::new(false);
+/// True if a text that is longer than the terminal is shown in a pager.
+static IN_PAGER: AtomicBool = AtomicBool::new(false);
 
 /// Prints documents as YAML from here on, in place of JSON.
 pub fn print_yaml() {
     AS_YAML.store(true, Ordering::Relaxed);
+}
+
+/// Shows what is longer than the terminal in a pager from here on.
+pub fn show_long_text_in_pager() {
+    IN_PAGER.store(true, Ordering::Relaxed);
+}
+
+/// Returns true if a text has more lines than a terminal of this size, where long lines need several.
+fn is_longer_than(text: &[u8], columns: usize, rows: usize) -> bool {
+    let needed = |line: &[u8]| {
+        let count = String::from_utf8_lossy(line).chars().count();
+        count.div_ceil(columns.max(1)).max(1)
+    };
+    let lines = text
+        .strip_suffix(b"\n")
+        .unwrap_or(text)
+        .split(|byte| *byte == b'\n');
+    // The last row is for the prompt.
+    lines.map(needed).sum::<usize>() >= rows
+}
+
+/// Shows a text in the pager. Returns false if it fits the terminal, or if there is no terminal or pager.
+fn is_shown_in_pager(text: &[u8]) -> bool {
+    let out = io::stdout();
+    if !IN_PAGER.load(Ordering::Relaxed) || !out.is_terminal() {
+        return false;
+    }
+    let size = terminal_size::terminal_size_of(&out);
+    let (columns, rows) = size.map_or((0, 0), |(width, height)| (width.0.into(), height.0.into()));
+    if rows == 0 || !is_longer_than(text, columns, rows) {
+        return false;
+    }
+    let variable = std::env::var("PAGER").ok();
+    find_pager(variable.as_deref()).is_some_and(|pager| show_in_pager(pager, text))
 }
 
 /// Returns a JSON document as YAML; `None` if documents are printed as JSON, or if the text is not a document.
@@ -140,12 +180,35 @@ pub fn print_whole(text: &[u8]) -> io::Result<()> {
     }
 }
 
+/// Redraws the terminal with a title and a report, with secrets in quoted text redacted.
+///
+/// # Errors
+/// The system's error, as the end of a sentence.
+pub fn print_frame(title: &str, text: &str, size: ScreenSize) -> io::Result<()> {
+    let text = spelled_out(&redacted_words(text));
+    print_bytes(watch::draw_frame(title, &text, size).as_bytes())
+}
+
+/// Writes a document for other programs, as YAML if that was requested, else unchanged.
+///
+/// # Errors
+/// The system's error, as the end of a sentence.
+pub fn print_document(text: &str) -> io::Result<()> {
+    match in_yaml(text) {
+        Some(yaml) => print_bytes(yaml.as_bytes()),
+        None => print_bytes(text.as_bytes()),
+    }
+}
+
 /// Writes requested bytes unchanged, such as the contents of a file.
 ///
 /// # Errors
 /// The system's error, as the end of a sentence.
 pub fn print_bytes(text: &[u8]) -> io::Result<()> {
     let _held = progress::hold_line();
+    if is_shown_in_pager(text) {
+        return Ok(());
+    }
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -243,6 +306,16 @@ pub fn fingerprint(object: &Object) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_longer_than_a_terminal_by_its_wrapped_lines() {
+        assert!(!is_longer_than(&b"a\n".repeat(23), 80, 24));
+        assert!(is_longer_than(&b"a\n".repeat(24), 80, 24));
+        let wide = format!("{}\n", "w".repeat(81));
+        assert!(!is_longer_than(wide.repeat(11).as_bytes(), 80, 24));
+        assert!(is_longer_than(wide.repeat(12).as_bytes(), 80, 24));
+        assert!(!is_longer_than(b"", 80, 24));
+    }
 
     #[test]
     fn a_message_of_several_lines_shows_no_escape() {

@@ -43,14 +43,18 @@ pub fn to_text(root: &str, outlook: &Outlook, style: Style) -> String {
     if !outlook.approvals.is_empty() {
         out += &format!("\n{}\n", to_bold("Approvals", style));
         for (index, wave) in outlook.approvals.iter().enumerate() {
-            let label = format!("wave {}", index + 1);
+            let label = match index {
+                0 => "First",
+                1 => "Second",
+                _ => "Later",
+            };
             let text = format!(
                 "{} requests, if off after {}: {}",
                 wave.requests,
                 utc(wave.from),
                 wave.when
             );
-            out += &hang_text(&label, &text);
+            out += &hang_text(label, &text);
         }
         for (index, command) in outlook.next.iter().enumerate() {
             let label = if index == 0 { "Next" } else { "then" };
@@ -65,7 +69,7 @@ pub fn to_text(root: &str, outlook: &Outlook, style: Style) -> String {
         out += &hang_text("Note", note);
     }
     for why in &outlook.unseen {
-        out += &hang_text("Unseen", &inline(why));
+        out += &hang_text("Unknown", &inline(why));
     }
     to_ascii(out, style)
 }

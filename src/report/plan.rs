@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::daemon::described;
+use super::digests::ShownDigests;
 use super::{WIDTH, after, fingerprint, is_secret_step, wrap};
 use crate::base::invocation::shell_words;
 use crate::base::notice::Notice;
@@ -197,7 +198,7 @@ pub fn to_text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) ->
     }
     for (label, value) in [
         ("From", &heading.origin),
-        ("Chosen", &heading.chosen),
+        ("Reason", &heading.chosen),
         ("Recorded", &heading.recorded),
     ] {
         out.push_str(&format!("{label:<10}{}\n", one_line(value)));
@@ -222,12 +223,21 @@ pub fn to_text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) ->
     out.push('\n');
     out.push_str(&notices_text("Blockers", &plan.blockers));
     out.push_str(&operating_system(&plan.os));
+    let mut shown = ShownDigests::default();
+    let mut out = shown.shorten(&out);
+    // Diffs stay as they are.
     if detail == Detail::Counts {
         out.push_str(&counts(plan));
     } else {
         out.push_str(&changes(plan, diffs, detail == Detail::All));
         out.push_str(&held(&plan.held));
     }
+    out + &shown.shorten(&what_follows(plan, detail))
+}
+
+/// Returns the actions after the files, and the notices.
+fn what_follows(plan: &Plan, detail: Detail) -> String {
+    let mut out = String::new();
     out.push_str(&plan.after.as_ref().map(after::to_text).unwrap_or_default());
     let notices = plan.notices_before();
     match detail {

@@ -108,8 +108,7 @@ pub fn to_text(end: &RollbackEnd<'_>) -> String {
         left => format!("{} can still be reverted.", count_noun(left, "older run")),
     };
     let reboot = end.reboot.as_ref();
-    let reboot =
-        reboot.map(|reboot| wrap(&format!("The node needs a reboot: {}", reboot.words()), 0));
+    let reboot = reboot.map(|reboot| wrap(&format!("Reboot needed: {}", reboot.words()), 0));
     format!(
         "Reverted: {}\n{}; recorded is {recorded} now. {next}\n{}Next: {}\n",
         end.run.config,

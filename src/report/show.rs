@@ -1,7 +1,9 @@
-//! The contents of a config as text and as JSON (`mco-rescue/show/v1`).
+//! The contents of a config as text and as JSON (`mco-rescue/show/v1`), and one file of it (`mco-rescue/show-file/v1`).
 
 use std::borrow::Cow;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Serialize;
 
 use super::wrap;
@@ -61,6 +63,48 @@ struct ShownUser<'a> {
     ssh_keys: usize,
     keys: Vec<String>,
     password: bool,
+}
+
+/// A file of a config, decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownFile {
+    /// Absolute path on the node.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// Contents.
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Serialize)]
+struct ShowFileDocument<'a> {
+    schema: &'static str,
+    config: &'a str,
+    path: &'a str,
+    mode: String,
+    size: usize,
+    encoding: &'static str,
+    contents: Cow<'a, str>,
+}
+
+/// Returns a file as JSON (`mco-rescue/show-file/v1`): its contents as text, or in base64 if they are not text.
+///
+/// # Errors
+/// The serializer's error.
+pub fn file_to_json(config: &str, file: &ShownFile) -> serde_json::Result<String> {
+    let (encoding, contents) = match std::str::from_utf8(&file.bytes) {
+        Ok(text) => ("utf-8", Cow::Borrowed(text)),
+        Err(_) => ("base64", Cow::Owned(BASE64.encode(&file.bytes))),
+    };
+    super::pretty(&ShowFileDocument {
+        schema: "mco-rescue/show-file/v1",
+        config,
+        path: &file.path,
+        mode: format!("{:04o}", file.mode),
+        size: file.bytes.len(),
+        encoding,
+        contents,
+    })
 }
 
 /// Returns the config as JSON. With a `key`, secret files have a digest made with it.

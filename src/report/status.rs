@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::daemon::described;
+use super::digests::ShownDigests;
 use super::fetch::seen_text;
 use super::plan::{collapse_notices, notices_text};
 use super::wrap;
@@ -73,7 +74,10 @@ pub fn to_text(report: &NodeStatus) -> String {
             0 => String::new(),
             since => format!("; begun {} ({})", utc(since), ago(since, report.now)),
         };
-        out.push_str(&wrapped("Awaited", &format!("{words}{when}. Next: {next}")));
+        out.push_str(&wrapped(
+            "Boot into",
+            &format!("{words}{when}. Next: {next}"),
+        ));
     }
     if let Some(reboot) = &report.reboot {
         let past = ago(reboot.since, report.now);
@@ -88,7 +92,7 @@ pub fn to_text(report: &NodeStatus) -> String {
     }
     if let Some(half) = &report.half {
         out.push_str(&wrapped(
-            "Mixed",
+            "Mismatch",
             &format!("{}. Next: {}", half.words, half.next),
         ));
     }
@@ -149,7 +153,7 @@ pub fn to_text(report: &NodeStatus) -> String {
     }
     let forecast = report.daemon.as_ref();
     out.extend(forecast.map(Forecast::text_with_next));
-    out
+    ShownDigests::default().shorten(&out)
 }
 
 /// Returns the running deployment, the kept ones, and the staged one.
@@ -257,7 +261,7 @@ fn pending_text(pending: &str) -> String {
     let said = match pending {
         "nothing" => return "nothing".to_owned(),
         "staged" => "files of a run that changed nothing",
-        "unfinished" => "a run is half-way!",
+        "unfinished" => "a run is unfinished!",
         _ => "a finished run is not cleaned up",
     };
     let end = if said.ends_with('!') { "" } else { "." };
@@ -271,7 +275,7 @@ fn last_run(run: Option<&LastRun>, now: u64) -> String {
     let outcome = match run.outcome {
         RunOutcome::Done => "done".to_owned(),
         RunOutcome::RolledBack => "failed, everything was restored".to_owned(),
-        RunOutcome::Incomplete => format!("failed half-way; run {}", mco_rescue("recover")),
+        RunOutcome::Incomplete => format!("incomplete; run {}", mco_rescue("recover")),
         RunOutcome::Recovered => "an interrupted run was finished".to_owned(),
         RunOutcome::Undone => "an interrupted run was undone".to_owned(),
     };

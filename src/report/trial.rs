@@ -26,19 +26,19 @@ impl TrialReport {
         let left = self.remaining.map(duration_words).unwrap_or_default();
         let guard = match self.guarded {
             Some(true) => "",
-            Some(false) => ". NO GUARD RUNS: the change goes back only at the next boot",
+            Some(false) => ". NO GUARD RUNS: the change is reverted only at the next boot",
             None => ". It is not known if a guard runs: systemd does not tell",
         };
         let next = mco_rescue("confirm");
         let back = mco_rescue("rollback");
         if self.elsewhere {
             let when = match self.guarded {
-                Some(true) => "the guard takes it back now",
-                Some(false) | None => "the next boot takes it back",
+                Some(true) => "the guard reverts it now",
+                Some(false) | None => "the next boot reverts it",
             };
             return match self.phase {
                 "awaiting-boot" => format!(
-                    "{what} is staged, and its trial begins at the next boot. Next: {}, or {back} # takes it back now",
+                    "{what} is staged, and its trial begins at the next boot. Next: {}, or {back} # reverts it now",
                     reboot()
                 ),
                 _ => format!("{what} was not confirmed, and {when}; or now: {back}"),
@@ -47,16 +47,16 @@ impl TrialReport {
         match self.phase {
             "applying" => format!("{what} is being applied{guard}"),
             "waiting" => format!(
-                "{what} goes back in {left} unless it is confirmed{guard}. Log in anew before you confirm it. Next: {next}, or {back} # takes it back now"
+                "{what} is reverted in {left} unless it is confirmed{guard}. Log in anew before you confirm it. Next: {next}, or {back} # reverts it now"
             ),
             "awaiting-boot" => {
                 format!("{what} is staged, and the node is about to reboot into it{guard}")
             }
             "trial-boot" => format!(
-                "this is the first boot with {what}; it goes back if the boot has not reached its end in {left}{guard}"
+                "this is the first boot with {what}; it is reverted if the boot has not reached its end in {left}{guard}"
             ),
             _ => format!(
-                "{what} goes back: {}{guard}{}",
+                "{what} is reverted: {}{guard}{}",
                 self.why.as_deref().unwrap_or_default(),
                 self.failing_words()
             ),
@@ -75,7 +75,7 @@ pub fn waiting_line(trial: &Trial) -> String {
     };
     wrap(
         &format!(
-            "Trial: everything goes back in {} unless it is confirmed{probes}.",
+            "Trial: everything is reverted in {} unless it is confirmed{probes}.",
             trial.window_words()
         ),
         0,
@@ -92,7 +92,7 @@ pub fn waiting_line(trial: &Trial) -> String {
 pub fn rebooting_line(trial: &Trial) -> String {
     wrap(
         &format!(
-            "Trial: the node reboots now. Once it is up, log in and confirm within {}: `{}`. Else everything goes back, \
+            "Trial: the node reboots now. Once it is up, log in and confirm within {}: `{}`. Else everything is reverted, \
              with one more reboot.",
             trial.window_words(),
             mco_rescue("confirm")
@@ -105,7 +105,7 @@ pub fn rebooting_line(trial: &Trial) -> String {
 /// running.
 pub fn goes_back_at_boot() -> String {
     wrap(
-        "The trial goes back at the next boot of this disk, files and operating system together. If the new system does not \
+        "The trial is reverted at the next boot of this disk, files and operating system together. If the new system does not \
          start, choose the old entry in the boot menu.",
         0,
     )
@@ -127,17 +127,17 @@ impl TrialResult {
             }
             TrialOutcome::Reverted => {
                 format!(
-                    "The trial of {what} went back ({when}): {why}. Everything is as it was before."
+                    "The trial of {what} was reverted ({when}): {why}. Everything is as it was before."
                 )
             }
             TrialOutcome::NotReverted => format!(
-                "The trial of {what} could NOT be taken back ({when}), and has ended: {why}. The change stays. Next: {} # if it \
-                 is good, or {} # takes only its files back",
+                "The trial of {what} could NOT be reverted ({when}), and has ended: {why}. The change stays. Next: {} # if it \
+                 is good, or {} # reverts only its files",
                 mco_rescue("confirm"),
                 mco_rescue("rollback --files-only")
             ),
             TrialOutcome::PartlyReverted => format!(
-                "The trial of {what} went back ({when}), but not all of it: {why}. Next: {}",
+                "The trial of {what} was reverted ({when}), but not all of it: {why}. Next: {}",
                 mco_rescue("verify")
             ),
         }

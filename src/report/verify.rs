@@ -135,7 +135,7 @@ fn document(
 /// Says that nothing is compared because a run to `config` is unfinished.
 fn not_compared(config: &str) -> String {
     format!(
-        "A run to {config} is half-way: some files are from before it, and some from it. Nothing was compared, as its files \
+        "A run to {config} is unfinished: some files are from before it, and some from it. Nothing was compared, as its files \
          are not changes by hand"
     )
 }

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::cache::keep_config;
+use crate::base::invocation::mco_rescue;
 use crate::base::paths;
 use crate::base::time::now;
 use crate::change::session::{Unnamed, choose_config};
@@ -42,7 +43,7 @@ pub struct MirrorChange<'a> {
 }
 
 /// What to change.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub enum ChangeRequest<'a> {
     /// A mirror.
     Mirror(MirrorChange<'a>),
@@ -51,7 +52,7 @@ pub enum ChangeRequest<'a> {
     /// Fields of the container runtime.
     Runtime(&'a [String]),
     /// Objects from these files.
-    With(&'a [String]),
+    With(Vec<&'a str>),
 }
 
 /// The config that a change is made from, and what is done with the result.
@@ -188,7 +189,8 @@ fn change_mirror(
             mirrors,
             mirror.tags,
             mirror.never_contact_source,
-        )?;
+        )
+        .map_err(|error| with_next(error, "change mirror SOURCE MIRROR"))?;
         let apply: Vec<Value> = change.apply.into_iter().collect();
         return Ok(Wanted {
             what: format!(
@@ -208,7 +210,8 @@ fn change_mirror(
             "with --parts, take the mirror out of its object and give that: change with FILE --parts PATH"
         );
     }
-    let change = remove_mirror(&inverted, source, mirrors, mirror.tags)?;
+    let change = remove_mirror(&inverted, source, mirrors, mirror.tags)
+        .map_err(|error| with_next(error, "show /etc/containers/registries.conf"))?;
     Ok(Wanted {
         what: format!(
             "no mirror of {source} for images {kind}: {}",
@@ -221,6 +224,11 @@ fn change_mirror(
         notes: change.notes,
         dropped: sets_of(before, source, mirrors),
     })
+}
+
+/// Adds the next command to the refusal of a mirror.
+fn with_next(error: impl std::fmt::Display, command: &str) -> anyhow::Error {
+    anyhow::anyhow!("{error:#}. Next: {}", mco_rescue(command))
 }
 
 /// Returns kinds and names of the mirror sets whose mirrors are all among the given mirrors of the source.
@@ -275,7 +283,7 @@ fn set_fields(
 }
 
 /// Returns the change that adds objects from files to those of the node.
-fn take_objects(files: &[String], has_parts: bool, rendered: &Value) -> Result<Wanted> {
+fn take_objects(files: &[&str], has_parts: bool, rendered: &Value) -> Result<Wanted> {
     let mut given = Vec::new();
     for file in files {
         given.extend(objects::read_given(&source::read_named(file)?, file)?);

@@ -174,7 +174,7 @@ pub fn complete(front: &dyn Front, root: &Root) -> Result<BootEnd> {
         return Ok(BootEnd::of(Completed::nothing()));
     };
     let Some(opening) = wait_for_guard(front, root)? else {
-        log::warn!("a trial goes back: its guard has the lock, and reboots the node");
+        log::warn!("a trial is being reverted: its guard has the lock, and reboots the node");
         return Ok(BootEnd::of(Completed::leaves(&awaited)));
     };
     let way_back = on_disk::find_way_back(root)?;
@@ -421,7 +421,7 @@ impl<'a> JudgedBoot<'a> {
         let history = state::summarise_runs(&transaction::read_history(self.root())?);
         match awaited.goes_back(&history) {
             GoesBack::Runs(runs) if runs.is_empty() && awaited.has_files() => {
-                let why = "its files were taken back since".to_owned();
+                let why = "its files were reverted since".to_owned();
                 self.not_taken(awaited, why)
             }
             GoesBack::Runs(runs) => {
@@ -431,7 +431,7 @@ impl<'a> JudgedBoot<'a> {
                 Ok(completed.with_restored(restored))
             }
             GoesBack::Superseded(config) => {
-                let why = format!("{config} was applied since, so nothing was taken back");
+                let why = format!("{config} was applied since, so nothing was reverted");
                 self.not_taken(awaited, why)
             }
         }
@@ -492,7 +492,7 @@ impl<'a> JudgedBoot<'a> {
         }
         if let Some(blocker) = back.plan.blockers.first() {
             bail!(
-                "the files of {config} cannot be taken back: {}: {}. Next: {}",
+                "the files of {config} cannot be reverted: {}: {}. Next: {}",
                 blocker.subject,
                 blocker.message,
                 mco_rescue("rollback")

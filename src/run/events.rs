@@ -117,24 +117,24 @@ impl NodeEvent<'_> {
             Self::RunEnded(RunEnd::Undone) => format!("An interrupted run for {config} was undone"),
             Self::RunEnded(RunEnd::HalfWay) => {
                 format!(
-                    "The run for {config} is half-way. Next: {recover}",
+                    "The run for {config} is unfinished. Next: {recover}",
                     recover = mco_rescue("recover")
                 )
             }
             Self::TrialBegan(seconds) => format!(
-                "{config} is on trial, and goes back unless it is confirmed within {seconds} seconds"
+                "{config} is on trial, and is reverted unless it is confirmed within {seconds} seconds"
             ),
             Self::TrialEnded(TrialOutcome::Confirmed) => {
                 format!("The trial of {config} was confirmed")
             }
             Self::TrialEnded(TrialOutcome::Reverted) => {
-                format!("The trial of {config} was taken back")
+                format!("The trial of {config} was reverted")
             }
             Self::TrialEnded(TrialOutcome::NotReverted) => format!(
-                "The trial of {config} could not be taken back, and the change stays. Next: mco-rescue status"
+                "The trial of {config} could not be reverted, and the change stays. Next: mco-rescue status"
             ),
             Self::TrialEnded(TrialOutcome::PartlyReverted) => format!(
-                "The trial of {config} was taken back in part only. Next: {status}",
+                "The trial of {config} was reverted in part only. Next: {status}",
                 status = mco_rescue("status")
             ),
             Self::BootCompleted(Some(Way::Back)) => {

@@ -145,7 +145,7 @@ fn boots(root: &Root) -> Vec<KnownBoot> {
 /// Returns the runs that the node knows besides those in its snapshots.
 fn runs(root: &Root) -> Vec<KnownRun> {
     let history = transaction::read_history(root).unwrap_or_else(|error| {
-        log::warn!("the runs that can be taken back are not listed: {error}");
+        log::warn!("the runs that can be reverted are not listed: {error}");
         Vec::new()
     });
     let mut all: Vec<KnownRun> = history

@@ -91,7 +91,7 @@ pub fn separate_systems(
     }
     if older.len() < together {
         bail!(
-            "run {} goes back together with the {} before it, whose operating system never ran. Nothing was changed. \
+            "run {} is reverted together with the {} before it, whose operating system never ran. Nothing was changed. \
              Next: {}",
             newest.id,
             count_noun(together, "run"),
@@ -104,7 +104,7 @@ pub fn separate_systems(
     };
     if changed_system(&newest.id)? && older.len() != together {
         bail!(
-            "run {} changed the operating system too, so it goes back by itself, with a reboot. Nothing was changed. \
+            "run {} changed the operating system too, so it is reverted alone, with a reboot. Nothing was changed. \
              Next: {}, then {}, then {}",
             newest.id,
             mco_rescue("rollback"),
@@ -116,7 +116,7 @@ pub fn separate_systems(
     for run in older.iter().skip(together) {
         if changed_system(&run.id)? {
             bail!(
-                "run {} changed the operating system too, so it goes back by itself, with a reboot. Nothing was \
+                "run {} changed the operating system too, so it is reverted alone, with a reboot. Nothing was \
                  changed. Next: {}, then {}",
                 run.id,
                 mco_rescue(&format!("rollback --to {}", later.id)),

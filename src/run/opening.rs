@@ -255,8 +255,8 @@ impl Needs {
         }
         if self.before_boot == BeforeBoot::Refused && state::read_awaited(root)?.is_some() {
             bail!(
-                "a run waits for the next boot, and one more run would stand in its way back. Nothing was changed. Next: {}, or \
-                 {} # takes it back",
+                "a run waits for the next boot, and one more run would keep it from being reverted. Nothing was changed. Next: {}, or \
+                 {} # reverts it",
                 reboot(),
                 mco_rescue("rollback")
             );
@@ -360,12 +360,12 @@ impl<'a> Opening<'a> {
             Some((taken, all)) => format!(", {taken} of {}", count_noun(all, "step")),
             None => String::new(),
         };
-        let stopped = format!("A run to {config} stopped half-way{steps}");
+        let stopped = format!("A run to {config} was interrupted{steps}");
         match self.change.front.ask_half_way(&stopped)? {
             HalfWayAnswer::Finish => Ok(Direction::Forward),
             HalfWayAnswer::TakeBack => Ok(Direction::Back),
             HalfWayAnswer::Stop => bail!(
-                "{}{}. Nothing was changed. Finish it: {}; or take it back: {}; then run this again",
+                "{}{}. Nothing was changed. Finish it: {}; or revert it: {}; then run this again",
                 &stopped[..1].to_lowercase(),
                 &stopped[1..],
                 mco_rescue("recover"),

@@ -31,7 +31,7 @@ use crate::run::trial::running::{RunningTrial, TrialOptions, TrialRequest};
 use anyhow::{Context, Result, anyhow, bail};
 
 /// The refusal of a trial that is not limited to one run of files.
-pub const ONE_RUN: &str = "--try takes back one run of files alone: add --files-only, or leave --to out. Nothing was changed";
+pub const ONE_RUN: &str = "--try reverts one run of files alone: add --files-only, or leave --to out. Nothing was changed";
 
 /// The options of `rollback`.
 #[derive(Debug, Clone)]
@@ -377,7 +377,7 @@ fn kubelet_notices(root: &Root, deployment: &str) -> Result<Vec<Notice>> {
 
 fn said<T>(error: &dyn std::fmt::Display, instead: T) -> T {
     log::warn!(
-        "the run is taken back, but {error:#}. Next: {}",
+        "the run is reverted, but {error:#}. Next: {}",
         mco_rescue("status")
     );
     instead
@@ -585,7 +585,7 @@ fn stopped_between(
         _ => "Next",
     };
     let said = format!(
-        "{} went back, {} did not: {error:#}. {then}: {}",
+        "{} was reverted, {} was not: {error:#}. {then}: {}",
         gone.join(", "),
         names.join(", "),
         mco_rescue(&next)

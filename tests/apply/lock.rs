@@ -387,7 +387,7 @@ fn status_takes_no_lock_to_see_whether_a_run_is_at_work() {
     if !output.status.success() {
         return skip(Lacks::Machine, "strace may not trace here");
     }
-    assert!(said.contains("Awaited"), "{said}");
+    assert!(said.contains("Boot into"), "{said}");
     let calls = fs::read_to_string(log.path()).unwrap();
     let takes = |line: &&str| line.contains("flock(") || line.contains("SETLK");
     let taken: Vec<&str> = calls.lines().filter(takes).collect();

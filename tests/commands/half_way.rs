@@ -58,7 +58,7 @@ fn plan_tells_what_is_there_after_the_interrupted_run_is_finished() {
     let old = node.config(&config("rendered-worker-1", "one\n"));
     let plan = node.run(&["plan", old.path()]).ok();
     let words = [
-        "A run to rendered-worker-2 is half-way. This is planned from the node after that run is finished",
+        "A run to rendered-worker-2 is unfinished. This is planned from the node after that run is finished",
         "or: mco-rescue recover --back",
         "Recorded rendered-worker-2",
     ];
@@ -91,7 +91,7 @@ fn verify_doctor_and_show_call_no_file_of_it_a_change_by_hand() {
     };
     let verify = node.run(&["verify"]).exits(3);
     let words = [
-        "A run to rendered-worker-2 is half-way",
+        "A run to rendered-worker-2 is unfinished",
         "not changes by hand",
         "mco-rescue recover",
     ];
@@ -108,7 +108,7 @@ fn verify_doctor_and_show_call_no_file_of_it_a_change_by_hand() {
     assert!(ids.contains(&"FP-10") && !ids.contains(&"FP-03"), "{ids:?}");
     let show = node.run(&["show"]).ok();
     let words = [
-        "a run to rendered-worker-2 is half-way",
+        "a run to rendered-worker-2 is unfinished",
         "Next: mco-rescue recover",
     ];
     says(&flat_run(&show), &words, &[]);

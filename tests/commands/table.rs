@@ -499,7 +499,7 @@ impl Cell<'_> {
                 check(names(&["mco-rescue recover"]), "it does not name recover");
             }
             State::HalfWay if self.answer == Answer::Yes && changed => {
-                let says = self.says(&["nterrupted run", "stopped half-way"]);
+                let says = self.says(&["nterrupted run", "was interrupted"]);
                 check(says, "it finishes a run unsaid");
             }
             State::Trial if ["recover", "complete", "record", "confirm"].contains(&command) => {}

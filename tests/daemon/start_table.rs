@@ -578,7 +578,7 @@ const ROWS: &[Row] = &[
         Unknown("the node has no record"),
     ),
     (
-        "the config that is compared is not at hand",
+        "the config that is compared is not available",
         |n| (n.record, n.annotations) = (Recorded::Missing, first("c")),
         Unknown("which is not available here"),
     ),

@@ -246,7 +246,7 @@ fn an_update_that_cannot_get_to_its_end_is_foretold_with_what_it_fails_over() {
         let text = root.run(&["status"]).ok().out();
         let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let headline =
-            "its update to rendered-worker-b fails half-way, after a drain: it is Degraded";
+            "its update to rendered-worker-b fails partway, after a drain: it is Degraded";
         assert!(flat.contains(headline), "{text}");
         assert!(flat.contains(said.unwrap_or(why)), "{text}");
     }

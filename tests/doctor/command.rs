@@ -211,15 +211,20 @@ fn the_worst_comes_first() {
 }
 
 #[test]
-fn what_cannot_be_looked_at_is_said_and_keeps_nothing_back() {
+fn a_root_without_a_system_is_an_error_and_no_diagnosis() {
     let root = TestRoot::empty();
-    let run = doctor_with(&root, &[]).exits(WARNING);
-    assert!(
-        run.out().contains("there is no system at this root"),
-        "{}",
-        run.out()
-    );
-    assert!(run.out().contains("Not checked:\n"), "{}", run.out());
+    for args in [&[][..], &["--output", "json"], &["--until", "2030-01-01"]] {
+        let run = doctor_with(&root, args).exits(1);
+        assert_eq!(run.out(), "", "{args:?}");
+        let said = run.err();
+        for words in ["there is no system at this root", "lsblk -f", "--root DIR"] {
+            assert!(said.contains(words), "{args:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_said_and_keeps_nothing_back() {
     // A cache that is not a directory is not looked at, and the drift is found all the same.
     let root = healthy();
     root.write("etc/pool.conf", "edited\n");

@@ -35,7 +35,7 @@ const KEYS: &str = "home/core/.ssh/authorized_keys";
 const CURES: [Cure; 27] = [
     Cure {
         id: "FP-12",
-        what: "the bridge br-ex is half-built",
+        what: "the bridge br-ex is incomplete",
         sicken: |root| {
             for name in ["br-ex", "ovs-if-br-ex"] {
                 keyfile(
@@ -453,7 +453,7 @@ fn each_cure_makes_its_check_healthy_and_rollback_brings_the_former_tree() {
         let out = flat(&run.out());
         let fixed = format!("Fixed: {} no longer finds \"{}\"", cure.id, cure.what);
         assert!(out.contains(&fixed), "{said}: {out}");
-        assert!(out.contains("To take it back: mco-rescue rollback --root"));
+        assert!(out.contains("Undo: mco-rescue rollback --root"));
         assert_eq!(of(&doctor(&root), cure.id), Vec::<Value>::new(), "{said}");
         (cure.cured)(&root);
         let status = root.run(&["status"]).ok().out();
@@ -581,7 +581,7 @@ fn of_several_findings_one_at_a_time_is_cured() {
         "{out}"
     );
     // What is left is told with it.
-    assert!(out.contains("the bridge br-ex is half-built"), "{out}");
+    assert!(out.contains("the bridge br-ex is incomplete"), "{out}");
     let left = of(&doctor(&root), "FP-12");
     assert_eq!(left.len(), 1, "{left:#?}");
     assert!(root.exists(&format!("{KEYFILES}/br-ex.nmconnection")));
@@ -636,7 +636,7 @@ fn a_running_node_is_told_what_the_files_need_next() {
             "{}",
             run.out()
         );
-        assert!(run.out().contains("To take it back: mco-rescue rollback\n"));
+        assert!(run.out().contains("Undo: mco-rescue rollback\n"));
         worker::is_well(node, "FP-12");
         node.run(&["rollback", "--yes"]).ok();
         assert!(node.root.exists(&format!("{KEYFILES}/eno9.nmconnection")));

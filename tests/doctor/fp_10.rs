@@ -118,7 +118,7 @@ fn an_interrupted_run_comes_first() {
         .exits(CRITICAL)
         .json();
     let first = &report["findings"][0];
-    assert_eq!(first["what"], "a run of mco-rescue is half-way");
+    assert_eq!(first["what"], "a run of mco-rescue is unfinished");
     assert!(
         first["next"][0]
             .as_str()
@@ -166,7 +166,7 @@ fn a_run_is_told_by_how_far_it_came() {
         ),
         (
             ("renameat", 3),
-            run("critical", "a run of mco-rescue is half-way"),
+            run("critical", "a run of mco-rescue is unfinished"),
         ),
         (
             ("unlinkat", 6),

@@ -23,7 +23,7 @@ pub(super) const SICK: &[Sick] = &[
     Sick {
         id: "FP-12",
         code: CRITICAL,
-        what: "the bridge br-ex is half-built",
+        what: "the bridge br-ex is incomplete",
         next: "mv /",
         sicken: |root| {
             ["br-ex", "ovs-if-br-ex"]
@@ -72,7 +72,7 @@ const NETWORK: [Row; 7] = [
         Branch {
             id: "FP-12",
             severity: "critical",
-            what: "the bridge br-ex is half-built",
+            what: "the bridge br-ex is incomplete",
             seen: &["br-ex, ovs-port-br-ex, ovs-if-phys0, ovs-port-phys0"],
             next: &[
                 "mv ROOT/etc/NetworkManager/system-connections/ovs-if-br-ex-108d42c4-d0b9-4064-a40f-117e35fa1ef5.nmconnection ROOT/etc/NetworkManager/ovs-if-br-ex-",
@@ -106,7 +106,7 @@ const NETWORK: [Row; 7] = [
         Branch {
             id: "FP-12",
             severity: "critical",
-            what: "the bridge br-ex is half-built",
+            what: "the bridge br-ex is incomplete",
             seen: &["missing", "NetworkManager does not take it: mode 0644"],
             next: &[
                 "chown root: ROOT/etc/NetworkManager/system-connections/br-ex.nmconnection && chmod 0600 ROOT/",
@@ -202,7 +202,7 @@ fn connections_and_cluster_network_are_judged_beside_what_the_node_has() {
         Branch {
             id: "FP-12",
             severity: "critical",
-            what: "the bridge br-ex is half-built",
+            what: "the bridge br-ex is incomplete",
             seen: &["br-ex, ovs-if-br-ex, ovs-port-br-ex, ovs-if-phys0"],
             next: &[
                 "mv /etc/NetworkManager/system-connections/ovs-port-phys0.nmconnection /etc/NetworkManager/ovs-port-phys0.nmconnection.mco-rescue-",

@@ -288,7 +288,7 @@ fn each_damage_is_found_and_nothing_else() {
             WARNING,
             "warning",
             &[
-                "Open vSwitch goes back to an older state",
+                "Open vSwitch returns to an older state",
                 "3 records are sound",
                 "SHA-1 hash",
                 "3 records behind it",
@@ -316,7 +316,7 @@ fn each_damage_is_found_and_nothing_else() {
             &middle,
             WARNING,
             "warning",
-            &["a database of OVN goes back", NORTH],
+            &["a database of OVN returns", NORTH],
         ),
         (
             NORTH,

@@ -96,6 +96,17 @@ fn a_first_boot_at_work_is_left_alone_and_one_that_failed_is_told() {
         says(
             &found(&doctor_on(node), "FP-49", "critical"),
             &[
+                "no full config is here",
+                "mco-rescue fetch --server HOST --pool POOL",
+                "mco-rescue apply --latest --takeover",
+            ],
+        );
+        let served = worker::config().to_string();
+        node.root
+            .write("etc/mcs-machine-config-content.json", &served);
+        says(
+            &found(&doctor_on(node), "FP-49", "critical"),
+            &[
                 "has not changed to the node image",
                 "mco-rescue firstboot --complete",
             ],

@@ -140,8 +140,8 @@ fn the_text_answers_first_and_fits() {
                     day(25)
                 ),
                 &format!("Lost from {}", day(1785)),
-                "wave 1 client requests",
-                "wave 2 server requests",
+                "First client requests",
+                "Second server requests",
                 "oc get csr",
             ],
         );

@@ -69,7 +69,7 @@ fn a_boot_without_work_is_left_alone() {
         (&recorded, "", "recorded"),
         (&provisioned, "", "Ignition wrote"),
         (&fresh(), "mco_rescue=off", "off"),
-        (&without, "", "none is at hand"),
+        (&without, "", "none is available"),
     ] {
         if root.dir() != without.dir() {
             bring(root, "rendered-worker-2");

@@ -247,7 +247,7 @@ fn logins_show_a_run_that_is_half_way_until_it_is_recovered() {
         node.root.write("etc/second.conf", "a third text\n");
         node.run(&["recover"]).exits(5);
         let text = support::flat(&node.root.read(TROUBLE));
-        for words in [NEW, "HALF-WAY", "Next: mco-rescue recover"] {
+        for words in [NEW, "UNFINISHED", "Next: mco-rescue recover"] {
             assert!(text.contains(words), "{text}");
         }
         let mode = fs::metadata(node.root.path(TROUBLE)).unwrap().permissions();

@@ -142,6 +142,54 @@ fn metrics_are_written_whole_for_all_to_read() {
     assert_eq!(names.len(), 1, "a temporary file is left: {names:?}");
 }
 
+/// Every file below a directory of the root.
+fn files_below(root: &TestRoot, dir: &str, all: &mut Vec<String>) {
+    for entry in fs::read_dir(root.path(dir)).unwrap() {
+        let entry = entry.unwrap();
+        let path = format!("{dir}/{}", entry.file_name().to_str().unwrap());
+        match entry.file_type().unwrap().is_dir() {
+            true => files_below(root, &path, all),
+            false => all.push(path),
+        }
+    }
+}
+
+#[test]
+fn damage_takes_metrics_away_and_never_makes_them_wrong() {
+    let root = TestRoot::new();
+    root.apply(&config());
+    let cached = root.config(&by_operator("worker", "of the cache\n"));
+    root.run(&["fetch", cached.path()]).ok();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mco_rescue.prom");
+    let whole = metrics(&root, &path);
+    let mut all = vec!["etc/machine-config-daemon/currentconfig".to_owned()];
+    files_below(&root, "var/lib/mco-rescue", &mut all);
+    assert!(all.len() > 4, "{all:?}");
+    for damaged in all {
+        let before = fs::read(root.path(&damaged)).unwrap();
+        fs::write(root.path(&damaged), "damaged").unwrap();
+        let _ = fs::remove_file(&path);
+        let run = root.run(&["status", "--metrics", path.to_str().unwrap()]);
+        if run.code() == 0 {
+            let found = samples(&fs::read_to_string(&path).unwrap());
+            for (name, value) in &found {
+                let is_own = ["timestamp", "record_usable", "info", "cache_configs"]
+                    .iter()
+                    .any(|own| name.contains(own));
+                assert!(
+                    is_own || whole.get(name) == Some(value),
+                    "{damaged}: {name} is {value}, and {:?} before",
+                    whole.get(name)
+                );
+            }
+        } else {
+            assert!(!path.exists(), "{damaged}");
+        }
+        fs::write(root.path(&damaged), before).unwrap();
+    }
+}
+
 #[test]
 fn metrics_replace_no_file_of_another_program() {
     let root = TestRoot::new();

@@ -311,7 +311,7 @@ fn the_first_page_ends_with_the_exit_codes() {
     );
     assert!(page.starts_with(&title), "{page}");
     let (_, codes) = page.split_once(".SH \"EXIT CODES\"").unwrap();
-    assert!(codes.contains("5  it ended half\\-way"), "{codes}");
+    assert!(codes.contains("5  the run is unfinished"), "{codes}");
 }
 
 #[test]
@@ -459,6 +459,10 @@ fn bash_offers_what_only_the_node_knows() {
     let ids = ["FP-60", "FP-61", "FP-62", "FP-63", "FP-66", "FP-67"];
     assert_eq!(offered("doctor FP-6"), ids);
     assert_eq!(offered("doctor --bun"), ["--bundle"]);
+    assert_eq!(offered("diff n"), ["now"]);
+    assert_eq!(offered("diff good "), ["good", "now"]);
+    let risk = "pivot --accept-risk interface-n";
+    assert_eq!(offered(risk), ["interface-names"]);
     // The value of another option, and what follows CONFIG, are left alone.
     assert!(
         !offered("plan --os-from c")
@@ -470,6 +474,23 @@ fn bash_offers_what_only_the_node_knows() {
             .iter()
             .any(|one| one.starts_with("cached:"))
     );
+}
+
+#[test]
+fn bash_offers_the_runs_and_the_files_of_a_node() {
+    let root = installed();
+    let file = root.path("package/usr/share/bash-completion/completions/mco-rescue");
+    let node = TestRoot::new();
+    let one = support::file("/etc/one.conf", 0o644, "1\n");
+    let storage = serde_json::json!({"storage": {"files": [one]}});
+    node.apply(&support::machine_config("rendered-worker-one", storage));
+    let list = node.run(&["rollback", "--list", "-o", "json"]).ok().json();
+    let id = list["runs"][0]["id"].as_str().unwrap();
+    let at = format!("mco-rescue --root {}", node.dir().display());
+    let offered = |line: &str| offered_for(&file, &format!("{at} {line}"));
+    assert_eq!(offered("rollback --to "), [id]);
+    assert_eq!(offered("show /etc/on"), ["/etc/one.conf"]);
+    assert_eq!(offered("show cached:x /etc/on"), ["/etc/one.conf"]);
 }
 
 /// A real bash with readline, at a terminal of its own: what is typed, and what the finished line does.

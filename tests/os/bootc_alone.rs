@@ -398,6 +398,11 @@ fn an_origin_that_is_no_file_is_named_with_the_command_that_writes_it_anew() {
         let run = node.run(&["plan", "/two"]).exits(1);
         let said = flat_run(&run);
         assert!(said.contains(&format!("/{file}: is a directory")), "{said}");
+        for args in [&["apply", "--yes", "/two"][..], &["verify"]] {
+            let said = flat_run(&node.run(args).exits(1));
+            assert!(said.contains("is a directory"), "{args:?}: {said}");
+            assert!(said.contains("mv -T "), "{args:?}: {said}");
+        }
         let status = node.run(&["status"]);
         let said = status.out() + &status.err();
         assert!(said.contains(&file), "{said}");

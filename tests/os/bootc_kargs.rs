@@ -189,7 +189,7 @@ fn a_run_that_ended_between_the_image_and_its_arguments_is_finished_or_taken_bac
             let status = node.run(&["status"]).ok();
             says(
                 &status,
-                &["Awaited", "mco-rescue apply", "mco-rescue rollback"],
+                &["Boot into", "mco-rescue apply", "mco-rescue rollback"],
             );
             node.root.write("stub/log", "");
             if finishes {

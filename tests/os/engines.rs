@@ -65,8 +65,8 @@ fn brings(node: &OstreeNode, bootc: bool, os: Os, files_new: bool) {
 fn is_whole(node: &OstreeNode) {
     let status = node.run(&["status"]).ok();
     let said = flat_run(&status);
-    assert!(!said.contains("Mixed"), "{said}");
-    assert!(!said.contains("Awaited"), "{said}");
+    assert!(!said.contains("Mismatch"), "{said}");
+    assert!(!said.contains("Boot into"), "{said}");
     node.run(&["verify", "/two"]).ok();
     assert_eq!(node.root.read("etc/service.conf"), "two\n");
     assert_eq!(recorded(node), TWO);
@@ -105,13 +105,13 @@ fn walks_out(node: &OstreeNode, bootc: bool, os: Os, files_new: bool) {
     }
     match (os, files_new) {
         (Os::Booted, true) => {
-            assert!(!flat_run(&status).contains("Mixed"));
+            assert!(!flat_run(&status).contains("Mismatch"));
             says(&plan(0), &["Nothing to do"]);
         }
         // Out of band: somebody booted what was staged before the files were written.
         (Os::Booted, false) => {
             let words = [
-                "Mixed",
+                "Mismatch",
                 "What runs is the image of rendered-worker-2",
                 "Next: mco-rescue apply cached:rendered-worker-2 or: mco-rescue pivot",
             ];
@@ -134,7 +134,7 @@ fn walks_out(node: &OstreeNode, bootc: bool, os: Os, files_new: bool) {
             reboots(node, bootc);
         }
         (Os::Staged | Os::Soft, true) => {
-            says(&status, &["Mixed", "Next: systemctl reboot"]);
+            says(&status, &["Mismatch", "Next: systemctl reboot"]);
             node.reboots_into_staged(bootc, NEXT);
         }
         (Os::Locked, _) => {
@@ -148,7 +148,7 @@ fn walks_out(node: &OstreeNode, bootc: bool, os: Os, files_new: bool) {
             ];
             says(&plan(1), &words);
             if files_new {
-                says(&status, &["Mixed", "or mco-rescue apply --takeover"]);
+                says(&status, &["Mismatch", "or mco-rescue apply --takeover"]);
             }
             let staged = fs::read(node.root.path("run/ostree/staged-deployment")).unwrap();
             says(

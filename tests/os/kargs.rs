@@ -415,7 +415,7 @@ fn an_argument_with_a_quoted_blank_arrives_as_grub_hands_it_over() {
         let complete = node.run(&["complete"]).ok();
         assert!(!node.root.exists(AWAITED), "{}", complete.out());
         let status = flat(&node.run(&["status"]).out());
-        assert!(!status.contains("Mixed"), "{status}");
+        assert!(!status.contains("Mismatch"), "{status}");
         assert!(!status.contains("did not come up"), "{status}");
         let plan = flat(&node.run(&["plan", "/config"]).out());
         assert!(!plan.contains("--append"), "{plan}");

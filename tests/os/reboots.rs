@@ -60,7 +60,7 @@ fn the_need_of_a_reboot_is_said_until_the_next_boot_and_after_a_rollback_too() {
         let node = node();
         needs_reboot(&node, false);
         let run = node.run(&["apply", "--yes", "/one"]).ok();
-        assert!(flat_run(&run).contains("need a reboot"), "{}", run.out());
+        assert!(flat_run(&run).contains("Reboot needed"), "{}", run.out());
         needs_reboot(&node, true);
         // Nothing has read the new file yet.
         let run = node.run(&["rollback", "--yes"]).ok();
@@ -72,7 +72,7 @@ fn the_need_of_a_reboot_is_said_until_the_next_boot_and_after_a_rollback_too() {
         needs_reboot(&node, false);
         // What runs has read it by now.
         let run = node.run(&["rollback", "--yes"]).ok();
-        let words = "The node needs a reboot: files of rendered-worker-one were changed";
+        let words = "Reboot needed: files of rendered-worker-one were changed";
         assert!(flat_run(&run).contains(words), "{}", run.out());
         needs_reboot(&node, true);
         reboots(&node);

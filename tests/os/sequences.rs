@@ -619,7 +619,7 @@ impl Node {
         let said = self.run(&["status"]).ok().out();
         let own: Vec<&str> = said
             .lines()
-            .skip_while(|line| !line.starts_with("Awaited") && !line.starts_with("Mixed"))
+            .skip_while(|line| !line.starts_with("Boot into") && !line.starts_with("Mismatch"))
             .take_while(|line| !line.starts_with("Recorded"))
             .collect();
         let text = own
@@ -704,7 +704,7 @@ fn without_comment(command: &str) -> String {
 
 /// True for the labels of `status` that come after what is staged or queued.
 fn is_label(word: &str) -> bool {
-    ["Awaited", "Mixed", "Recorded", "Queued", "Trial"].contains(&word)
+    ["Boot", "Mismatch", "Recorded", "Queued", "Trial"].contains(&word)
 }
 
 /// Every state that sequences of this length lead to, each judged once: their number, and what was wrong.

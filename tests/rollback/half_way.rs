@@ -70,10 +70,10 @@ fn without_an_answer_the_commands_that_end_an_interrupted_run_are_printed() {
         let said = flat(&run.err());
         let shown = root.dir().display();
         for words in [
-            "stopped half-way, ".to_owned(),
+            "was interrupted, ".to_owned(),
             " of ".to_owned(),
             format!("Finish it: mco-rescue recover --root {shown}"),
-            format!("take it back: mco-rescue recover --back --root {shown}"),
+            format!("revert it: mco-rescue recover --back --root {shown}"),
             "Nothing was changed".to_owned(),
         ] {
             assert!(said.contains(&words), "{args:?}: {words}: {said}");
@@ -134,7 +134,7 @@ fn with_yes_an_interrupted_run_is_finished_and_that_is_said_before() {
     args.push(other.path());
     let run = root.run(&args).ok();
     let said = flat(&run.err());
-    let first = said.find("stopped half-way").expect(&said);
+    let first = said.find("was interrupted").expect(&said);
     assert!(said[first..].contains("It is finished first"), "{said}");
     assert!(root.exists("etc/other.conf"));
 

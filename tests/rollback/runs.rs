@@ -113,7 +113,7 @@ fn after_going_back_one_can_go_forward_and_back_again() {
     for number in [2, 3] {
         root.apply(&generation(number));
         root.run(&["rollback", "--yes"]).ok();
-        same(&without_state(&root), &first, "taken back");
+        same(&without_state(&root), &first, "reverted");
     }
 }
 
@@ -183,7 +183,7 @@ fn a_directory_that_gave_way_comes_back_with_everything_in_it() {
     }}));
     assert_eq!(root.read("srv/tree"), "instead");
     root.run(&["rollback", "--yes"]).ok();
-    same(&without_state(&root), &before, "taken back");
+    same(&without_state(&root), &before, "reverted");
 }
 
 #[test]

@@ -843,6 +843,56 @@ fn the_json_of_verify_keeps_its_promises() {
 }
 
 #[test]
+fn one_file_of_a_config_is_a_document_for_programs_and_bytes_for_people() {
+    let root = TestRoot::new();
+    let bytes = "data:;base64,/wAK";
+    let config = root.config(&machine_config(
+        "rendered-worker-files",
+        json!({
+            "storage": {"files": [
+                file("/etc/text", 0o640, "one\ntwo\n"),
+                {"path": "/etc/bytes", "mode": 0o600, "contents": {"source": bytes}},
+            ]},
+            "systemd": {"units": [{"name": "a.service", "contents": "[Unit]\n"}]},
+        }),
+    ));
+    let text = root.run(&["show", config.path(), "/etc/text"]).ok();
+    assert_eq!(text.out(), "one\ntwo\n");
+    let document = |path: &str| {
+        let args = ["--output", "json", "show", "-f", config.path(), path];
+        root.run(&args).ok().json()
+    };
+    assert_eq!(
+        document("/etc/text"),
+        json!({
+            "schema": "mco-rescue/show-file/v1", "config": "rendered-worker-files", "path": "/etc/text",
+            "mode": "0640", "size": 8, "encoding": "utf-8", "contents": "one\ntwo\n",
+        })
+    );
+    let binary = document("/etc/bytes");
+    assert_eq!(
+        (&binary["encoding"], &binary["contents"], &binary["size"]),
+        (&json!("base64"), &json!("/wAK"), &json!(3))
+    );
+    let unit = document("a.service");
+    assert_eq!(unit["path"], "/etc/systemd/system/a.service");
+    let args = [
+        "show",
+        "--filename",
+        config.path(),
+        "/etc/text",
+        "-o",
+        "yaml",
+    ];
+    let yaml = root.run(&args).ok().out();
+    assert!(yaml.contains("contents: |\n"), "{yaml}");
+    let missing = root
+        .run(&["show", "-f", config.path(), "/etc/none"])
+        .exits(1);
+    assert!(missing.err().contains("Next") || missing.err().contains("What it has"));
+}
+
+#[test]
 fn the_json_of_show_keeps_its_promises() {
     let root = TestRoot::new();
     let config = root.config(&rich());

@@ -166,6 +166,7 @@ fn of_a_directory(all: &mut Collected) {
         &[
             &["butane", butane.to_str().unwrap()],
             &["show", first.path()],
+            &["show", first.path(), "/etc/both"],
             &["plan", first.path()],
             &["fetch", first.path()],
             &["apply", "--yes", first.path()],
@@ -297,6 +298,7 @@ fn a_validator_accepts_what_the_program_prints() {
         "doctor-fix/v1",
         "doctor-until/v1",
         "show/v1",
+        "show-file/v1",
         "recover/v1",
         "install/v1",
         "fetch/v1",

@@ -122,7 +122,8 @@ fn the_prompt_of_rollback_says_what_goes_back() {
         return;
     };
     assert_eq!(code, 1, "{screen}");
-    let wanted = "worker-0 (RHCOS 4.18): back to before rendered-worker-2: 1 file. Take this run back? [y/N]";
+    let wanted =
+        "worker-0 (RHCOS 4.18): back to before rendered-worker-2: 1 file. Revert this run? [y/N]";
     assert!(flat(&screen).contains(wanted), "{screen}");
 }
 

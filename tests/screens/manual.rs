@@ -492,7 +492,7 @@ fn the_pages_of_the_checks_are_those_of_the_program() {
          `--fix ID` cures a finding that has a line `Fix`, where files alone are the cure ([recovery.md](../how-to/recovery.md)). `--bundle FILE` writes everything into an archive for \
          support, with digests in place of contents. `--until DATE` looks ahead ([Back after months off](../how-to/long-downtime.md)). `--deep` also runs the slow parts, which hash objects and whole databases; without \
          it the report says that they were skipped. The exit code is that of the worst finding: 6 critical, 3 warning, 0 notice or \
-         nothing. What could not be read is listed under \"Not checked\", not as healthy; alone it does not change the exit code, except that a user who is not root gets 1. Of a disk in another machine, dates are judged by \
+         nothing, and 1 where the root holds no system. What could not be read is listed under \"Not checked\", not as healthy; alone it does not change the exit code, except that a user who is not root gets 1. Of a disk in another machine, dates are judged by \
          the clock of that machine.\n\n\
          | check | finds | looks at |\n|---|---|---|\n"
     );

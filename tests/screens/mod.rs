@@ -8,4 +8,5 @@ mod manual;
 mod printed_commands;
 mod readme;
 mod short_help;
+mod terminal;
 mod texts;

@@ -98,13 +98,13 @@ fn a_new_login_shows_the_announcement_until_it_is_withdrawn() {
         assert!(!shown(sshd).contains("on trial"));
         runtime::announce_at_login("changes are on trial\n").unwrap();
         assert!(shown(sshd).contains("changes are on trial"));
-        runtime::announce_at_login("taken back\n").unwrap();
+        runtime::announce_at_login("reverted\n").unwrap();
         let text = shown(sshd);
         assert!(
-            text.contains("taken back") && !text.contains("on trial"),
+            text.contains("reverted") && !text.contains("on trial"),
             "{text}"
         );
         assert!(runtime::withdraw_announcement().unwrap());
-        assert!(!shown(sshd).contains("taken back"));
+        assert!(!shown(sshd).contains("reverted"));
     });
 }

@@ -212,7 +212,7 @@ fn a_trial_whose_deployment_another_program_removed_ends_with_the_change_in_plac
             assert_eq!(result["outcome"], "not-reverted", "{result}");
             let status = flat_run(&node.run(&["status"]));
             for words in [
-                "could NOT be taken back",
+                "could NOT be reverted",
                 "is gone, so its operating system cannot come back",
                 "mco-rescue confirm",
                 "mco-rescue rollback --files-only",
@@ -221,7 +221,7 @@ fn a_trial_whose_deployment_another_program_removed_ends_with_the_change_in_plac
             }
             let doctor = node.run(&["doctor"]);
             let said = flat_run(&doctor);
-            assert!(said.contains("a trial could not be taken back"), "{said}");
+            assert!(said.contains("a trial could not be reverted"), "{said}");
             assert_eq!(doctor.code(), 6);
             if is_accepted {
                 let run = node.run(&["confirm"]).ok();
@@ -241,7 +241,7 @@ fn a_trial_whose_deployment_another_program_removed_ends_with_the_change_in_plac
                 assert_eq!(node.root.read("etc/service.conf"), "one\n");
             }
             let said = flat_run(&node.run(&["doctor"]));
-            assert!(!said.contains("a trial could not be taken back"), "{said}");
+            assert!(!said.contains("a trial could not be reverted"), "{said}");
             let again = node.run(&["confirm"]).exits(1);
             assert!(
                 flat_run(&again).contains("no trial runs"),
@@ -296,7 +296,7 @@ fn a_way_back_whose_old_contents_are_missing_is_tried_for_a_while_and_then_given
         guard(&node).ok();
         assert!(!node.root.exists(TRIAL));
         let status = flat_run(&node.run(&["status"]));
-        assert!(status.contains("could NOT be taken back"), "{status}");
+        assert!(status.contains("could NOT be reverted"), "{status}");
         assert_eq!(node.root.read("etc/service.conf"), "one\n");
         node.run(&["confirm"]).ok();
     });

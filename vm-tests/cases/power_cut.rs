@@ -297,9 +297,9 @@ fn foretells(doctor: &str, result: &str) -> bool {
     let words: &[&str] = match result {
         "nothing" => return doctor.is_empty(),
         "swept" => &["a run was interrupted before it changed anything"],
-        "undone" => &["a run of mco-rescue is half-way"],
+        "undone" => &["a run of mco-rescue is unfinished"],
         _ => &[
-            "a run of mco-rescue is half-way",
+            "a run of mco-rescue is unfinished",
             "a finished run was not cleaned up",
         ],
     };

@@ -59,13 +59,13 @@ impl Builder<'_> {
             true => format!(
                 "the config does not bring this key: verify reports the difference, and the next {} takes \
                  the key away. The daemon does not compare keys; it takes the key away when it writes those of core. \
-                 To keep it, bring it by a MachineConfig. To take it back: {}",
+                 To keep it, bring it by a MachineConfig. Undo: {}",
                 mco_rescue("apply"),
                 mco_rescue("rollback")
             ),
             false => format!(
                 "no config brings this file, and verify does not look at it; the daemon removes it when it writes the \
-                 keys of core. To keep the key, bring it by a MachineConfig. To take it back: {}",
+                 keys of core. To keep the key, bring it by a MachineConfig. Undo: {}",
                 mco_rescue("rollback")
             ),
         };

@@ -134,7 +134,7 @@ pub(super) fn plan_rollback(inputs: RollbackInputs<'_>) -> Plan {
         plan.notices.push(Notice {
             subject: "runs before it".to_owned(),
             message: format!(
-                "{} whose operating system never ran: taken back with it",
+                "{} whose operating system never ran: reverted with it",
                 count_noun(inputs.together, "run")
             ),
         });
@@ -159,7 +159,7 @@ fn add_older(plan: &mut Plan, inputs: RollbackInputs<'_>) {
         plan.notices.push(Notice {
             subject: format!("run {}", run.id),
             message: format!(
-                "taken back after it: {} of {}",
+                "reverted after it: {} of {}",
                 count_noun(run.steps.len(), "step"),
                 run.config
             ),

@@ -337,7 +337,7 @@ fn add_way_back(plan: &mut Plan, node: &NodeState, evidence: &dyn LiveEvidence) 
             subject: "history".to_owned(),
             message: format!(
                 "{waiting} runs wait for a reboot, and the history holds no more of them: the way back would be lost. \
-                 Reboot into the last one: {}; or take them back: {}",
+                 Reboot into the last one: {}; or revert them: {}",
                 reboot(),
                 mco_rescue("rollback")
             ),

@@ -64,8 +64,8 @@ pub fn judge_staged(
     }
     if !against.is_empty() {
         log::warn!(
-            "do not reboot yet: the image that was staged was not at hand before, and these findings stand against it. A \
-             run cures what it can; or take the image back. Next: {}, then {}, or {}",
+            "do not reboot yet: the image that was staged was not available before, and these findings stand against it. A \
+             run cures what it can; or revert the image. Next: {}, then {}, or {}",
             mco_rescue("preflight"),
             mco_rescue("apply"),
             mco_rescue("rollback")

@@ -85,7 +85,7 @@ fn meaning(first: &RootPath, is_no_run: bool) -> &'static str {
     } else if is(paths::AWAITED) {
         ": nothing then proves at the next boot that what was staged runs"
     } else if is(paths::OS_RUNS) {
-        ": the operating system of those runs is not taken back then"
+        ": the operating system of those runs is not reverted then"
     } else {
         ""
     }

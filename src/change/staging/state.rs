@@ -56,7 +56,7 @@ pub fn find_os_run(root: &Root, run: &str) -> Result<Option<OsRun>> {
     if own.is_none() && is_unknown {
         bail!(
             "/{file} cannot be used, so it is not known if run {run} changed the operating system. Next: mv /{file} \
-             /{file}.damaged (the operating system of earlier runs is not taken back then)",
+             /{file}.damaged (the operating system of earlier runs is not reverted then)",
             file = paths::OS_RUNS
         );
     }

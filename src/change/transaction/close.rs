@@ -175,7 +175,7 @@ pub(super) fn close_run(
         }
     } else {
         // Left in place, it would always be taken for an unfinished run.
-        log::warn!("{history} is missing, so this run cannot be taken back");
+        log::warn!("{history} is missing, so this run cannot be reverted");
         state.unlink_file(paths::JOURNAL)?;
     }
     forget_intent(state, swept)?;

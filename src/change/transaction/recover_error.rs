@@ -62,6 +62,6 @@ pub enum ForgetError {
     #[error(transparent)]
     Lock(#[from] LockError),
     /// Part of it could not be removed.
-    #[error("run {0} was taken back, but it is still in the history. Next: rm -r /{history}/{0}", history = paths::HISTORY)]
+    #[error("run {0} was reverted, but it is still in the history. Next: rm -r /{history}/{0}", history = paths::HISTORY)]
     Left(String),
 }

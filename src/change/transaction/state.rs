@@ -325,7 +325,7 @@ fn way_out(file: &str) -> String {
     }
     if file.starts_with("history/") {
         return format!(
-            "Without it that run cannot be taken back; the runs before it can be, once it is away. Next: rm -r {}",
+            "Without it that run cannot be reverted; the runs before it can be, once it is away. Next: rm -r {}",
             node_path(&format!("{}/{file}", paths::STATE))
         );
     }

@@ -59,7 +59,7 @@ pub fn list_accidents(facts: &CoverageFacts) -> Vec<Accident> {
         all.push(by_reset(
             facts,
             "kernel panic or hang",
-            "the next boot takes the change back",
+            "the next boot reverts the change",
         ));
         return all;
     }
@@ -79,7 +79,7 @@ pub fn list_accidents(facts: &CoverageFacts) -> Vec<Accident> {
         all.push(by_reset(
             facts,
             "panic, hang, a root that does not mount",
-            "the next boot takes the change back, as soon as /var is mounted",
+            "the next boot reverts the change, as soon as /var is mounted",
         ));
         return all;
     }
@@ -110,7 +110,7 @@ pub fn list_accidents(facts: &CoverageFacts) -> Vec<Accident> {
             ));
             all.push(covered(
                 "power cut in the boot",
-                "the next boot that reaches /var goes back to the old deployment",
+                "the next boot that reaches /var returns to the old deployment",
             ));
         }
     }

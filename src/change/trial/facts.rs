@@ -143,14 +143,14 @@ fn against(root: &Root, plan: &Plan, system: bool, reboots: bool) -> Result<Vec<
     let mut all = Vec::new();
     if !systemd_runs(root) {
         all.push(
-            "only a running node can take a change back by itself. Leave --try out for another root"
+            "only a running node can revert a change by itself. Leave --try out for another root"
                 .to_owned(),
         );
         return Ok(all);
     }
     if let Some(trial) = read_trial(root)? {
         all.push(format!(
-            "a trial of {} runs already. Confirm it: {}; or take it back: {}",
+            "a trial of {} runs already. Confirm it: {}; or revert it: {}",
             trial.what,
             mco_rescue("confirm"),
             mco_rescue("rollback")

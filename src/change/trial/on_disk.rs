@@ -59,15 +59,14 @@ pub fn refuse_during_trial(root: &Root) -> Result<()> {
     };
     if !root.is_live() {
         bail!(
-            "the trial of {} was not confirmed, and a second change would stand in its way back. Take it back first: {}. \
+            "the trial of {} was not confirmed, and a second change would keep it from being reverted. Revert it first: {}. \
              Nothing was changed",
             trial.what,
             mco_rescue("rollback")
         );
     }
     bail!(
-        "a trial of {} runs, and a second change would stand in its way back. Confirm it from a new login: {}; or take it \
-         back now: {}. Nothing was changed",
+        "a trial of {} runs, and a second change would keep it from being reverted. Confirm it from a new login: {}; or revert it now: {}. Nothing was changed",
         trial.what,
         mco_rescue("confirm"),
         mco_rescue("rollback")
@@ -78,7 +77,7 @@ pub fn refuse_during_trial(root: &Root) -> Result<()> {
 pub fn name_unconfirmed(root: &Root) {
     match read_trial(root) {
         Ok(Some(trial)) if !root.is_live() => log::warn!(
-            "the trial of {} was not confirmed: the next boot takes it back; or take it back now: {}",
+            "the trial of {} was not confirmed: the next boot reverts it; or revert it now: {}",
             trial.what,
             mco_rescue("rollback")
         ),

@@ -15,8 +15,7 @@ use crate::host::state_file::other_version;
 pub enum TrialFileError {
     /// The file is damaged, or of another version.
     #[error(
-        "/{file}: {why}. It is left as it is, and no change goes back by it. Move it away, and take the \
-         last run back if it is not to stay. Next: mv {place} {place}.damaged, then {back}",
+        "/{file}: {why}. It is left as it is, and no change is reverted by it. Move it away, and revert the last run if it is not to stay. Next: mv {place} {place}.damaged, then {back}",
         place = node_path(file),
         back = mco_rescue("rollback")
     )]

@@ -1,5 +1,5 @@
 
-# Names that only the program knows: checks, configs of the cache, pools.
+# Names that only the program knows: checks, configs of the cache, pools, runs.
 _mco_rescue_names() {
     local program=$1 kind=$2 root=() i
     shift 2
@@ -31,13 +31,17 @@ _mco_rescue_named() {
     case $name in
         --pool) kind=pools ;;
         --desired | --object) kind=cached ;;
+        --to) kind=runs ;;
+        --accept-risk) kind=risks ;;
         -*) [[ " @FLAGS@ " == *" $name "* ]] && kind=position ;;
         *) kind=position ;;
     esac
     [[ $word != -* ]] || return 0
     case $kind:$command:$below in
         position:doctor:) kind=checks ;;
-        position:apply: | position:plan: | position:verify: | position:show:) kind=configs ;;
+        position:apply: | position:plan: | position:verify:) kind=configs ;;
+        position:show:*) kind=shown ;;
+        position:diff:*) kind=snapshots ;;
         position:cache:export | position:cache:forget) kind=cached ;;
         position:render:) kind=pools ;;
         position:*) return 0 ;;
@@ -49,7 +53,7 @@ _mco_rescue_named() {
         if [[ $name == "$word"* ]]; then COMPREPLY+=("${name#"$strip"}"); fi
     done < <(_mco_rescue_names "$1" "$kind" "${before[@]}")
     # A file is a config as well; where no name fits, bash offers files by itself.
-    if [[ $kind == configs && -n ${COMPREPLY[*]} && $word != *:* ]]; then
+    if [[ ( $kind == configs || $kind == shown ) && -n ${COMPREPLY[*]} && $word != *:* ]]; then
         while read -r name; do COMPREPLY+=("$name"); done < <(compgen -f -- "$word")
     fi
 }

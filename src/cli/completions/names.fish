@@ -1,5 +1,5 @@
 
-# Names that only the program knows: checks, configs of the cache, pools.
+# Names that only the program knows: checks, configs of the cache, pools, runs.
 function __mco_rescue_names
     set -l words (commandline -opc)
     set -l root
@@ -14,7 +14,11 @@ function __mco_rescue_names
     mco-rescue $root names $argv[1] 2>/dev/null
 end
 
-complete -c mco-rescue -n "__fish_seen_subcommand_from apply plan verify show" -a "(__mco_rescue_names configs)"
+complete -c mco-rescue -n "__fish_seen_subcommand_from apply plan verify" -a "(__mco_rescue_names configs)"
+complete -c mco-rescue -n "__fish_mco_rescue_using_subcommand show" -a "(__mco_rescue_names shown)"
+complete -c mco-rescue -n "__fish_mco_rescue_using_subcommand diff" -f -a "(__mco_rescue_names snapshots)"
+complete -c mco-rescue -n "__fish_mco_rescue_using_subcommand rollback" -l to -x -a "(__mco_rescue_names runs)"
+complete -c mco-rescue -n "__fish_seen_subcommand_from apply plan pivot firstboot" -l accept-risk -x -a "(__mco_rescue_names risks)"
 complete -c mco-rescue -n "__fish_mco_rescue_using_subcommand doctor" -f -a "(__mco_rescue_names checks)"
 complete -c mco-rescue -n "__fish_mco_rescue_using_subcommand render" -a "(__mco_rescue_names pools)"
 complete -c mco-rescue -n "__fish_mco_rescue_using_subcommand fetch" -l pool -x -a "(__mco_rescue_names pools)"

@@ -61,7 +61,7 @@ pub struct FixArgs {
     #[arg(long, requires = "fix", hide_short_help = true, help_heading = OVERRIDES)]
     pub not_a_node: bool,
 
-    /// A change that goes back by itself.
+    /// A change that is reverted unless it is confirmed.
     #[command(flatten)]
     pub trial: TryArgs,
 }
@@ -88,6 +88,7 @@ const MAX_DIFF: u64 = 1 << 20;
 pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> {
     let check = find_check(id, engine_of(ui))?;
     let root = with_disk(open_root(&ui.root)?, &ui.root)?;
+    machine::expect_system(&root)?;
     let search = CureSearch {
         check,
         root: &root,

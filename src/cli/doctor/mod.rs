@@ -16,7 +16,7 @@ use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::base::text::inline;
 use crate::change::session::access;
-use crate::change::session::{open_root, with_disk};
+use crate::change::session::{machine, open_root, with_disk};
 use crate::cli::args::DaemonArgs;
 use crate::cli::doctor::fix::FixArgs;
 use crate::diagnose::doctor::checks::CHECKS;
@@ -110,6 +110,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
     }
     let recipients = recipients::read(&args.recipient)?;
     let root = with_disk(open_root(&ui.root)?, &ui.root)?;
+    machine::expect_system(&root)?;
     let again = root.again();
     let evidence = gather::all(root, ui.runner, &ui.root, args.gather_options());
     if let Some(until) = args.until {

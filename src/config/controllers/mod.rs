@@ -122,7 +122,7 @@ pub fn is_of_registries(kind: &str) -> bool {
 pub fn if_forgotten(kind: &str) -> &'static str {
     match kind {
         "MachineConfig" => {
-            "the cluster's next rendered config lacks this MachineConfig, and the node goes back to the files from before"
+            "the cluster's next rendered config lacks this MachineConfig, and the node reverts to the files from before"
         }
         "KubeletConfig" => {
             "the KubeletConfig controller writes kubelet.conf without it, and the node reboots into the old limits"

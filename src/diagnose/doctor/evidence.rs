@@ -104,8 +104,6 @@ impl<T, E: Into<anyhow::Error>> From<Result<T, E>> for Look<T> {
 pub struct DoctorEvidence {
     /// Path of the root, as it was given.
     pub root: String,
-    /// The root contains a system.
-    pub has_system: bool,
     /// True if the root is that of the running system.
     pub live: bool,
     /// True if Pacemaker manages kubelet and etcd: two nodes with fencing.

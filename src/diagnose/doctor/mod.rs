@@ -287,9 +287,6 @@ impl Fact {
     }
 }
 
-/// The check that reports a root without a system; no other check can judge such a root.
-const SAYS_NO_SYSTEM: &str = "FP-02";
-
 /// Runs all checks.
 pub fn examine(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosis {
     let mut diagnosis = Diagnosis {
@@ -298,11 +295,7 @@ pub fn examine(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosis {
         since: None,
     };
     for check in checks {
-        let verdict = if evidence.has_system || check.id == SAYS_NO_SYSTEM {
-            (check.judge)(evidence)
-        } else {
-            CheckVerdict::unseen("there is no system at this root")
-        };
+        let verdict = (check.judge)(evidence);
         diagnosis.checks.push(Looked {
             id: check.id,
             title: evidence.engine.spell(check.title),
@@ -468,10 +461,7 @@ mod tests {
     #[test]
     fn the_worst_comes_first_and_what_was_not_seen_is_kept() {
         let checks = [check("FP-01", notice), check("FP-02", critical)];
-        let evidence = DoctorEvidence {
-            has_system: true,
-            ..DoctorEvidence::default()
-        };
+        let evidence = DoctorEvidence::default();
         let diagnosis = examine(&checks, &evidence);
         let ids: Vec<&str> = diagnosis.findings.iter().map(|one| one.id).collect();
         assert_eq!(ids, ["FP-02", "FP-01"]);
@@ -509,7 +499,6 @@ mod tests {
     fn fixes_of_one_check_are_numbered_in_the_order_of_the_findings() {
         let evidence = DoctorEvidence {
             live: true,
-            has_system: true,
             ..DoctorEvidence::default()
         };
         let commands = |checks: &[DoctorCheck]| -> Vec<Option<String>> {

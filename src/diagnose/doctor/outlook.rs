@@ -320,7 +320,7 @@ fn approvals(all: &[ColdCertificate], steps: &[OutlookStep], node: NodeKind) -> 
         }
         NodeKind::Worker => "after this node has booted and reaches the API",
     };
-    let later = "a minute after the first wave; approved by itself only for machines that the cluster manages";
+    let later = "a minute after the first one; approved by itself only for machines that the cluster manages";
     let first = Approval {
         requests: "client",
         from: client.at,

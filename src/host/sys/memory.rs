@@ -103,7 +103,7 @@ fn there(memory: *mut u8) -> *mut u8 {
 
 const UNCHANGED: &str = "error: no memory is left for this program, or its limit is too low (ulimit -v). Free some.\n\
                          Next: ";
-const CHANGING: &str = "error: no memory is left for this program, and the run is half-way. Free some.\n\
+const CHANGING: &str = "error: no memory is left for this program, and the run is unfinished. Free some.\n\
                         Next: ";
 
 const UNVERIFIED: &str = "warn: the config is applied, but no memory is left to verify it, or the limit is too low \

@@ -153,6 +153,28 @@ extern "C" fn end_with_answer(signal: libc::c_int) {
     unsafe { libc::raise(signal) };
 }
 
+/// While this lives, Ctrl-C does not end this process: it is for the program that has the terminal, such as a pager.
+#[derive(Debug)]
+pub struct InterruptIgnored(Option<SigAction>);
+
+impl InterruptIgnored {
+    /// Ignores Ctrl-C from here on. Programs that run already are unaffected.
+    pub fn new() -> Self {
+        let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+        // SAFETY: no handler runs.
+        Self(unsafe { sigaction(Signal::SIGINT, &ignore) }.ok())
+    }
+}
+
+impl Drop for InterruptIgnored {
+    fn drop(&mut self) {
+        if let Some(before) = self.0.take() {
+            // SAFETY: this is the action from before.
+            let _ = unsafe { sigaction(Signal::SIGINT, &before) };
+        }
+    }
+}
+
 /// While this lives, this thread, and everything it starts, receives no signals.
 #[derive(Debug)]
 pub struct AllBlocked(Option<SigSet>);

@@ -18,6 +18,7 @@ pub mod motd;
 pub mod network_manager;
 pub mod origin;
 pub mod ostree;
+pub mod pager;
 pub mod rpm;
 pub mod rpm_ostree;
 pub mod shadow;

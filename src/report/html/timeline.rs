@@ -75,7 +75,7 @@ fn entries(html: &mut Html, all: &[(&Value, Option<&Value>)]) {
             notes.push("the clock was set back before this".to_owned());
         }
         if is_true(entry, "can_go_back") {
-            notes.push("rollback can take it back".to_owned());
+            notes.push("rollback can revert it".to_owned());
         }
         notes.extend(
             list(entry, "notes")
@@ -103,7 +103,6 @@ fn event_words(entry: &Value, outcome: &str) -> String {
             let word = match outcome {
                 "done" => "done",
                 "rolled-back" => "failed, everything was restored",
-                "incomplete" => "failed half-way",
                 "taken" => "recorded",
                 other => other,
             };

@@ -50,7 +50,7 @@ pub(super) fn choose(
     let mut all = all.read()?;
     if all.is_empty() && parameters.mode == Mode::Apply {
         bail!(
-            "no config is at hand: none in the image or the cache, and no medium labelled MCO-RESCUE within {} s. \
+            "no config is available: none in the image or the cache, and no medium labelled MCO-RESCUE within {} s. \
              Name one: mco_rescue.config=PATH, or mco_rescue.server=https://HOST:22623/config/POOL",
             parameters.timeout.as_secs()
         );
@@ -62,7 +62,7 @@ pub(super) fn choose(
         return Ok((None, None));
     }
     let only = first_boot::only(&all, parameters.pool()).map_err(anyhow::Error::msg)?;
-    log::info!("{} is at hand ({})", only.name, only.place);
+    log::info!("{} is available ({})", only.name, only.place);
     Ok((Some(only.argument.clone()), medium))
 }
 

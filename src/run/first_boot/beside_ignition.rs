@@ -60,7 +60,7 @@ pub fn wait_beside_ignition(parameters: &Parameters, front: &dyn Front) {
                 front,
                 cause,
                 started,
-                "no config is at hand. Plug in a medium labelled MCO-RESCUE; it is looked for every 30 s",
+                "no config is available. Plug in a medium labelled MCO-RESCUE; it is looked for every 30 s",
             ),
             Err(error) => tell_waiting(
                 front,

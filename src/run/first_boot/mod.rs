@@ -103,7 +103,7 @@ impl<'a> FirstBootAttempt<'a> {
         self.why = match reason {
             WorkReason::Asked => "the kernel command line asks for it",
             WorkReason::FirstBoot => "a first boot that got no config",
-            WorkReason::Given => "Ignition was given a config that was at hand",
+            WorkReason::Given => "Ignition was given a config that was available",
         }
         .to_owned();
         self.phase = "choosing a config";
@@ -117,7 +117,7 @@ impl<'a> FirstBootAttempt<'a> {
             _ => at_hand::choose(&root, self.front.runner(), parameters, facts.recorded)?,
         };
         if argument.is_none() && reason == WorkReason::FirstBoot {
-            let why = "a first boot without a config, and none is at hand";
+            let why = "a first boot without a config, and none is available";
             return Ok(FirstBootResult::ended("nothing", why, None));
         }
         let needs = Needs::FIRST_BOOT.meant(self.not_a_node);

@@ -75,18 +75,18 @@ pub fn judge(front: &dyn Front, root: &Root, early: bool) -> Result<()> {
             )?;
         }
         BootStep::RevertFiles(why) => {
-            log::warn!("the trial of {} goes back: {why}", trial.what);
+            log::warn!("the trial of {} is reverted: {why}", trial.what);
             let trial = Trial { boot, ..trial };
             revert::revert_files_at_boot(&change, trial, &why, early)?;
         }
         // The old deployment contains the changed files.
         BootStep::Revert(why) if early && place == TrialPlace::Old => {
-            log::warn!("the trial of {} goes back: {why}", trial.what);
+            log::warn!("the trial of {} is reverted: {why}", trial.what);
             let trial = Trial { boot, ..trial };
             revert::revert_files_before_guard(&change, trial, &why)?;
         }
         BootStep::Revert(why) => {
-            log::warn!("the trial of {} goes back: {why}", trial.what);
+            log::warn!("the trial of {} is reverted: {why}", trial.what);
             let phase = Phase::Reverting { why };
             store_trial(
                 root,

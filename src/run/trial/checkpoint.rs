@@ -21,14 +21,13 @@ pub(super) fn begin_checkpoint(
         Ok(Begun::NotRunning) => None,
         Ok(Begun::Held(words)) => {
             log::warn!(
-                "another program holds a checkpoint of NetworkManager ({words}); it stays, and the guard alone takes the \
-                 connections back"
+                "another program holds a checkpoint of NetworkManager ({words}); it stays, and the guard alone restores the connections"
             );
             None
         }
         Err(error) => {
             log::warn!(
-                "no checkpoint of NetworkManager: {error}; the guard alone takes the connections back"
+                "no checkpoint of NetworkManager: {error}; the guard alone restores the connections"
             );
             None
         }

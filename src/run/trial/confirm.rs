@@ -32,7 +32,7 @@ pub fn confirm(front: &dyn Front, root: Root, from_console: bool) -> Result<Tria
     Needs::CONFIRM.expect_root(&root)?;
     if !root.is_live() {
         bail!(
-            "a trial is confirmed on the node that runs; with --root it can be taken back: {}",
+            "a trial is confirmed on the node that runs; with --root it can be reverted: {}",
             mco_rescue("rollback")
         );
     }
@@ -52,7 +52,7 @@ pub fn confirm(front: &dyn Front, root: Root, from_console: bool) -> Result<Tria
         .context("the kernel tells no boot id")?;
     if !boot.is_same(&trial.boot) {
         bail!(
-            "this is not the boot of the trial, so the change goes back. Next: {}",
+            "this is not the boot of the trial, so the change is reverted. Next: {}",
             mco_rescue("status")
         );
     }
@@ -131,7 +131,7 @@ fn accept_kept(change: &NodeChange<'_>) -> Result<TrialResult> {
     };
     let result = TrialResult {
         outcome: TrialOutcome::Confirmed,
-        why: "accepted, as it could not be taken back".to_owned(),
+        why: "accepted, as it could not be reverted".to_owned(),
         ended: now(),
         ..kept
     };
@@ -169,7 +169,7 @@ fn not_waiting(trial: &Trial) -> String {
             "the boot has not reached its end yet. Try again in a moment".to_owned()
         }
         Phase::Reverting { why } => format!(
-            "{what} goes back already: {why}. It is too late to confirm it. Next: {}",
+            "{what} is being reverted: {why}. It is too late to confirm it. Next: {}",
             mco_rescue("status")
         ),
         Phase::Waiting { .. } => String::new(),

@@ -261,7 +261,7 @@ fn take_back(front: &dyn Front, root: &Root, seen: &Trial, why: &str) -> Result<
     if read_trial(root)?.as_ref() != Some(seen) {
         return Ok(Look::Wait);
     }
-    log::warn!("the trial of {} goes back: {why}", seen.what);
+    log::warn!("the trial of {} is reverted: {why}", seen.what);
     revert::revert_or_give_up(&change, seen.clone(), why)?;
     Ok(Look::Wait)
 }

@@ -50,7 +50,7 @@ pub fn require_units(root: &Root) -> Result<()> {
         return Ok(());
     }
     bail!(
-        "no unit would take the change back after a reboot or a power cut: {} is missing, not enabled, or {} is of an \
+        "no unit would revert the change after a reboot or a power cut: {} is missing, not enabled, or {} is of an \
          older version. Nothing was changed. Next: {}",
         install::TRIAL,
         install::RECOVER,

@@ -28,8 +28,8 @@ pub enum TrialWayBack {
 impl TrialWayBack {
     fn words(self) -> &'static str {
         match self {
-            Self::Files => "its changes are taken back",
-            Self::Reboot => "its changes are taken back and this node reboots",
+            Self::Files => "its changes are reverted",
+            Self::Reboot => "its changes are reverted and this node reboots",
         }
     }
 }
@@ -69,7 +69,7 @@ pub fn warn_before_end(left: Duration, way_back: TrialWayBack) -> String {
 pub fn announce_taken_back(at: u64, reason: &str) -> String {
     wrap(
         &format!(
-            "mco-rescue: the changes on trial were taken back at {}: {reason}. Details: `{}`",
+            "mco-rescue: the changes on trial were reverted at {}: {reason}. Details: `{}`",
             utc(at),
             mco_rescue("status")
         ),
@@ -81,7 +81,7 @@ pub fn announce_taken_back(at: u64, reason: &str) -> String {
 pub fn announce_stuck(at: u64, reason: &str) -> String {
     wrap(
         &format!(
-            "mco-rescue: the changes on trial could NOT be taken back at {}: {reason}. Run `{}`, which finishes or undoes the run",
+            "mco-rescue: the changes on trial could NOT be reverted at {}: {reason}. Run `{}`, which finishes or undoes the run",
             utc(at),
             mco_rescue("recover")
         ),
@@ -93,7 +93,7 @@ pub fn announce_stuck(at: u64, reason: &str) -> String {
 pub fn announce_kept(at: u64, reason: &str) -> String {
     wrap(
         &format!(
-            "mco-rescue: the changes on trial could NOT be taken back, and stay since {}: {reason}. The commands that lead out: `{}`",
+            "mco-rescue: the changes on trial could NOT be reverted, and stay since {}: {reason}. The commands that lead out: `{}`",
             utc(at),
             mco_rescue("status")
         ),
@@ -105,7 +105,7 @@ pub fn announce_kept(at: u64, reason: &str) -> String {
 pub fn announce_half_way(config: &str) -> String {
     wrap(
         &format!(
-            "mco-rescue: the run for {} is HALF-WAY: some files of this node are new, others are old. The next command \
+            "mco-rescue: the run for {} is UNFINISHED: some files of this node are new, others are old. The next command \
              finishes or undoes it. Next: {}",
             one_line(config),
             mco_rescue("recover")

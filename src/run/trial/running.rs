@@ -318,7 +318,7 @@ impl<'a> RunningTrial<'a> {
             log::warn!("{error}");
         }
         drop(change);
-        self.watch("Taking the trial back", LET_GUARD_END)
+        self.watch("Reverting the trial", LET_GUARD_END)
     }
 
     /// Reverts the change for a reason that was found after it was made.
@@ -510,9 +510,9 @@ pub fn take_back_now(change: NodeChange<'_>) -> Result<Option<TakenBack>> {
         return Ok(None);
     };
     let question = match root.is_live() {
-        true => format!("A trial of {} runs. Take it back now?", trial.what),
+        true => format!("A trial of {} runs. Revert it now?", trial.what),
         false => format!(
-            "The trial of {} was not confirmed. Take it back now?",
+            "The trial of {} was not confirmed. Revert it now?",
             trial.what
         ),
     };
@@ -541,9 +541,7 @@ pub fn take_back_now(change: NodeChange<'_>) -> Result<Option<TakenBack>> {
         Ok(()) => running.give_back(change, ASKED)?,
         // No guard can do it, so this command reverts the trial itself.
         Err(error) => {
-            log::warn!(
-                "no guard can be started: {error:#}. This command takes the trial back itself"
-            );
+            log::warn!("no guard can be started: {error:#}. This command reverts the trial itself");
             revert::revert_or_give_up(&change, running.trial, ASKED)?;
             let result = read_result(&change.root)?;
             result.context("the end of the trial was not kept")?

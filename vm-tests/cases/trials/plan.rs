@@ -78,7 +78,7 @@ impl Twist {
             Self::NoLogin => "confirm without a login",
             Self::ForeignReboot => "reboot by another program",
             Self::FullDisk => "full disk",
-            Self::TakenBackByHand => "taken back by hand",
+            Self::TakenBackByHand => "reverted by hand",
             Self::SecondTrial => "a second trial",
             Self::TooLate => "confirm after the deadline",
             Self::Probe => "probe",

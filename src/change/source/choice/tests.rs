@@ -280,7 +280,7 @@ fn table() -> Vec<Row> {
             cache: vec![cached(B, true)],
             chosen: Ok((B, WANTED)),
             ..row(
-                "nothing recorded, but the wanted one is at hand",
+                "nothing recorded, but the wanted one is available",
                 Recorded::Missing,
             )
         },
@@ -290,7 +290,7 @@ fn table() -> Vec<Row> {
             chosen: Ok((B, WANTED)),
             others: &[("currentconfig", "cannot be used: cut short")],
             ..row(
-                "a broken record, but the wanted one is at hand",
+                "a broken record, but the wanted one is available",
                 Recorded::Broken("cut short".into()),
             )
         },

@@ -262,7 +262,7 @@ fn note_pools(
         generation.notes.push(note(
             object,
             format!(
-                "It also selects the pool {}, whose config is not at hand; nothing is made for it.",
+                "It also selects the pool {}, whose config is not available; nothing is made for it.",
                 names.join(", ")
             ),
         ));

@@ -23,18 +23,6 @@ server cannot be seen from here.",
 };
 
 fn judge_no_config(evidence: &DoctorEvidence) -> CheckVerdict {
-    if !evidence.has_system {
-        let means = "No check can judge it. Either another disk or directory is meant, or the disk is not mounted.";
-        let finding = DoctorFinding::new(
-            CheckSeverity::Warning,
-            "there is no system at this root",
-            means,
-        )
-        .seen(evidence.root.clone(), "has neither /usr nor /etc")
-        .next("lsblk -f")
-        .next("mco-rescue doctor --root DIR");
-        return CheckVerdict::found(finding);
-    }
     let failed = evidence
         .first_boot
         .as_ref()

@@ -26,7 +26,7 @@ fn judge_drift(evidence: &DoctorEvidence) -> CheckVerdict {
     if let Some(Pending::Unfinished(config, _)) = evidence.pending.get() {
         // FP-10 reports this, with the next step.
         return CheckVerdict::unseen(format!(
-            "files against the recorded config: a run to {} is half-way, so some are from before it and some from it",
+            "files against the recorded config: a run to {} is unfinished, so some are from before it and some from it",
             config.name
         ));
     }

@@ -20,7 +20,7 @@ thresholds are judged: negative ones, percentages outside of 0 to 100, unknown n
 the machine. The operator takes them, and the kubelet ends at each start; mco-rescue change kubelet sets another value. On the running node sshd, sudo and \
 chronyd judge their own files. In manifests of static pods \
 modes of volumes are judged. Files in order may still be wrong in what they ask for.\n\n\
-If the file comes from the config, mco-rescue apply with an older config takes it back: mco-rescue cache list shows those on the node. Else correct it, \
+If the file comes from the config, mco-rescue apply with an older config reverts it: mco-rescue cache list shows those on the node. Else correct it, \
 or move it out of its directory, then start the service.",
     judge: judge_configs,
 };

@@ -11,7 +11,7 @@ use crate::node::{RecordReader, Recorded, Records, images_on_disk};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-10",
-    title: "something was interrupted half-way",
+    title: "something was interrupted",
     looks_at: "interrupted runs, trials that did not go back, state of other versions, empty files, the record, an unfinished first boot, the store of images",
     explain: "When the power fails, files that were being written are empty or incomplete, and changes that belong \
 together are half done.\n\n\
@@ -63,7 +63,7 @@ fn find_interrupted_run(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         Pending::Nothing => return None,
         Pending::Unfinished(config, _) => (
             CheckSeverity::Critical,
-            "a run of mco-rescue is half-way",
+            "a run of mco-rescue is unfinished",
             config,
         ),
         Pending::Staged(config) => (
@@ -79,7 +79,7 @@ fn find_interrupted_run(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     };
     let means = match severity {
         CheckSeverity::Critical => "Some files are of the old config and some of the new one.",
-        _ => "No file of the node is half-way. Only the run's own files are left.",
+        _ => "The files of the node are whole. Only the run's own files are left.",
     };
     Some(
         DoctorFinding::new(severity, what, means)
@@ -121,14 +121,14 @@ fn find_kept_trial(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         TrialOutcome::Confirmed | TrialOutcome::Reverted => None,
         TrialOutcome::PartlyReverted => Some(
             finding(
-                "a trial went back, but not all of it",
+                "a trial was reverted, but not all of it",
                 "Some files are of the change, and the rest of the node is as it was before.",
             )
             .next(evidence.command("verify")),
         ),
         TrialOutcome::NotReverted => Some(
             finding(
-                "a trial could not be taken back",
+                "a trial could not be reverted",
                 "The change stays, although nothing confirmed it.",
             )
             .next(evidence.command("confirm"))

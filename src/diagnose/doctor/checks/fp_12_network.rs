@@ -9,7 +9,7 @@ use crate::node::network::{Keyfile, Network, OVN};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-12",
-    title: "the network configuration is half-way",
+    title: "the network configuration is incomplete",
     looks_at: "connections of NetworkManager, the bridge br-ex, and the config's cluster network",
     explain: "This check finds two problems. First, an interrupted change from one cluster network to another: the new \
 network runs, or tries to, but the node still has the files of the old one. No pod gets a network, so \
@@ -150,7 +150,7 @@ fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorF
                  comes up. The next boot generates them again once the rest is removed. Have a console.";
     let mut finding = DoctorFinding::new(
         CheckSeverity::Critical,
-        "the bridge br-ex is half-built",
+        "the bridge br-ex is incomplete",
         means,
     )
     .seen("missing", lacking.join(", "))

@@ -20,7 +20,7 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     explain: "The daemon goes to the config in the annotation desiredConfig, and tries again after each failure, at \
 least once a minute. If the config was bad, and its pool was set back, the annotation of this node may stay: the controller does not touch a node \
 that counts as unavailable. So the node retries a config that the pool no longer wants.\n\n\
-If mco-rescue apply has put the node into a good config meanwhile, the daemon still goes back to the bad one when it \
+If mco-rescue apply has put the node into a good config meanwhile, the daemon still returns to the bad one when it \
 starts, until the annotation is corrected.\n\n\
 First see which config the pool wants: oc get mcp. The printed patch sets desiredConfig to the recorded config, and ends a drain that was \
 asked for the other one. mco-rescue status --for-cluster has all steps with a check before each.",

@@ -48,7 +48,7 @@ fn find_older_state(evidence: &DoctorEvidence, restored: u64) -> Option<DoctorFi
         true => (
             CheckSeverity::Warning,
             "etcd was restored, and the API names another config",
-            "The daemon corrects currentConfig by the disk. If desiredConfig is old too, the daemon goes back to the old config.",
+            "The daemon corrects currentConfig by the disk. If desiredConfig is old too, the daemon returns to the old config.",
         ),
         false => (
             CheckSeverity::Notice,

@@ -104,8 +104,8 @@ fn find_dropped(
     stop: &OvsdbStop,
 ) -> DoctorFinding {
     let what = match of_switch {
-        true => "Open vSwitch goes back to an older state",
-        false => "a database of OVN goes back to an older state",
+        true => "Open vSwitch returns to an older state",
+        false => "a database of OVN returns to an older state",
     };
     let means = format!(
         "ovsdb-server reads no further than the wrong record. {} behind it will be cut off at the next write.",

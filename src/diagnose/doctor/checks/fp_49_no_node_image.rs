@@ -5,8 +5,8 @@ use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
-use crate::node::Records;
 use crate::node::node_programs::NodePrograms;
+use crate::node::{Recorded, Records};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-49",
@@ -83,10 +83,27 @@ fn find_missing_programs(
     let words = messages::filled(messages::NOT_SPAWNED, &format!("/{first}"));
     let finding = finding.daemon(Some(words));
     Some(match is_waiting {
+        true if lacks_config(evidence) => finding
+            .seen(
+                format!("/{}", paths::MCS_CONTENT),
+                "missing, so no full config is here, which firstboot --complete needs",
+            )
+            .next(evidence.command("fetch --server HOST --pool POOL"))
+            .next(evidence.command("apply --latest --takeover")),
         true => finding.next(evidence.command("firstboot --complete")),
         false => finding
             .next(evidence.command("plan"))
             .next(evidence.command("apply --reboot")),
+    })
+}
+
+/// Returns true if neither a record nor the first boot has left a full config.
+fn lacks_config(evidence: &DoctorEvidence) -> bool {
+    evidence.records.get().is_some_and(|records: &Records| {
+        matches!(
+            (&records.current_config, &records.mcs_content),
+            (Recorded::Missing, Recorded::Missing)
+        )
     })
 }
 

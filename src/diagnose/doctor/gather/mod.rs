@@ -53,8 +53,8 @@ use crate::node::system::OF_DEPLOYMENTS;
 use crate::node::two_nodes::TwoNodes;
 use crate::node::{
     Host, Os, Recorded, Records, System, bootloader, certificates, crio_marks, deploy_directories,
-    etcd_files, has_system, images_on_disk, kernel_modules, kubelet_state, network, os_accounts,
-    ovsdb_files, selinux_state, static_pods,
+    etcd_files, images_on_disk, kernel_modules, kubelet_state, network, os_accounts, ovsdb_files,
+    selinux_state, static_pods,
 };
 
 /// Units that show the progress of an update or a first boot.
@@ -90,7 +90,6 @@ pub fn all(
     let mut evidence = DoctorEvidence {
         root: given.display().to_string(),
         deep: options.deep,
-        has_system: has_system(&root),
         live: root.is_live(),
         fencing: has_fencing(&root).unwrap_or_default(),
         ..DoctorEvidence::default()

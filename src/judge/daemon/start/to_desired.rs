@@ -83,7 +83,7 @@ impl<'a> Walk<'a> {
         let changed: Vec<&str> = changed.map(|unit| unit.name.as_str()).collect();
         if !changed.is_empty() && !self.here.release.has(Rule::UnitsRolledBack) {
             self.say(format!(
-                "its rollback leaves changed units as the update has written them: {}; later releases take them back",
+                "its rollback leaves changed units as the update has written them: {}; later releases revert them",
                 changed.join(", ")
             ));
         }
