@@ -7,6 +7,7 @@ import subprocess
 from functools import partial
 from pathlib import Path
 
+import images
 import report
 from configs import EXAMPLE, every_case, for_ignition
 from lab import IGNITION, Contender, Failed, bytes_below, checked_files, flush, fresh_file_system, make_root, race
@@ -17,7 +18,7 @@ class Bench:
     """What all cases have in common."""
 
     def __init__(self, arguments):
-        self.program = arguments.program
+        self.program, self.quick = arguments.program, arguments.quick
         self.work = arguments.work
         # Seconds for each comparison, and the most turns.
         self.budget, self.most = (1.5, 8) if arguments.quick else (6, 40)
@@ -38,6 +39,37 @@ class Bench:
             floor = Contender([], times=nothing)
             self.results.add("start", name, Contender([], times=times, peak=weighed.peak), None, floor)
         self.results.binary = os.path.getsize(self.program)
+
+    def image(self):
+        """An OS image out of a repository onto a file system, and from there into another, beside `cp -a` of the objects."""
+        with fresh_file_system(self.work, 1024 if self.quick else 8192) as mounted:
+            root, out, copy, other = (mounted / name for name in ("root", "out", "copy", "other"))
+            make_root(root)
+            source = images.make_sibling(root, mounted, 100 if self.quick else 1500) / "objects"
+
+            def fresh():
+                for path in (out, copy):
+                    shutil.rmtree(path, ignore_errors=True)
+                flush(mounted)
+
+            def fresh_repository():
+                for path in (copy, other):
+                    shutil.rmtree(path, ignore_errors=True)
+                other.mkdir()
+                images.ostree(other, "init", "--mode=bare")
+                flush(mounted)
+
+            def copied(prepare):
+                return Contender([["cp", "-a", str(source), str(copy)], ["sync", "-f", str(mounted)]], prepare)
+
+            export = [self.program, "--root", str(root), "image", "export", "--image", images.IMAGE, str(out)]
+            contenders = self.raced([Contender([export], fresh), copied(fresh)])
+            self.results.add("image", "export", contenders[0], None, contenders[1])
+            fresh()
+            spawn(export)
+            load = images.import_command(other, out)
+            contenders = self.raced([Contender([load], fresh_repository), copied(fresh_repository)])
+            self.results.add("image", "import", contenders[0], None, contenders[1])
 
     def case(self, case):
         """One document: from nothing to applied, and again, and compared."""
@@ -161,7 +193,7 @@ def main():
     spare_the_machine()
     bench = Bench(arguments)
     cases, real = every_case(arguments.quick)
-    jobs = {"start": bench.start} | {case.name: partial(bench.case, case) for case in cases}
+    jobs = {"start": bench.start, "image": bench.image} | {case.name: partial(bench.case, case) for case in cases}
     for pattern in arguments.case:
         if not fnmatch.filter(jobs, pattern):
             raise SystemExit(f"benches/run: no case {pattern}; there are: {' '.join(jobs)}")

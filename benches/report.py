@@ -17,6 +17,7 @@ SECTIONS = {
     "again": ("apply again, nothing to do", None, "verify"),
     "plan": ("plan, on a root without a config", None, None),
     "status": ("status, nothing differs", None, None),
+    "image": ("an OS image: image export, and ostree's import of it", None, "cp"),
     "start": ("the shortest runs", None, "true"),
 }
 
@@ -32,7 +33,7 @@ median of the turns' own ratios, with their quartiles. /ours: how many times our
 takes. Peak: the most resident memory of ours, mapped files included. Ignition: Debian's, fetch and
 files, which flushes nothing; tar: `tar x && sync -f` of the tree that apply leaves; sha256:
 `sha256sum -c` of the files that verify reads; cat: those files read; verify (below "apply again"):
-of the same document; true: `/bin/true`, in short turns of hyperfine. Documents are read, not mapped:
+of the same document; cp: `cp -a && sync -f` of the objects of the image; true: `/bin/true`, in short turns of hyperfine. Documents are read, not mapped:
 all of a peak but the program's own pages, some 4 MiB, is memory of its own.
 """
 
@@ -247,6 +248,9 @@ def goals(results):
     floor("again", slowest(results.workers("again")), "apply again", 1.2)
     for name in files + units + large:
         floor("again", results.row("again", name), "apply again", 1.2)
+    for name in ("export", "import"):
+        floor("image", results.row("image", name), "image", 1.3)
+        peak("image", results.row("image", name), "image", 64 * MIB)
     start(results, found)
     return found.lines
 

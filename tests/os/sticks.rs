@@ -8,7 +8,7 @@ use super::siblings::{
     From, NEW_REF, REPOSITORY, bring, export, objects, pivot, proofs, receiver, sibling,
 };
 use crate::support::faults::{CHANGING, Call, calls, can_trace, copy_tree, traced};
-use crate::support::images::{content_of, ostree};
+use crate::support::images::{ImageRepository, content_of, ostree};
 use crate::support::mounts::{Disk, unmount, with_mounts};
 use crate::support::ostree_node::{AWAITED, NEXT, OstreeNode, Turn};
 use crate::support::{Run, TestRoot, flat, flat_run, say};
@@ -337,4 +337,35 @@ fn an_import_that_is_killed_leaves_a_sound_repository_and_can_be_repeated() {
             ostree(&there, &["fsck"]);
         });
     }
+}
+
+#[test]
+fn the_rules_of_a_crossing_hold_for_an_image_from_a_stick() {
+    let sibling = TestRoot::new();
+    let Some(repository) = ImageRepository::new(&sibling.path(REPOSITORY)) else {
+        return;
+    };
+    repository.import_release(
+        "2026-02-02T00:00:00Z",
+        "ID=\"rhel\"\nVARIANT_ID=coreos\nVERSION_ID=\"10.0\"\nRHEL_VERSION=10.0\n",
+    );
+    with_mounts(|| {
+        for from in [From::Directory, From::Disk] {
+            let node = receiver(false);
+            node.root.write(
+                "etc/sysconfig/network-scripts/ifcfg-ens2",
+                "DEVICE=ens2\nBOOTPROTO=dhcp\nONBOOT=yes\n",
+            );
+            let path = bring(&node, &sibling, from);
+            let preflight = node.run(&["preflight", NEXT, "--os-from", path]);
+            for run in [preflight, pivot(&node, from, &["--unproven-image"])] {
+                let said = flat_run(&run.exits(1));
+                assert!(
+                    said.contains("EL 10 reads no ifcfg files"),
+                    "{from:?}: {said}"
+                );
+            }
+            assert!(!node.root.exists("stub/staged"));
+        }
+    });
 }

@@ -62,7 +62,13 @@ impl ImageRepository {
 
     /// Imports the second image.
     pub fn import_new(&self, time: &str) -> String {
+        self.import_release(time, "ID=rhcos\nVERSION_ID=9.6\n")
+    }
+
+    /// Imports the second image as one with this `os-release`.
+    pub fn import_release(&self, time: &str, release: &str) -> String {
         let tree = self.base_tree();
+        fs::write(tree.join("usr/lib/os-release"), release).unwrap();
         let base = format!("ostree/container/blob/sha256_3A_{BASE}");
         self.commit(&base, &tree, time, &[]);
         let added = self.scratch.path().join("added");

@@ -136,17 +136,18 @@ impl ExportTarget for DirectoryTarget {
     fn put(&mut self, file: ExportFile<'_>) -> io::Result<()> {
         let path = self.directory.join(file.path);
         let above = path.parent().unwrap_or(&self.directory);
-        let part = self.directory.join(PART);
-        let mut out = fs::File::create(&part)?;
-        copy(file.content, &mut out)?;
-        drop(out);
-        match fs::rename(&part, &path) {
+        // In the same directory: file systems keep the inodes of a directory together.
+        let part = above.join(PART);
+        let mut out = match fs::File::create(&part) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 fs::create_dir_all(above)?;
-                fs::rename(&part, &path)
+                fs::File::create(&part)?
             }
-            other => other,
-        }
+            other => other?,
+        };
+        copy(file.content, &mut out)?;
+        drop(out);
+        fs::rename(&part, &path)
     }
 
     fn make_directory(&mut self, path: &str) -> io::Result<()> {
