@@ -41,10 +41,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
         return half_way(ui, root, &machine, args, interrupted);
     }
     let session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
-    let before = match pending.words() {
-        (word, Some(config)) => {
+    let before = match pending.state() {
+        (state, Some(config)) => {
             let config = &config.name;
-            format!("An earlier run ({config}) is {word}; apply tidies up after it first.")
+            format!("An earlier run ({config}) is {state}; apply tidies up after it first.")
         }
         _ => String::new(),
     };

@@ -15,13 +15,39 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Prefix of our kernel arguments.
 const PREFIX: &str = "mco_rescue";
 
+/// How a run in the initramfs ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FirstBootOutcome {
+    /// There was nothing to do.
+    Nothing,
+    /// An interrupted run was finished or undone.
+    Recovered,
+    /// A config was applied.
+    Applied,
+    /// The work failed.
+    Failed,
+}
+
+impl FirstBootOutcome {
+    /// Returns its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Recovered => "recovered",
+            Self::Applied => "applied",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// The result of a run in the initramfs; kept at `/run/mco-rescue/firstboot.json` (`mco-rescue/firstboot/v1`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstBootResult {
     /// `mco-rescue/firstboot/v1`.
     pub schema: String,
-    /// `nothing`, `recovered`, `applied`, `given`, `shell` or `failed`.
-    pub outcome: String,
+    /// How it ended.
+    pub outcome: FirstBootOutcome,
     /// The reason why there was something to do, or nothing.
     pub why: String,
     /// The config, if one was chosen.
@@ -36,10 +62,14 @@ pub struct FirstBootResult {
 
 impl FirstBootResult {
     /// Creates the report of a run that did not fail.
-    pub fn ended(outcome: &str, why: impl Into<String>, config: Option<String>) -> Self {
+    pub fn ended(
+        outcome: FirstBootOutcome,
+        why: impl Into<String>,
+        config: Option<String>,
+    ) -> Self {
         Self {
             schema: "mco-rescue/firstboot/v1".to_owned(),
-            outcome: outcome.to_owned(),
+            outcome,
             why: why.into(),
             config,
             phase: None,
@@ -53,7 +83,7 @@ impl FirstBootResult {
         Self {
             phase: Some(phase.to_owned()),
             cause: Some(cause),
-            ..Self::ended("failed", why, None)
+            ..Self::ended(FirstBootOutcome::Failed, why, None)
         }
     }
 }

@@ -4,7 +4,7 @@ use super::wrap;
 use crate::base::invocation::{mco_rescue, reboot};
 use crate::base::secrets::redacted_arguments;
 use crate::change::staging::awaited::Way;
-use crate::run::complete::Completed;
+use crate::run::complete::{AwaitedOutcome, Completed};
 
 /// Returns the result as JSON.
 pub fn to_json(completed: &Completed) -> serde_json::Result<String> {
@@ -16,22 +16,22 @@ pub fn to_text(completed: &Completed) -> String {
     let name = completed.config.as_deref().unwrap_or_default();
     let failed = completed.failed.as_deref().unwrap_or_default();
     let next = match (completed.outcome, completed.way) {
-        ("not-yet", _) => format!("Next: {}\n", reboot()),
+        (AwaitedOutcome::NotYet, _) => format!("Next: {}\n", reboot()),
         (_, Some(Way::Forward)) if completed.half => format!(
             "Next: {} # all of it\nor: {} # back to before it\n",
             completed.apply,
             mco_rescue("rollback")
         ),
-        ("arrived", _) if !failed.is_empty() => {
+        (AwaitedOutcome::Arrived, _) if !failed.is_empty() => {
             format!(
                 "Next: {}\nthen: {}\n",
                 mco_rescue("verify"),
                 mco_rescue("apply")
             )
         }
-        ("failed", Some(Way::Forward)) => format!("Next: {}\n", completed.apply),
-        ("failed", _) if completed.half => format!("Next: {}\n", mco_rescue("apply")),
-        ("failed", _) => format!("Next: {}\n", mco_rescue("rollback")),
+        (AwaitedOutcome::Failed, Some(Way::Forward)) => format!("Next: {}\n", completed.apply),
+        (AwaitedOutcome::Failed, _) if completed.half => format!("Next: {}\n", mco_rescue("apply")),
+        (AwaitedOutcome::Failed, _) => format!("Next: {}\n", mco_rescue("rollback")),
         _ => String::new(),
     };
     let restored = match completed.restored {
@@ -39,10 +39,12 @@ pub fn to_text(completed: &Completed) -> String {
         false => "No file had to be restored",
     };
     let said = match (completed.outcome, completed.way) {
-        ("nothing", _) => "No boot is awaited.".to_owned(),
-        ("not-yet", Some(Way::Back)) => format!("The way back from {name} ends with a reboot."),
-        ("not-yet", _) => format!("{name} is staged, and runs after a reboot."),
-        ("arrived", _) if failed.is_empty() => {
+        (AwaitedOutcome::Nothing, _) => "No boot is awaited.".to_owned(),
+        (AwaitedOutcome::NotYet, Some(Way::Back)) => {
+            format!("The way back from {name} ends with a reboot.")
+        }
+        (AwaitedOutcome::NotYet, _) => format!("{name} is staged, and runs after a reboot."),
+        (AwaitedOutcome::Arrived, _) if failed.is_empty() => {
             let own = match completed.image_arguments.as_slice() {
                 [] => String::new(),
                 all => format!(
@@ -52,15 +54,17 @@ pub fn to_text(completed: &Completed) -> String {
             };
             format!("{name} runs: image, kernel arguments, files and units are as wanted.{own}")
         }
-        ("arrived", _) if completed.half => {
+        (AwaitedOutcome::Arrived, _) if completed.half => {
             format!("The OS staged for {name} runs, but the node is incomplete: {failed}.")
         }
-        ("arrived", _) => format!("{name} runs, but the node differs from it: {failed}."),
-        ("settled", _) => format!(
+        (AwaitedOutcome::Arrived, _) => {
+            format!("{name} runs, but the node differs from it: {failed}.")
+        }
+        (AwaitedOutcome::Settled, _) => format!(
             "{name} is not awaited any more: {}. The running OS is the recorded one.",
             completed.why.as_deref().unwrap_or_default()
         ),
-        ("back", _) => format!("The deployment from before {name} runs. {restored}."),
+        (AwaitedOutcome::Back, _) => format!("The deployment from before {name} runs. {restored}."),
         (_, Some(Way::Forward)) if completed.half => {
             format!("{name} did not come up completely, and the node is incomplete: {failed}.")
         }

@@ -3,7 +3,7 @@
 //! Names and units follow Prometheus conventions: a prefix, base units, times as seconds since 1970. An unknown value is
 //! omitted, and its help text says so.
 
-use crate::change::transaction::RunOutcome;
+use crate::change::transaction::{PendingState, RunOutcome};
 use crate::change::trial::TrialOutcome;
 use crate::judge::drift::OsMatch;
 use crate::run::status::NodeStatus;
@@ -55,7 +55,7 @@ pub fn to_metrics(report: &NodeStatus, cached: &[u64]) -> String {
     page.one(
         "run_unfinished",
         "1 while a run is unfinished and needs mco-rescue recover, else 0.",
-        Some((report.pending == "unfinished").into()),
+        Some((report.pending == PendingState::Unfinished).into()),
     );
     page.one(
         "reboot_needed",

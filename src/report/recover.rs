@@ -69,7 +69,7 @@ fn stays(left: &LeftPath) -> Stays<'_> {
 
 /// Returns what a recovery would do, as text.
 pub fn foreseen_text(pending: &Pending, outlook: Option<&RecoveryOutlook>) -> String {
-    let (_, Some(config)) = pending.words() else {
+    let (_, Some(config)) = pending.state() else {
         return "Nothing to recover.\n".to_owned();
     };
     let Some(outlook) = outlook else {

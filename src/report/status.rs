@@ -12,7 +12,7 @@ use crate::base::text::{inline, one_line};
 use crate::base::time::{ago, utc};
 use crate::change::plan::staged::SOFT_REBOOT;
 use crate::change::staging::awaited::{Awaited, Verdict, Way};
-use crate::change::transaction::{LastRun, RunOutcome};
+use crate::change::transaction::{LastRun, PendingState, RunOutcome};
 use crate::change::trial::{TrialOutcome, TrialResult};
 use crate::diagnose::first_boot::FirstBootResult;
 use crate::judge::daemon::forecast::Forecast;
@@ -253,16 +253,16 @@ pub fn awaited_next(awaited: &Awaited, verdict: &Verdict) -> String {
 fn boot_text(boot: &FirstBootResult) -> String {
     match (&boot.phase, &boot.cause) {
         (Some(phase), Some(cause)) => format!("failed while {phase}: {cause}"),
-        _ => format!("{} ({})", boot.outcome, boot.why),
+        _ => format!("{} ({})", boot.outcome.word(), boot.why),
     }
 }
 
-fn pending_text(pending: &str) -> String {
+fn pending_text(pending: PendingState) -> String {
     let said = match pending {
-        "nothing" => return "nothing".to_owned(),
-        "staged" => "files of a run that changed nothing",
-        "unfinished" => "a run is unfinished!",
-        _ => "a finished run is not cleaned up",
+        PendingState::Nothing => return "nothing".to_owned(),
+        PendingState::Staged => "files of a run that changed nothing",
+        PendingState::Unfinished => "a run is unfinished!",
+        PendingState::Committed => "a finished run is not cleaned up",
     };
     let end = if said.ends_with('!') { "" } else { "." };
     format!("{said}{end} Next: {}", mco_rescue("recover"))

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::wrap;
 use crate::base::invocation::{mco_rescue, reboot};
 use crate::base::time::utc;
-use crate::change::trial::{GIVE_UP, Trial, TrialOutcome, TrialResult, duration_words};
+use crate::change::trial::{GIVE_UP, Phase, Trial, TrialOutcome, TrialResult, duration_words};
 use crate::run::status::TrialReport;
 
 impl TrialReport {
@@ -36,30 +36,28 @@ impl TrialReport {
                 Some(true) => "the guard reverts it now",
                 Some(false) | None => "the next boot reverts it",
             };
-            return match self.phase {
-                "awaiting-boot" => format!(
+            return match &self.phase {
+                Phase::AwaitingBoot { .. } => format!(
                     "{what} is staged, and its trial begins at the next boot. Next: {}, or {back} # reverts it now",
                     reboot()
                 ),
                 _ => format!("{what} was not confirmed, and {when}; or now: {back}"),
             };
         }
-        match self.phase {
-            "applying" => format!("{what} is being applied{guard}"),
-            "waiting" => format!(
+        match &self.phase {
+            Phase::Applying => format!("{what} is being applied{guard}"),
+            Phase::Waiting { .. } => format!(
                 "{what} is reverted in {left} unless it is confirmed{guard}. Log in anew before you confirm it. Next: {next}, or {back} # reverts it now"
             ),
-            "awaiting-boot" => {
+            Phase::AwaitingBoot { .. } => {
                 format!("{what} is staged, and the node is about to reboot into it{guard}")
             }
-            "trial-boot" => format!(
+            Phase::TrialBoot { .. } => format!(
                 "this is the first boot with {what}; it is reverted if the boot has not reached its end in {left}{guard}"
             ),
-            _ => format!(
-                "{what} is reverted: {}{guard}{}",
-                self.why.as_deref().unwrap_or_default(),
-                self.failing_words()
-            ),
+            Phase::Reverting { why } => {
+                format!("{what} is reverted: {why}{guard}{}", self.failing_words())
+            }
         }
     }
 }

@@ -59,12 +59,30 @@ impl BootEnd {
     }
 }
 
+/// How the awaited boot ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AwaitedOutcome {
+    /// No boot was awaited.
+    Nothing,
+    /// It has not happened.
+    NotYet,
+    /// The staged deployment runs.
+    Arrived,
+    /// The deployment from before runs, as requested.
+    Back,
+    /// It is not awaited any more.
+    Settled,
+    /// Another deployment runs than the wanted one.
+    Failed,
+}
+
 /// The result of the awaited boot.
 #[derive(Debug, Clone, Serialize)]
 pub struct Completed {
     schema: &'static str,
-    /// `nothing`, `not-yet`, `arrived`, `back`, `settled` or `failed`.
-    pub outcome: &'static str,
+    /// How it ended.
+    pub outcome: AwaitedOutcome,
     /// Name of the config.
     pub config: Option<String>,
     /// The reason, if the node is not in the awaited state.
@@ -87,7 +105,7 @@ pub struct Completed {
 }
 
 impl Completed {
-    fn of(outcome: &'static str, awaited: Option<&Awaited>) -> Self {
+    fn of(outcome: AwaitedOutcome, awaited: Option<&Awaited>) -> Self {
         Self {
             schema: "mco-rescue/complete/v1",
             outcome,
@@ -104,12 +122,12 @@ impl Completed {
 
     /// Returns the result for a node that is not waiting for a boot.
     pub fn nothing() -> Self {
-        Self::of("nothing", None)
+        Self::of(AwaitedOutcome::Nothing, None)
     }
 
     /// Returns the result for a boot that has not happened yet.
     pub fn not_yet(awaited: &Awaited) -> Self {
-        Self::of("not-yet", Some(awaited))
+        Self::of(AwaitedOutcome::NotYet, Some(awaited))
     }
 
     /// Returns the result while the guard of a trial is leaving the running deployment.
@@ -118,7 +136,7 @@ impl Completed {
             way: Some(Way::Back),
             failed: None,
             half: false,
-            ..Self::of("not-yet", Some(awaited))
+            ..Self::of(AwaitedOutcome::NotYet, Some(awaited))
         }
     }
 
@@ -129,17 +147,17 @@ impl Completed {
 
     /// Returns the result if the staged deployment is running.
     pub fn arrived(awaited: &Awaited) -> Self {
-        Self::of("arrived", Some(awaited))
+        Self::of(AwaitedOutcome::Arrived, Some(awaited))
     }
 
     /// Returns the result if the previous deployment is running, as requested, with its files.
     pub fn back(awaited: &Awaited) -> Self {
-        Self::of("back", Some(awaited))
+        Self::of(AwaitedOutcome::Back, Some(awaited))
     }
 
     /// Returns the result if the staged deployment is running, but its run is incomplete.
     pub fn half(awaited: &Awaited) -> Self {
-        Self::of("arrived", Some(awaited))
+        Self::of(AwaitedOutcome::Arrived, Some(awaited))
     }
 
     /// Returns the result if the staged deployment was not entered, but the running one is complete.
@@ -148,7 +166,7 @@ impl Completed {
             failed: None,
             half: false,
             why: Some(why.to_owned()),
-            ..Self::of("settled", Some(awaited))
+            ..Self::of(AwaitedOutcome::Settled, Some(awaited))
         }
     }
 
@@ -160,7 +178,7 @@ impl Completed {
 
     /// Returns the result if another deployment booted.
     pub fn failed(awaited: &Awaited) -> Self {
-        Self::of("failed", Some(awaited))
+        Self::of(AwaitedOutcome::Failed, Some(awaited))
     }
 }
 
@@ -231,8 +249,10 @@ fn wait_for_guard<'a>(front: &'a dyn Front, root: &Root) -> Result<Option<Openin
 /// Sends the result of an awaited boot to the journal.
 fn tell_journal(root: &Root, completed: &Completed) {
     let event = match (completed.outcome, &completed.failed) {
-        ("arrived" | "back", None) => NodeEvent::BootCompleted(completed.way),
-        ("not-yet", _) => return,
+        (AwaitedOutcome::Arrived | AwaitedOutcome::Back, None) => {
+            NodeEvent::BootCompleted(completed.way)
+        }
+        (AwaitedOutcome::NotYet, _) => return,
         _ => NodeEvent::BootFailed(completed.way),
     };
     let config = completed.config.as_deref().unwrap_or_default();

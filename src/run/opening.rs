@@ -261,9 +261,9 @@ impl Needs {
                 mco_rescue("rollback")
             );
         }
-        if let (HalfWay::Refused(why), (word, Some(config))) = (self.half_way, pending.words()) {
+        if let (HalfWay::Refused(why), (state, Some(config))) = (self.half_way, pending.state()) {
             bail!(
-                "an earlier run ({}) is {word}, and {why}. Nothing was changed. Next: {}",
+                "an earlier run ({}) is {state}, and {why}. Nothing was changed. Next: {}",
                 config.name,
                 mco_rescue("recover")
             );

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::cluster::ClusterReport;
 use super::trial::guards::is_guarded;
@@ -19,7 +19,7 @@ use crate::change::staging::awaited::{Awaited, Scene, Verdict, Way};
 use crate::change::staging::next_boot::{NextBoot, observe_next_boot};
 use crate::change::staging::reboots::{self, RebootNeed};
 use crate::change::staging::{pins, state};
-use crate::change::transaction::{self, LastRun, Pending, StateDirectoryError};
+use crate::change::transaction::{self, LastRun, Pending, PendingState, StateDirectoryError};
 use crate::change::trial::store::{read_result, read_trial};
 use crate::change::trial::{Phase, Trial, TrialResult};
 use crate::diagnose::first_boot::FirstBootResult;
@@ -84,8 +84,8 @@ pub struct NodeStatus {
     /// The state of the cluster at the last query, and the configs in the daemon's log.
     #[serde(flatten)]
     pub seen: ClusterReport,
-    /// `nothing`, `staged`, `unfinished`, `committed`.
-    pub pending: &'static str,
+    /// What an earlier run left to do.
+    pub pending: PendingState,
     /// The config of the pending run.
     pub pending_config: Option<String>,
     /// Other programs that are changing the running node.
@@ -322,8 +322,9 @@ fn add_new(all: &mut Vec<String>, more: &[String]) {
 pub struct TrialReport {
     /// The change.
     pub what: String,
-    /// `applying`, `waiting`, `awaiting-boot`, `trial-boot` or `reverting`.
-    pub phase: &'static str,
+    /// The phase; its word alone is in the document.
+    #[serde(serialize_with = "phase_word")]
+    pub phase: Phase,
     /// Seconds until this phase ends; `None` if it has no end, or belongs to another boot.
     pub remaining: Option<u64>,
     /// Start time; seconds since 1970.
@@ -341,12 +342,16 @@ pub struct TrialReport {
     pub elsewhere: bool,
 }
 
+fn phase_word<S: Serializer>(phase: &Phase, out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_str(phase.word())
+}
+
 impl TrialReport {
     /// Creates the report for a time of CLOCK_BOOTTIME in milliseconds.
     pub fn of(trial: &Trial, now: Option<u64>, guarded: Option<bool>) -> Self {
         Self {
             what: trial.what.clone(),
-            phase: trial.phase.word(),
+            phase: trial.phase.clone(),
             failing: trial.failing.as_ref().map(|failing| failing.why.clone()),
             remaining: now.and_then(|now| trial.remaining(now)),
             began: trial.began,
@@ -376,7 +381,7 @@ impl NodeStatus {
         let system =
             System::observe(root, &host, runner).context("looking at the operating system")?;
         let pending = transaction::find_pending(root)?;
-        let (word, config) = pending.words();
+        let (left, config) = pending.state();
         let (recorded, recorded_digest) = match &records.current_config {
             Recorded::Present(config) => (Some(config.name.clone()), Some(config.digest.clone())),
             _ => (None, None),
@@ -453,7 +458,7 @@ impl NodeStatus {
             record_note,
             recorded_image: records.current_image.clone(),
             seen,
-            pending: word,
+            pending: left,
             beside: plan::describe_neighbours(&neighbours),
             frozen: frozen(root)?,
             pending_config: config.map(|config| config.name.clone()),

@@ -35,8 +35,8 @@ use crate::change::plan::{AcceptedRisks, Allowed};
 use crate::change::session::RunOptions;
 use crate::change::session::predict::GivenDaemon;
 use crate::change::staging::image_source::SourceOptions;
-use crate::change::transaction::{self, Pending};
-use crate::diagnose::first_boot::Parameters;
+use crate::change::transaction::{self, Pending, PendingState};
+use crate::diagnose::first_boot::{FirstBootOutcome, Parameters};
 use crate::host::root::{Root, sha256};
 use crate::node::Records;
 use crate::node::command::{CommandError, CommandLine, CommandOutput, CommandRunner};
@@ -554,7 +554,7 @@ fn a_first_boot_that_is_off_leaves_the_root_alone() {
         let off = Parameters::parse("mco_rescue=off");
         let mut attempt = FirstBootAttempt::new(&front, false);
         let ended = attempt.run(disk.0.path(), &off).unwrap();
-        assert_eq!(ended.outcome, "nothing");
+        assert_eq!(ended.outcome, FirstBootOutcome::Nothing);
         assert_eq!(disk.seen(), before);
     });
 }
@@ -567,7 +567,10 @@ fn status_and_history_know_the_run() {
         let status =
             NodeStatus::observe(&disk.root(), &NoPrograms, GivenDaemon::default()).unwrap();
         let name = status.recorded.unwrap();
-        assert_eq!((status.pending, status.unreadable), ("nothing", Vec::new()));
+        assert_eq!(
+            (status.pending, status.unreadable),
+            (PendingState::Nothing, Vec::new())
+        );
         let runs: Vec<String> = status
             .history
             .unwrap()

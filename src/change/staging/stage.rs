@@ -99,6 +99,12 @@ impl Over {
     }
 }
 
+/// Why nothing could be staged, and what to do.
+struct StagingFailure {
+    why: String,
+    next: String,
+}
+
 impl Staging<'_> {
     /// Stages everything; after a failure, nothing that this run staged is left.
     ///
@@ -131,10 +137,13 @@ impl Staging<'_> {
                 self.say_arguments_of_image(facts);
                 return self.await_staged();
             }
-            (Ok(()), Err(error)) => (format!("{error:#}"), whole_command()),
+            (Ok(()), Err(error)) => StagingFailure {
+                why: format!("{error:#}"),
+                next: whole_command(),
+            },
             (Err(failed), _) => failed,
         };
-        let error = self.drop_staged(&failed.0, &failed.1);
+        let error = self.drop_staged(&failed);
         if let Some(signal) = signals.waiting() {
             // After the signal no code is left to report it.
             log::warn!("ended by {signal}: {error:#}");
@@ -157,22 +166,22 @@ impl Staging<'_> {
         Ok(())
     }
 
-    /// Takes all steps; the error is what went wrong and what to do.
+    /// Takes all steps.
     fn take_steps(
         &self,
         facts: &SystemFacts,
         lease: &Lease<'_>,
         signals: &DeferredSignals,
-    ) -> Result<(), (String, String)> {
+    ) -> Result<(), StagingFailure> {
         for step in &self.plan.steps {
             if let Some(signal) = signals.waiting() {
-                return Err((format!("ended by {signal}"), whole_command()));
+                return Err(StagingFailure {
+                    why: format!("ended by {signal}"),
+                    next: whole_command(),
+                });
             }
-            self.take_step(step, facts, lease, signals)
-                .map_err(|cause| {
-                    let said = format!("{}: {cause}", step_gerund(step));
-                    (self.spell(&said), self.spell(&cause.next_step()))
-                })?;
+            let taken = self.take_step(step, facts, lease, signals);
+            taken.map_err(|cause| self.failure(step_gerund(step), &cause))?;
         }
         Ok(())
     }
@@ -586,23 +595,32 @@ impl Staging<'_> {
         })
     }
 
-    /// Verifies that the next boot has what is wanted, because exit codes prove nothing. The error is what is wrong and what to
-    /// do.
-    fn prove_staged(&self, engine: Engine) -> Result<(), (String, String)> {
-        let failed = |cause: RpmOstreeError| {
-            let words = self.spell(&format!("looking at what is staged: {cause}"));
-            (words, self.spell(&cause.next_step()))
-        };
+    /// Returns the failure of a program while `doing`.
+    fn failure(&self, doing: &str, cause: &RpmOstreeError) -> StagingFailure {
+        StagingFailure {
+            why: self.spell(&format!("{doing}: {cause}")),
+            next: self.spell(&cause.next_step()),
+        }
+    }
+
+    /// Verifies that the next boot has what is wanted, because exit codes prove nothing.
+    fn prove_staged(&self, engine: Engine) -> Result<(), StagingFailure> {
+        let failed = |cause: RpmOstreeError| self.failure("looking at what is staged", &cause);
         let all = read_deployments(self.root, self.runner).map_err(failed)?;
-        let look = || format!("{} status # shows it", engine.name());
+        let wrong = |why: String| {
+            Err(StagingFailure {
+                why,
+                next: format!("{} status # shows it", engine.name()),
+            })
+        };
         if !self.plan.needs_reboot() {
             let stays = all.next_boot().is_some_and(|next| next.booted);
             let words = "the next boot would still not enter what runs".to_owned();
-            return if stays { Ok(()) } else { Err((words, look())) };
+            return if stays { Ok(()) } else { wrong(words) };
         }
         self.staged.replace(all.next_boot().map(Deployment::name));
         if let Some(words) = self.lacks_packages(all.next_boot()) {
-            return Err((words, look()));
+            return wrong(words);
         }
         let next = all.next_boot().map(|next| next.image()).unwrap_or_default();
         if let Some(wanted) = &self.plan.image
@@ -612,53 +630,51 @@ impl Staging<'_> {
                 "the next boot would enter {next:?}, not {wanted:?}, although {} said nothing",
                 engine.name()
             );
-            return Err((words, look()));
+            return wrong(words);
         }
         if let Some(words) = self.wrong_file(engine, all.next_boot()).map_err(failed)? {
-            return Err((words, look()));
+            return wrong(words);
         }
         match self.wrong_arguments().map_err(failed)? {
             None => Ok(()),
-            Some(wrong) => Err((
-                format!("kernel arguments: {wrong}"),
-                match engine {
-                    Engine::RpmOstree => "rpm-ostree kargs".to_owned(),
-                    Engine::Bootc => look(),
-                },
-            )),
+            Some(why) if engine == Engine::RpmOstree => Err(StagingFailure {
+                why: format!("kernel arguments: {why}"),
+                next: "rpm-ostree kargs".to_owned(),
+            }),
+            Some(why) => wrong(format!("kernel arguments: {why}")),
         }
     }
 
     /// Drops only what this run staged, and restores what was pending before.
-    fn drop_staged(&self, words: &str, next: &str) -> anyhow::Error {
+    fn drop_staged(&self, StagingFailure { why, next }: &StagingFailure) -> anyhow::Error {
         let dropped = self.leave_nothing();
         self.unpin();
         match (dropped, self.await_as_before()) {
             (Ok(()), Ok(())) => match &self.over.before {
                 Some(before) if self.plan.drops() && before.failed.is_none() => anyhow::anyhow!(
-                    "{words}; no file was changed, but what was staged for {name} is gone. Next: {apply}, or {back}",
+                    "{why}; no file was changed, but what was staged for {name} is gone. Next: {apply}, or {back}",
                     apply = before.apply_command(),
                     back = mco_rescue("rollback"),
                     name = before.config.name
                 ),
                 _ if self.plan.stays() => anyhow::anyhow!(
-                    "{words}; nothing is staged, what was queued is queued again, and no file was changed. {}",
+                    "{why}; nothing is staged, what was queued is queued again, and no file was changed. {}",
                     advise_doctor(next)
                 ),
                 _ => anyhow::anyhow!(
-                    "{words}; nothing is staged, and no file was changed. {}",
+                    "{why}; nothing is staged, and no file was changed. {}",
                     advise_doctor(next)
                 ),
             },
             (Err(cause), _) => RunError::Incomplete(format!(
-                "{words}; then, dropping what was staged: {cause}. Next: {}",
+                "{why}; then, dropping what was staged: {cause}. Next: {}",
                 match self.plan.engine {
                     Engine::RpmOstree => "rpm-ostree cleanup -p",
                     Engine::Bootc => "ostree admin status, then ostree admin undeploy 0",
                 }
             ))
             .into(),
-            (_, Err(error)) => error.context(words.to_owned()),
+            (_, Err(error)) => error.context(why.clone()),
         }
     }
 }

@@ -79,7 +79,8 @@ pub use last_run::{LastRun, RunOutcome, RunPhase};
 pub use lock::{Lock, LockError, acquire_lock, is_held};
 pub use output::{OutputError, write_output, write_readable_output};
 pub use pending::{
-    Pending, RecoveryOutlook, count_taken, find_frozen, find_pending, find_strays, foresee_recovery,
+    Pending, PendingState, RecoveryOutlook, count_taken, find_frozen, find_pending, find_strays,
+    foresee_recovery,
 };
 pub use recorder::{RecorderFile, RecorderWrite, write_boot_copies, write_snapshots};
 pub use recover::{RecoverRequest, Recovered, RecoveryChanges, give_up_run, recover_interrupted};

@@ -1,8 +1,11 @@
 //! What an earlier run left to do, and what its recovery would do. Only reads.
 
+use std::fmt;
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
+
+use serde::Serialize;
 
 use crate::base::paths;
 use crate::base::reason::Reason;
@@ -31,14 +34,39 @@ pub enum Pending {
     Committed(ConfigRef),
 }
 
+/// The state of an earlier run, without its config.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PendingState {
+    /// Nothing is left to do.
+    Nothing,
+    /// There are staged names.
+    Staged,
+    /// There is a journal.
+    Unfinished,
+    /// Only cleaning up remains.
+    Committed,
+}
+
+impl fmt::Display for PendingState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "nothing",
+            Self::Staged => "staged",
+            Self::Unfinished => "unfinished",
+            Self::Committed => "committed",
+        })
+    }
+}
+
 impl Pending {
-    /// Returns the word of the state, and the config of the run.
-    pub fn words(&self) -> (&'static str, Option<&ConfigRef>) {
+    /// Returns the state, and the config of the run.
+    pub fn state(&self) -> (PendingState, Option<&ConfigRef>) {
         match self {
-            Self::Nothing => ("nothing", None),
-            Self::Staged(config) => ("staged", Some(config)),
-            Self::Unfinished(config, _) => ("unfinished", Some(config)),
-            Self::Committed(config) => ("committed", Some(config)),
+            Self::Nothing => (PendingState::Nothing, None),
+            Self::Staged(config) => (PendingState::Staged, Some(config)),
+            Self::Unfinished(config, _) => (PendingState::Unfinished, Some(config)),
+            Self::Committed(config) => (PendingState::Committed, Some(config)),
         }
     }
 }
@@ -100,10 +128,7 @@ fn has_begun(root: &Root, journal: &Journal) -> Result<bool, StateError> {
     if dirs.iter().any(Option::is_none) {
         return Ok(true);
     }
-    let stages: Vec<_> = dirs
-        .iter()
-        .map(|dir| dir.as_ref().map(File::as_fd))
-        .collect();
+    let stages = borrow_stages(&dirs);
     let executor = Executor::new(root, journal, &stages);
     for (index, step) in journal.steps.iter().enumerate() {
         if is_step_taken(&executor, index, step)? {
@@ -182,10 +207,7 @@ pub fn foresee_recovery(root: &Root) -> Result<Option<RecoveryOutlook>, RecoverE
         return Ok(None);
     };
     let dirs = open_stages(root, &journal)?;
-    let stages: Vec<_> = dirs
-        .iter()
-        .map(|dir| dir.as_ref().map(File::as_fd))
-        .collect();
+    let stages = borrow_stages(&dirs);
     let executor = Executor::new(root, &journal, &stages);
     let survey = Survey::of_journal(root, &journal, &executor, &Leave::default())?;
     let asked = RecoveryChoice {
@@ -248,10 +270,7 @@ pub fn count_taken(root: &Root) -> Result<Option<(usize, usize)>, StateError> {
         return Ok(None);
     };
     let dirs = open_stages(root, &journal)?;
-    let stages: Vec<_> = dirs
-        .iter()
-        .map(|dir| dir.as_ref().map(File::as_fd))
-        .collect();
+    let stages = borrow_stages(&dirs);
     let executor = Executor::new(root, &journal, &stages);
     let mut taken = 0;
     for (index, step) in journal.steps.iter().enumerate() {
@@ -311,6 +330,13 @@ pub fn find_strays(root: &Root) -> Vec<RootPath> {
 pub(super) fn open_stages(root: &Root, journal: &Journal) -> Result<Vec<Option<File>>, StateError> {
     let all = journal.stages.iter();
     all.map(|path| open_stage(root, path)).collect()
+}
+
+/// Returns the descriptors of opened staging directories.
+pub(super) fn borrow_stages(dirs: &[Option<File>]) -> Vec<Option<BorrowedFd<'_>>> {
+    dirs.iter()
+        .map(|dir| dir.as_ref().map(File::as_fd))
+        .collect()
 }
 
 fn open_stage(root: &Root, path: &RootPath) -> Result<Option<File>, StateError> {

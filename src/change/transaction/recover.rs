@@ -1,8 +1,5 @@
 //! Completes or undoes an interrupted run. May itself be interrupted, and repeated.
 
-use std::fs::File;
-use std::os::fd::AsFd;
-
 use crate::base::paths;
 use crate::host::root::{Root, RootPath};
 use crate::host::sys::signals::DeferredSignals;
@@ -19,7 +16,7 @@ use super::last_run::LastRun;
 use super::leavings::{history_path, remove_if_empty};
 use super::lock::Lock;
 use super::pending::{
-    RunFiles, is_closed, open_stages, or_damaged, paths_of, pending_id, read_journal,
+    RunFiles, borrow_stages, is_closed, open_stages, or_damaged, paths_of, pending_id, read_journal,
 };
 use super::recover_error::RecoverError;
 use super::state::{StateDirectory, StateError};
@@ -282,10 +279,7 @@ impl Unfinished<'_> {
         }
         are_its_paths(journal, wanted.leave)?;
         let dirs = open_stages(self.root, journal)?;
-        let stages: Vec<_> = dirs
-            .iter()
-            .map(|dir| dir.as_ref().map(File::as_fd))
-            .collect();
+        let stages = borrow_stages(&dirs);
         match self.decide_direction(wanted, &stages)? {
             (Direction::Forward, survey) => self.finish_forward(&survey, &stages),
             (Direction::Back, survey) => self.take_back(&survey, &stages),

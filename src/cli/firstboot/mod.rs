@@ -12,7 +12,7 @@ use clap::Args;
 use crate::base::error::ExitCode;
 use crate::cli::args::{BitsArgs, DoubtArgs, GuardArgs};
 use crate::cli::ui::Ui;
-use crate::diagnose::first_boot::{FirstBootResult, Mode, Parameters};
+use crate::diagnose::first_boot::{FirstBootOutcome, FirstBootResult, Mode, Parameters};
 use crate::host::sys::runtime;
 use crate::node::kernel::kernel_command_line;
 use crate::report::console;
@@ -124,13 +124,13 @@ fn tell(
         );
     }
     match result {
-        Ok(_) if ended.outcome == "nothing" => {
+        Ok(_) if ended.outcome == FirstBootOutcome::Nothing => {
             log::info!("nothing to do: {}; {} ms", ended.why, ended.took);
         }
         Ok(_) => {
             let name = ended.config.as_deref().unwrap_or_default();
             console::tell(&told::success_text(
-                &format!("{} {name}", ended.outcome),
+                &format!("{} {name}", ended.outcome.word()),
                 &ended.why,
             ));
         }

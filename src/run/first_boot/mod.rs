@@ -21,7 +21,7 @@ use crate::change::plan::{PlanRequest, PlanScope};
 use crate::change::session::Session;
 use crate::change::transaction::{self, Pending};
 use crate::diagnose::first_boot::{
-    self, BootFacts, BootWork, FirstBootResult, Mode, Parameters, WorkReason,
+    self, BootFacts, BootWork, FirstBootOutcome, FirstBootResult, Mode, Parameters, WorkReason,
 };
 use crate::host::root::{Root, RootPath};
 use crate::host::sys::privileges::Capability;
@@ -64,7 +64,11 @@ impl<'a> FirstBootAttempt<'a> {
     /// The work failed in this phase; what a transaction had begun is undone, or the next boot recovers it.
     pub fn run(&mut self, path: &Path, parameters: &Parameters) -> Result<FirstBootResult> {
         if parameters.mode == Mode::Off {
-            return Ok(FirstBootResult::ended("nothing", "mco_rescue=off", None));
+            return Ok(FirstBootResult::ended(
+                FirstBootOutcome::Nothing,
+                "mco_rescue=off",
+                None,
+            ));
         }
         // The mounts are private to this process, and end with it.
         mounts::unshare_mounts().context("making mounts of our own")?;
@@ -74,7 +78,7 @@ impl<'a> FirstBootAttempt<'a> {
         match first_boot::work(parameters.mode, facts) {
             BootWork::None(why) => {
                 looking.give_back();
-                Ok(FirstBootResult::ended("nothing", why, None))
+                Ok(FirstBootResult::ended(FirstBootOutcome::Nothing, why, None))
             }
             BootWork::Recover => self.recover(path, root),
             BootWork::Apply(reason) => self.apply(path, root, parameters, reason, facts),
@@ -89,7 +93,11 @@ impl<'a> FirstBootAttempt<'a> {
         let opened = BootRoot::prepare(path, RootAccess::Write)?;
         drop(Opening::of(self.front, root, &Needs::FIRST_BOOT_RECOVERY)?.begin()?);
         opened.give_back();
-        Ok(FirstBootResult::ended("recovered", &self.why, None))
+        Ok(FirstBootResult::ended(
+            FirstBootOutcome::Recovered,
+            &self.why,
+            None,
+        ))
     }
 
     fn apply(
@@ -118,7 +126,7 @@ impl<'a> FirstBootAttempt<'a> {
         };
         if argument.is_none() && reason == WorkReason::FirstBoot {
             let why = "a first boot without a config, and none is available";
-            return Ok(FirstBootResult::ended("nothing", why, None));
+            return Ok(FirstBootResult::ended(FirstBootOutcome::Nothing, why, None));
         }
         let needs = Needs::FIRST_BOOT.meant(self.not_a_node);
         needs.expect_root(&root)?;
@@ -134,7 +142,11 @@ impl<'a> FirstBootAttempt<'a> {
             // The file contains secrets, and the node has it now.
             runtime::remove_runtime(runtime::GIVEN).context("removing what Ignition was given")?;
         }
-        Ok(FirstBootResult::ended("applied", &self.why, Some(name)))
+        Ok(FirstBootResult::ended(
+            FirstBootOutcome::Applied,
+            &self.why,
+            Some(name),
+        ))
     }
 
     /// Carries out the same transaction as `apply`, without a question.

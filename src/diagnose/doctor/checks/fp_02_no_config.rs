@@ -5,6 +5,7 @@ use crate::change::transaction::{LastRun, RunOutcome};
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
 };
+use crate::diagnose::first_boot::FirstBootOutcome;
 use crate::node::Recorded;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -26,7 +27,7 @@ fn judge_no_config(evidence: &DoctorEvidence) -> CheckVerdict {
     let failed = evidence
         .first_boot
         .as_ref()
-        .filter(|boot| boot.outcome == "failed" && !made_up_for(evidence));
+        .filter(|boot| boot.outcome == FirstBootOutcome::Failed && !made_up_for(evidence));
     if let Some(boot) = failed {
         let means = "The config was not applied in the initramfs. The node boots without it.";
         let mut finding = DoctorFinding::new(
