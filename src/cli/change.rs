@@ -10,7 +10,7 @@ use crate::base::invocation::mco_rescue;
 use crate::change::session::access::{self, AccessNeed};
 use crate::change::session::{machine, open_root};
 use crate::report;
-use crate::run::change::{ChangeOptions, ChangeRequest, MirrorChange, make_change};
+use crate::run::change::{ChangeOptions, ChangeRequest, MirrorRequest, make_change};
 
 /// What to change.
 #[derive(Debug, Subcommand)]
@@ -119,7 +119,7 @@ impl ChangeCommand {
     fn request(&self) -> (ChangeRequest<'_>, &ChangeArgs) {
         match self {
             Self::Mirror(args) => (
-                ChangeRequest::Mirror(MirrorChange {
+                ChangeRequest::Mirror(MirrorRequest {
                     source: &args.source,
                     mirrors: &args.mirrors,
                     tags: args.tags,

@@ -29,7 +29,7 @@ use crate::node::Records;
 
 /// A change of a mirror.
 #[derive(Debug, Clone, Copy)]
-pub struct MirrorChange<'a> {
+pub struct MirrorRequest<'a> {
     /// Registry or repository that images name.
     pub source: &'a str,
     /// The mirrors, in order.
@@ -46,7 +46,7 @@ pub struct MirrorChange<'a> {
 #[derive(Debug, Clone)]
 pub enum ChangeRequest<'a> {
     /// A mirror.
-    Mirror(MirrorChange<'a>),
+    Mirror(MirrorRequest<'a>),
     /// Fields of the kubelet's configuration.
     Kubelet(&'a [String]),
     /// Fields of the container runtime.
@@ -174,7 +174,7 @@ fn invert_registries(rendered: &Value) -> Result<Inverted> {
 
 /// Returns the change that adds a mirror to those of the node, or removes one.
 fn change_mirror(
-    mirror: &MirrorChange<'_>,
+    mirror: &MirrorRequest<'_>,
     has_parts: bool,
     rendered: &Value,
     before: &[Value],

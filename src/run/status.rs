@@ -415,15 +415,6 @@ impl NodeStatus {
         let images = system
             .facts()
             .map(|facts| unreadable.name("images", deployed_images(root, facts)));
-        let in_initramfs = host
-            .live
-            .then(|| runtime::read_json(runtime::FIRSTBOOT))
-            .flatten();
-        // After a soft reboot, which has no initramfs, the file is outdated.
-        let in_initramfs = in_initramfs.filter(|_| {
-            let boot = BootIdentity::observe(root, host.deployment.clone(), runner);
-            boot.and_then(|boot| boot.soft_reboots).unwrap_or_default() == 0
-        });
         let (trial, last_trial) = read_trials(root, runner, &mut unreadable)?;
         let neighbours =
             Neighbours::observe(root, &host, runner).context("looking for others at work")?;
@@ -452,6 +443,7 @@ impl NodeStatus {
             last_trial,
             reboot: RebootReport::of(&reboots::read_needs(root, runner)?),
             awaited,
+            firstboot: read_initramfs(root, &host, runner),
             deployment: host.deployment,
             recorded,
             recorded_digest,
@@ -462,7 +454,6 @@ impl NodeStatus {
             beside: plan::describe_neighbours(&neighbours),
             frozen: frozen(root)?,
             pending_config: config.map(|config| config.name.clone()),
-            firstboot: in_initramfs,
             last_run: last_run.flatten(),
             history,
             unreadable: unreadable.0,
@@ -491,6 +482,16 @@ impl Unreadable {
         })
         .ok()
     }
+}
+
+/// Returns the result of this boot in the initramfs.
+fn read_initramfs(root: &Root, host: &Host, runner: &dyn CommandRunner) -> Option<FirstBootResult> {
+    let result = host.live.then(|| runtime::read_json(runtime::FIRSTBOOT));
+    // After a soft reboot, which has no initramfs, the file is outdated.
+    result.flatten().filter(|_| {
+        let boot = BootIdentity::observe(root, host.deployment.clone(), runner);
+        boot.and_then(|boot| boot.soft_reboots).unwrap_or_default() == 0
+    })
 }
 
 /// Returns the trial that runs, and the result of the last one.
