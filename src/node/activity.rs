@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System, UpdateKind};
 
 use crate::base::order::StableOrder;
@@ -144,8 +145,12 @@ fn is_own_sysroot(path: &str) -> bool {
 }
 
 /// Returns a process that changes deployments, if one runs.
-pub fn deployments_changer() -> Option<Process> {
-    processes().into_iter().find(Process::changes_deployments)
+///
+/// # Errors
+/// The processes cannot be listed.
+pub fn deployments_changer() -> Result<Option<Process>, RootError> {
+    let mut all = list_processes()?.into_iter();
+    Ok(all.find(Process::changes_deployments))
 }
 
 /// Returns true if a process waits for the lock of the sysroot, which another one has, whatever its name: every bootc takes it, also
@@ -186,7 +191,7 @@ impl Activity {
     /// Reads the activity of the running system, if the root is its root.
     ///
     /// # Errors
-    /// The root cannot be read. A missing or failed program is only logged.
+    /// The root or the list of processes cannot be read. A missing or failed program is only logged.
     pub fn observe(root: &Root, runner: &dyn CommandRunner) -> Result<Self, RootError> {
         if !root.is_live() {
             return Ok(Self::default());
@@ -204,7 +209,7 @@ impl Activity {
             log::info!("querying systemd: {error}");
             Vec::new()
         });
-        let processes = processes();
+        let processes = list_processes()?;
         let containers = of_daemons(&processes).into_iter();
         Ok(Self {
             containers: containers
@@ -225,21 +230,26 @@ impl Activity {
 }
 
 /// Returns true if a process with the daemon's name is running. Always false on a root that is not live.
-pub fn daemon_runs(root: &Root) -> bool {
-    let all = if root.is_live() {
-        processes()
-    } else {
-        Vec::new()
-    };
-    all.iter().any(|process| process.program() == DAEMON)
+///
+/// # Errors
+/// The processes cannot be listed.
+pub fn daemon_runs(root: &Root) -> Result<bool, RootError> {
+    let all = processes_of(root)?;
+    Ok(all.iter().any(|process| process.program() == DAEMON))
 }
 
 /// Returns the containers of the daemon; empty on a root that is not live.
-pub fn daemon_containers(root: &Root) -> Vec<String> {
-    if root.is_live() {
-        of_daemons(&processes())
-    } else {
-        Vec::new()
+///
+/// # Errors
+/// The processes cannot be listed.
+pub fn daemon_containers(root: &Root) -> Result<Vec<String>, RootError> {
+    Ok(of_daemons(&processes_of(root)?))
+}
+
+fn processes_of(root: &Root) -> Result<Vec<Process>, RootError> {
+    match root.is_live() {
+        true => list_processes(),
+        false => Ok(Vec::new()),
     }
 }
 
@@ -249,10 +259,16 @@ fn of_daemons(processes: &[Process]) -> Vec<String> {
     containers.map(str::to_owned).collect()
 }
 
-fn processes() -> Vec<Process> {
-    let Ok(mut system) = System::new() else {
-        return Vec::new();
+/// Lists the processes of this machine.
+///
+/// # Errors
+/// `/proc` cannot be read. The library then shows no process, not even this one.
+fn list_processes() -> Result<Vec<Process>, RootError> {
+    let unread = || RootError {
+        path: "/proc".to_owned(),
+        cause: Errno::EIO.into(),
     };
+    let mut system = System::new().map_err(|_| unread())?;
     let what = ProcessRefreshKind::nothing()
         .with_cmd(UpdateKind::Always)
         .without_tasks();
@@ -270,7 +286,11 @@ fn processes() -> Vec<Process> {
     };
     let mut all: Vec<Process> = all.map(process).collect();
     all.order_by_key(|process| process.pid);
-    all
+    let own = std::process::id();
+    match all.iter().any(|process| process.pid == own) {
+        true => Ok(all),
+        false => Err(unread()),
+    }
 }
 
 fn cgroup(process: &str) -> Option<String> {

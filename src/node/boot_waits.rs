@@ -89,13 +89,16 @@ pub fn read_boot_waits(root: &Root) -> Result<BootWaits, RootError> {
     let mut images = Vec::new();
     for (unit, place) in NEEDS_IMAGE {
         if let Some(image) = text(place)?.as_deref().and_then(image_in) {
-            let link = RootPath::fixed(REQUIRED).join(unit);
+            let required = match RootPath::fixed(REQUIRED).join(unit) {
+                Ok(link) => root.exists(&link)?,
+                Err(_) => false,
+            };
             images.push(NeededImage {
                 unit,
                 place: format!("/{place}"),
                 here: images_on_disk::has_image(root, &image).ok().flatten(),
                 image,
-                required: link.is_ok_and(|link| root.exists(&link).unwrap_or_default()),
+                required,
             });
         }
     }

@@ -170,9 +170,12 @@ pub fn read_etcd_files(root: &Root, deep: bool) -> Result<EtcdFiles> {
         }
         Err(error) => files.unread.push(error.to_string()),
     }
-    let script = |path: &&&'static str| root.exists(&RootPath::fixed(path)).unwrap_or_default();
     files.moved_aside = find_moved_data(root)?;
-    files.restore_script = SCRIPTS.iter().find(script).copied();
+    for path in SCRIPTS {
+        if files.restore_script.is_none() && root.exists(&RootPath::fixed(path))? {
+            files.restore_script = Some(path);
+        }
+    }
     files.member = member(root, deep, &mut files)?;
     if files.expected || files.member.is_some() {
         backups(root, deep, &mut files);
@@ -245,7 +248,7 @@ fn read_member(
     let path = snap.join("db")?;
     let locked = root.open_followed(&path)?;
     let locked = match locked {
-        Some(file) => locks::is_locked(file.metadata()?.ino()),
+        Some(file) => locks::is_locked(file.metadata()?.ino())?,
         None => false,
     };
     let mut member = EtcdMemberFiles {
@@ -476,7 +479,7 @@ const HASH: u64 = 32;
 fn backups(root: &Root, deep: bool, files: &mut EtcdFiles) {
     let mut room = if deep { u64::MAX } else { SMALL };
     for directory in BACKUPS.map(RootPath::fixed) {
-        for path in backups_below(root, &directory) {
+        for path in backups_below(root, &directory, &mut files.unread) {
             if files.backups.len() == MOST_BACKUPS {
                 return;
             }
@@ -493,18 +496,25 @@ fn backups(root: &Root, deep: bool, files: &mut EtcdFiles) {
     files.backups.order_by_key(|one| one.written);
 }
 
-/// Returns the backups in a directory and in its subdirectories: each automatic backup has its own.
-fn backups_below(root: &Root, directory: &RootPath) -> Vec<RootPath> {
+/// Returns the backups in a directory and in its subdirectories: each automatic backup has its own. Directories that cannot be
+/// read are added to `unread`.
+fn backups_below(root: &Root, directory: &RootPath, unread: &mut Vec<String>) -> Vec<RootPath> {
+    let mut list = |path: &RootPath| {
+        root.list(path).unwrap_or_else(|error| {
+            unread.push(error.to_string());
+            Vec::new()
+        })
+    };
     let mut all = Vec::new();
-    for name in root.list(directory).unwrap_or_default() {
+    for name in list(directory) {
         let Ok(path) = directory.join(&name) else {
             continue;
         };
         if is_backup(&name) {
             all.push(path);
-        } else if let Ok(below) = root.list(&path) {
-            let below = below.iter().filter(|name| is_backup(name));
-            all.extend(below.filter_map(|name| path.join(name).ok()));
+        } else {
+            let below = list(&path).into_iter().filter(|name| is_backup(name));
+            all.extend(below.filter_map(|name| path.join(&name).ok()));
         }
     }
     all

@@ -1,7 +1,7 @@
 //! The machine of a root: its name, its system, and the traces of a cluster node.
 
 use crate::base::paths;
-use crate::host::root::{Root, RootError, RootPath};
+use crate::host::root::{Root, RootError, RootPath, skip_obstacle};
 use crate::node::composefs::composefs_traces;
 
 use super::Host;
@@ -64,11 +64,7 @@ impl Machine {
     pub fn observe(root: &Root) -> Result<Self, RootError> {
         let host = Host::observe(root)?;
         let release = OsRelease::read(root)?;
-        let exists = |path: &str| exists(root, path);
-        let record = || RECORDS.into_iter().chain(RUNS).find(|path| exists(path));
-        let history = RootPath::fixed(paths::HISTORY);
-        let kept = || root.list(&history).is_ok_and(|runs| !runs.is_empty());
-        let record = record().or_else(|| kept().then_some(paths::HISTORY));
+        let exists = |path: &'static str| skip_obstacle(root.exists(&RootPath::fixed(path)));
         Ok(Self {
             root: root.shown().display().to_string(),
             live: host.live,
@@ -77,12 +73,12 @@ impl Machine {
             short_system: release.short_name(),
             openshift: release.openshift_version(),
             is_coreos: is_coreos(&release),
-            is_deployment: host.deployment.is_some() || host.live && exists(paths::OSTREE_BOOTED),
+            is_deployment: host.deployment.is_some() || host.live && exists(paths::OSTREE_BOOTED)?,
             composefs: composefs_traces(root, &host)?,
-            record: record.map(|path| format!("/{path}")),
+            record: find_record(root)?.map(|path| format!("/{path}")),
             has_system: has_system(root),
-            is_etc: ["passwd", "machine-id", "hostname"].into_iter().any(exists),
-            has_host: exists("host/etc"),
+            is_etc: exists("passwd")? || exists("machine-id")? || exists("hostname")?,
+            has_host: exists("host/etc")?,
         })
     }
 }
@@ -93,10 +89,15 @@ pub fn has_system(root: &Root) -> bool {
     may_exist("etc") || may_exist("usr")
 }
 
-/// Returns true if a path exists. An unreadable path counts as missing.
-fn exists(root: &Root, path: &str) -> bool {
-    let path = RootPath::parse(&format!("/{path}"));
-    path.is_ok_and(|path| root.exists(&path).unwrap_or_default())
+/// Returns the first path that shows that the daemon or this program has worked on the root.
+fn find_record(root: &Root) -> Result<Option<&'static str>, RootError> {
+    for path in RECORDS.into_iter().chain(RUNS) {
+        if skip_obstacle(root.exists(&RootPath::fixed(path)))? {
+            return Ok(Some(path));
+        }
+    }
+    let runs = skip_obstacle(root.list(&RootPath::fixed(paths::HISTORY)))?;
+    Ok((!runs.is_empty()).then_some(paths::HISTORY))
 }
 
 /// Returns the machine's name. For any root but the running system, only files are used, because the kernel's name is that of

@@ -68,10 +68,11 @@ impl NodeAddresses {
 
 /// Reads the addresses. `names` are the names of this node: files and variables of etcd also have those of the other nodes.
 pub fn read_node_addresses(root: &Root, names: &[&str]) -> NodeAddresses {
-    let mut found = NodeAddresses {
-        control_plane: etcd::is_here(root).unwrap_or_default(),
-        ..NodeAddresses::default()
-    };
+    let mut found = NodeAddresses::default();
+    match etcd::is_here(root) {
+        Ok(is_here) => found.control_plane = is_here,
+        Err(error) => found.unseen.push(error.to_string()),
+    }
     found.add_variable(
         root,
         KUBELET,

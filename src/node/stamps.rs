@@ -46,8 +46,10 @@ pub fn read_stamps(root: &Root) -> Result<Stamps, RootError> {
         }
     }
     for path in &all.stamps {
-        let shipped = RootPath::parse(&format!("/usr{path}"));
-        if path.is_in("etc") && shipped.is_ok_and(|path| root.exists(&path).unwrap_or_default()) {
+        if path.is_in("etc")
+            && let Ok(shipped) = RootPath::parse(&format!("/usr{path}"))
+            && root.exists(&shipped)?
+        {
             all.shipped.insert(path.clone());
         }
     }

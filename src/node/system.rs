@@ -256,7 +256,11 @@ fn ask_bootc(
             return false;
         }
         look_again.set(Instant::now() + PATIENCE);
-        working.replace(deployments_changer());
+        let changer = deployments_changer().unwrap_or_else(|why| {
+            log::info!("looking for programs that change deployments: {why}");
+            None
+        });
+        working.replace(changer);
         working.borrow().is_some() || is_lock_awaited(root)
     };
     let answer = match runner.run_until(&bootc::status_json(), &is_held) {

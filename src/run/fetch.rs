@@ -269,9 +269,10 @@ fn date_of(answer: &Result<FetchAnswer, FetchError>) -> Option<SystemTime> {
 
 /// Stores the server's time for `doctor`. A failure does not affect the fetch.
 fn keep_clock(root: &Root, url: &str, date: SystemTime) {
-    let host = Host::observe(root).ok();
-    let own = host.filter(|host| host.live || host.in_initramfs);
-    let clock = ServerClock::new(url, date, own.map(|_| now()));
+    // Without the host, it is not known if the time of this machine is that of the node.
+    let host = Host::observe(root).inspect_err(|error| log::warn!("{error}"));
+    let own = host.is_ok_and(|host| host.live || host.in_initramfs);
+    let clock = ServerClock::new(url, date, own.then(now));
     if let Err(error) = store_value(root, paths::SERVER_CLOCK, &clock) {
         log::warn!("the server's clock is not kept: {error:#}");
     }

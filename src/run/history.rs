@@ -159,7 +159,10 @@ fn runs(root: &Root) -> Vec<KnownRun> {
             can_go_back: true,
         })
         .collect();
-    let last = transaction::last_run(root).ok().flatten();
+    let last = transaction::last_run(root).unwrap_or_else(|error| {
+        log::warn!("the last run is not listed: {error}");
+        None
+    });
     if let Some(last) = last.filter(|last| all.iter().all(|run| run.id != last.id)) {
         let outcome = match last.outcome {
             RunOutcome::Done | RunOutcome::Recovered => Outcome::Done,

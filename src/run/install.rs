@@ -10,11 +10,10 @@ use crate::base::invocation::{mco_rescue, reboot};
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::change::install::units::{Due, UnitCheck, check};
-use crate::change::install::{self, InstallScope, managed_paths};
+use crate::change::install::{self, InstallScope, recorded_paths};
 use crate::change::staging::state;
 use crate::change::transaction::Lock;
 use crate::change::transaction::place;
-use crate::config::document::Desired;
 use crate::host::root::{Root, RootPath};
 use crate::node::command::{CommandRunner, journalctl, systemctl};
 use crate::node::host::systemd_runs;
@@ -32,8 +31,7 @@ pub struct Installation {
 /// Returns the paths of the recorded config, which are neither installed nor removed.
 fn find_managed(root: &Root) -> Result<BTreeSet<RootPath>> {
     let records = Records::read(root).context("reading the daemon's records")?;
-    let config = records.recorded().map(Desired::from_config);
-    Ok(config.as_ref().map(managed_paths).unwrap_or_default())
+    Ok(recorded_paths(&records))
 }
 
 /// Finds the state of everything that is to be installed: the program and all of its units.

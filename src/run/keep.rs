@@ -345,10 +345,10 @@ impl Search<'_> {
         };
         // The file of the OS image exists anyway.
         if self.session.node.host.has_usr_etc && path.is_in("etc") {
-            let packaged = RootPath::parse(&format!("/usr{path}"));
-            let packaged = packaged
-                .ok()
-                .and_then(|path| root.observe(&path).ok().flatten());
+            let packaged = match RootPath::parse(&format!("/usr{path}")) {
+                Ok(packaged) => root.observe(&packaged)?,
+                Err(_) => None,
+            };
             if packaged.is_some_and(|(packaged, _)| packaged.is_like(&object)) {
                 return Ok(());
             }
@@ -392,7 +392,8 @@ fn read_files(
                 continue;
             }
         };
-        if let Ok(Some(file)) = session.root.open_file(&path) {
+        let file = session.root.open_file(&path);
+        if let Some(file) = file.with_context(|| format!("opening {path}"))? {
             let names = extended_attributes(&file)
                 .with_context(|| format!("reading the extended attributes of {path}"))?;
             let names: Vec<String> = names

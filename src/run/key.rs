@@ -151,8 +151,12 @@ fn plan_addition(
 
 /// Warns if sshd does not accept the key although it is in place.
 fn warn_of_sshd(root: &Root, path: &str) {
-    let Ok(login) = login::read_login(root) else {
-        return;
+    let login = match login::read_login(root) {
+        Ok(login) => login,
+        Err(error) => {
+            log::warn!("the key is in place, but whether sshd takes it is not known: {error}");
+            return;
+        }
     };
     let next = format!("Next: {}", mco_rescue("doctor FP-33"));
     let mut files = login.files.iter().filter(|file| file.path == path);

@@ -1,5 +1,7 @@
 //! The login message while a node needs attention: a run is incomplete, or a boot has failed.
 
+use anyhow::Result;
+
 use super::trial::notice;
 use crate::change::staging::state;
 use crate::change::transaction::{self, Pending};
@@ -12,22 +14,24 @@ pub fn show_trouble(root: &Root) {
     if !root.is_live() || !nix::unistd::geteuid().is_root() {
         return;
     }
-    let text = trouble(root);
-    if let Err(error) = runtime::show_trouble_at_login(text.as_deref()) {
-        log::info!("the text at logins: {error}");
+    let shown =
+        find_trouble(root).and_then(|text| Ok(runtime::show_trouble_at_login(text.as_deref())?));
+    // Without an answer, the text of before stays.
+    if let Err(error) = shown {
+        log::info!("the text at logins: {error:#}");
     }
 }
 
 /// Returns the login message if a run is incomplete or a boot has failed.
-fn trouble(root: &Root) -> Option<String> {
-    if let Ok(Pending::Unfinished(config, ..)) = transaction::find_pending(root)
+///
+/// # Errors
+/// The state of the runs cannot be read.
+fn find_trouble(root: &Root) -> Result<Option<String>> {
+    if let Pending::Unfinished(config, ..) = transaction::find_pending(root)?
         && !transaction::is_held(root)
     {
-        return Some(notice::announce_half_way(&config.name));
+        return Ok(Some(notice::announce_half_way(&config.name)));
     }
-    let awaited = state::read_awaited(root).ok().flatten()?;
-    awaited
-        .failed
-        .is_some()
-        .then(|| notice::announce_failed_boot(&awaited.config.name))
+    let failed = state::read_awaited(root)?.filter(|awaited| awaited.failed.is_some());
+    Ok(failed.map(|awaited| notice::announce_failed_boot(&awaited.config.name)))
 }

@@ -179,7 +179,10 @@ impl GoingBack {
         };
         let mut back = TakingBack::prepare(root, runner, run, &wanted)?;
         if let Some(way) = &way {
-            let notices = kubelet_notices(root, &way.leaving.to).unwrap_or_default();
+            let notices = kubelet_notices(root, &way.leaving.to).unwrap_or_else(|error| {
+                log::warn!("whether the older kubelet suits the cluster is not known: {error:#}");
+                Vec::new()
+            });
             back.plan.notices.extend(notices);
         }
         Ok(Self {

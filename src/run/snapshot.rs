@@ -67,10 +67,18 @@ pub struct SnapshotTaken {
 /// Records the end of a run that changed the node, if the recorder is set up. A failure is only a warning: the run is complete.
 pub fn record_run(change: &NodeChange<'_>, event: Event, config: &str) {
     let root = &change.root;
-    if !is_set_up(root) {
-        return;
+    match is_set_up(root) {
+        Ok(true) => {}
+        Ok(false) => return,
+        Err(error) => {
+            log::warn!("the run is done, but no snapshot of it was recorded: {error}");
+            return;
+        }
     }
-    let run = transaction::last_run(root).ok().flatten();
+    let run = transaction::last_run(root).unwrap_or_else(|error| {
+        log::warn!("the snapshot does not name its run: {error}");
+        None
+    });
     let request = SnapshotRequest {
         event,
         run: run.map(|run| run.id).filter(|id| !id.is_empty()),
@@ -101,7 +109,9 @@ pub fn take_snapshot(change: &NodeChange<'_>, request: &SnapshotRequest) -> Resu
     let shelf = shelf.context("reading the recorder's snapshots")?;
     let mut write = RecorderWrite::default();
     let mut notes = Vec::new();
-    let key = match shelf.as_ref().and_then(Shelf::key) {
+    let key = shelf.as_ref().map(Shelf::read_key).transpose();
+    let key = key.map_err(|why| anyhow!("reading the key of the digests: {why}"))?;
+    let key = match key.flatten() {
         Some(key) => key,
         None => {
             if shelf.as_ref().is_some_and(Shelf::has_key_file) {
@@ -265,9 +275,10 @@ fn outcome(root: &Root, event: Event, snapshot: &Snapshot) -> Outcome {
         Event::ByHand => Outcome::Taken,
         Event::Apply | Event::Rollback => Outcome::Done,
         Event::Boot => {
+            // A boot is only called good if that is known.
             let is_wanted = KUBELET_LINKS
                 .iter()
-                .any(|link| root.exists(&RootPath::fixed(link)).unwrap_or_default());
+                .any(|link| root.exists(&RootPath::fixed(link)).unwrap_or(true));
             let runs = snapshot.get(Area::Units, "kubelet.service") == Some("running");
             match root.is_live() && is_wanted && !runs {
                 true => Outcome::NoKubelet,
@@ -287,7 +298,10 @@ const KUBELET_LINKS: [&str; 2] = [
 fn boot_obstacle(root: &Root) -> Option<String> {
     let words = |why: &str| Some(format!("no copy below /boot: {why}"));
     let path = RootPath::fixed(paths::BOOT);
-    let names = root.list(&path).unwrap_or_default();
+    let names = match root.list(&path) {
+        Ok(names) => names,
+        Err(error) => return words(&format!("it cannot be read: {}", error.cause)),
+    };
     let is_boot = |name: &String| {
         let begins = ["loader", "grub", "ostree", "efi", "vmlinuz", "ignition"];
         begins.iter().any(|begin| name.starts_with(begin))

@@ -98,8 +98,8 @@ pub struct NodeStatus {
     pub last_run: Option<LastRun>,
     /// Runs that `rollback` can revert, newest first; `None` if they cannot be read.
     pub history: Option<Vec<CacheCounts>>,
-    /// Fields that are unknown because their source cannot be read: any of `history`, `last_run`, `trial`, `last_trial`
-    /// and `images`.
+    /// Fields that are unknown because their source cannot be read: any of `history`, `last_run`, `firstboot`, `trial`,
+    /// `last_trial` and `images`.
     pub unreadable: Vec<&'static str>,
     /// The daemon's behaviour at its next start.
     #[serde(skip)]
@@ -443,7 +443,7 @@ impl NodeStatus {
             last_trial,
             reboot: RebootReport::of(&reboots::read_needs(root, runner)?),
             awaited,
-            firstboot: read_initramfs(root, &host, runner),
+            firstboot: read_initramfs(root, &host, runner, &mut unreadable),
             deployment: host.deployment,
             recorded,
             recorded_digest,
@@ -485,8 +485,16 @@ impl Unreadable {
 }
 
 /// Returns the result of this boot in the initramfs.
-fn read_initramfs(root: &Root, host: &Host, runner: &dyn CommandRunner) -> Option<FirstBootResult> {
-    let result = host.live.then(|| runtime::read_json(runtime::FIRSTBOOT));
+fn read_initramfs(
+    root: &Root,
+    host: &Host,
+    runner: &dyn CommandRunner,
+    unreadable: &mut Unreadable,
+) -> Option<FirstBootResult> {
+    let result = match host.live {
+        true => unreadable.name("firstboot", runtime::read_json(runtime::FIRSTBOOT)),
+        false => None,
+    };
     // After a soft reboot, which has no initramfs, the file is outdated.
     result.flatten().filter(|_| {
         let boot = BootIdentity::observe(root, host.deployment.clone(), runner);
@@ -642,7 +650,10 @@ fn config_of(
     if runs.is_empty() || recorded.os_image_url == runs {
         return None;
     }
-    let cached = cache::read_cache(root).unwrap_or_default();
+    let cached = cache::read_cache(root).unwrap_or_else(|error| {
+        log::warn!("the cache cannot be searched for the config of the running image: {error}");
+        Vec::new()
+    });
     let configs = cache::whole_entries(&cached).filter_map(|entry| entry.config().ok());
     let its: Vec<String> = configs
         .filter(|config| config.os_image_url == runs && config.name != recorded.name)

@@ -239,7 +239,7 @@ impl RunWork<'_> {
             kept.extend(bootc::status_json().capabilities);
         }
         // The recorder reads files of other users in /etc.
-        if is_set_up(&self.change.root) {
+        if is_set_up(&self.change.root).unwrap_or(true) {
             kept.push(Capability::CAP_DAC_READ_SEARCH);
         }
         privileges::keep_needed(&kept);

@@ -393,11 +393,15 @@ fn what_the_server_did_to_the_config_of_a_layered_pool_is_no_edit() {
     let image = "registry.example/layered@sha256:1";
     config["spec"]["osImageURL"] = json!(image);
     refused(&root, &config, "--edited-config", &["WRONG"]);
+    let kept = "etc/machine-config-daemon/node-annotation.json.bak";
+    root.write(kept, "{\"machine");
+    let run = plan(&root, &config, &[]).exits(1);
+    assert!(flat(&run.out()).contains("WRONG"), "{}", run.out());
+    let said = run.err();
+    let is_named = |line: &str| line.contains(kept) && line.contains("it is skipped");
+    assert!(said.lines().any(is_named), "{said}");
     let annotations = json!({"machineconfiguration.openshift.io/currentImage": image});
-    root.write(
-        "etc/machine-config-daemon/node-annotation.json.bak",
-        &annotations.to_string(),
-    );
+    root.write(kept, &annotations.to_string());
     let said = plan(&root, &config, &[]).ok();
     assert!(
         flat(&said.out()).contains("image of a layered pool"),

@@ -122,6 +122,8 @@ fn settings_of_multipath_that_el_10_refuses_are_found() {
         ]
     );
     assert!(found[0].text.contains("sed -i 3d /etc/multipath.conf"));
+    lab.node.link("etc/multipath/conf.d", "conf.d");
+    assert_eq!(lab.short(), ["multipath unknown settings of multipath"]);
 }
 
 #[test]

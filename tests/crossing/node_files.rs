@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Lab;
 use crate::support::{
-    Lacks, TestRoot, file, flat_run, is_root, kubelet_unit, machine_config, skip,
+    Lacks, RECORD, TestRoot, file, flat_run, is_root, kubelet_unit, machine_config, skip,
 };
 
 const KEYFILES: &str = "etc/NetworkManager/system-connections";
@@ -333,6 +333,7 @@ fn units_that_the_node_needs_are_neither_masked_nor_missing() {
                 "masked-units unknown units",
                 "network-files unknown network configuration",
                 "service-files unknown configuration of services",
+                "container-runtime unknown options of CRI-O",
                 "kubelet-checkpoints unknown kubelet",
             ],
             &["/etc/systemd/system"],
@@ -687,5 +688,70 @@ fn of_a_disk_the_boot_entries_and_the_origin_are_judged() {
         "own-modules warning initramfs",
     ] {
         assert!(short.contains(&found.to_owned()), "{found}: {short:#?}");
+    }
+}
+
+/// A missing file means that the node does not use something; an unreadable one means that this is not known.
+#[test]
+fn what_cannot_be_read_is_not_taken_for_missing() {
+    all_met(&[
+        sick(
+            |lab| directory(&lab.node, "etc/modules-load.d/a.conf"),
+            &["own-modules unknown own modules"],
+            &["/etc/modules-load.d/a.conf"],
+        ),
+        sick(
+            |lab| endless(&lab.node, "etc/udev/rules.d"),
+            &["interface-names unknown network configuration"],
+            &["/etc/udev/rules.d"],
+        ),
+        sick(
+            |lab| endless(&lab.node, "etc/nmstate"),
+            &[
+                "interface-names unknown network configuration",
+                "network-files unknown network configuration",
+            ],
+            &["/etc/nmstate"],
+        ),
+        sick(
+            |lab| endless(&lab.node, "etc/sysconfig/crio"),
+            &["container-runtime unknown options of CRI-O"],
+            &["/etc/sysconfig/crio"],
+        ),
+        sick(
+            |lab| endless(&lab.node, "usr/etc/crio/crio.conf.d"),
+            &["container-runtime unknown CRI-O"],
+            &["/usr/etc/crio/crio.conf.d"],
+        ),
+        sick(
+            |lab| {
+                lab.target.remove("usr/bin/crun");
+                endless(&lab.node, "usr/local/bin");
+            },
+            &[
+                "network-files unknown network configuration",
+                "container-runtime unknown crun",
+            ],
+            &["/usr/local/bin"],
+        ),
+        sick(
+            |lab| endless(&lab.node, "usr/bin"),
+            &["node-image unknown programs of the node"],
+            &["/usr/bin/kubelet"],
+        ),
+    ]);
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_not_one_without_kernel_arguments() {
+    for damage in [
+        (|lab| lab.node.write(RECORD, "{\"spec\": ")) as fn(&Lab),
+        |lab| directory(&lab.node, RECORD),
+    ] {
+        let lab = Lab::healthy();
+        damage(&lab);
+        let short = lab.short();
+        let unknown = "kernel-arguments unknown kernel arguments".to_owned();
+        assert!(short.contains(&unknown), "{short:?}");
     }
 }

@@ -252,9 +252,12 @@ fn state_that_cannot_be_read_is_not_taken_for_healthy() {
     let root = healthy();
     for folder in [
         "var/lib/mco-rescue/journal.json",
+        "var/lib/mco-rescue/status.json",
+        "var/lib/mco-rescue/server.json",
         "var/lib/mco-rescue/cache/x.json",
         "var/lib/containers/storage/overlay-layers/layers.json",
     ] {
+        let _ = fs::remove_file(root.path(folder));
         fs::create_dir_all(root.path(folder)).unwrap();
     }
     endless(&root, "etc/NetworkManager/system-connections");
@@ -265,10 +268,13 @@ fn state_that_cannot_be_read_is_not_taken_for_healthy() {
         ("FP-02", "the records cannot be read"),
         ("FP-04", "configs: reading the cache"),
         ("FP-05", "how the image would be pulled"),
+        ("FP-06", "server.json"),
         ("FP-10", "interrupted runs: "),
+        ("FP-10", "the last run: "),
         ("FP-10", "the store of images"),
         ("FP-12", "connections: "),
         ("FP-13", "attributes of the config's files"),
+        ("FP-34", "the last run: "),
         ("FP-62", "network configuration: "),
     ] {
         let text = unseen(&report, id);

@@ -143,6 +143,19 @@ fn a_node_gets_the_program_the_units_and_the_links_that_enable_them() {
     assert!(said.lines().all(|line| line.len() <= 120), "{said}");
 }
 
+/// What the config is in charge of is then not known, which is not the same as nothing.
+#[test]
+fn a_damaged_record_is_named_before_files_are_written_and_removed() {
+    let root = TestRoot::new();
+    root.write("etc/machine-config-daemon/currentconfig", "{\"spec\"");
+    for args in [&["install"][..], &["install", "--remove", "--yes"]] {
+        let said = run(&root, args).ok().err();
+        let words = "which files the node's MachineConfig is in charge of is not known";
+        assert!(said.contains(words), "{args:?}: {said}");
+        assert!(said.contains("currentconfig"), "{args:?}: {said}");
+    }
+}
+
 #[test]
 fn the_real_systemctl_takes_the_units_for_enabled() {
     let root = TestRoot::new();

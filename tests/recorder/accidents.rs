@@ -406,3 +406,12 @@ fn an_ordinary_user_is_told() {
     assert_eq!(run.code(), 1, "{}{}", run.out(), run.err());
     assert!(run.err().contains("permission denied"), "{}", run.err());
 }
+
+#[test]
+fn a_last_run_that_cannot_be_read_is_named_in_the_history() {
+    let root = two_boots();
+    fs::create_dir_all(root.path("var/lib/mco-rescue/status.json")).unwrap();
+    let run = root.run(&["history"]).ok();
+    let said = run.err();
+    assert!(said.contains("the last run is not listed"), "{said}");
+}

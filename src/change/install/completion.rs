@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Result, bail};
 
 use super::units::{Due, check};
-use super::{COMPLETE, FoundItem, InstallScope, RECOVER, is_mask, managed_paths};
+use super::{COMPLETE, FoundItem, InstallScope, RECOVER, is_mask, managed_paths, recorded_paths};
 use crate::base::error::Changed;
 use crate::base::invocation::{mco_rescue, on_node};
 use crate::base::notice::Notice;
@@ -42,11 +42,7 @@ impl Beforehand {
 
     /// The same for a run without a config of its own.
     pub fn of_recorded(root: &Root, records: &Records) -> Option<Self> {
-        let config = records.recorded().map(Desired::from_config);
-        Self::on(
-            root,
-            &config.as_ref().map(managed_paths).unwrap_or_default(),
-        )
+        Self::on(root, &recorded_paths(records))
     }
 
     fn on(root: &Root, theirs: &BTreeSet<RootPath>) -> Option<Self> {

@@ -15,7 +15,7 @@ use crate::base::paths;
 use crate::config::document::Desired;
 use crate::host::root::{Root, RootError, RootPath, sha256};
 use crate::host::running;
-use crate::node::{Host, Labels};
+use crate::node::{Host, Labels, Recorded, Records};
 
 /// The unit that finishes an interrupted run at boot.
 pub const RECOVER: &str = "mco-rescue-recover.service";
@@ -171,6 +171,18 @@ pub fn managed_paths(config: &Desired) -> BTreeSet<RootPath> {
     let units = config.units.iter();
     let units = units.filter_map(|unit| RootPath::fixed(paths::UNITS).join(&unit.name).ok());
     files.chain(links).chain(units).collect()
+}
+
+/// Returns the paths that the recorded config manages. Warns if the record cannot be read: they are then not known.
+pub fn recorded_paths(records: &Records) -> BTreeSet<RootPath> {
+    match &records.current_config {
+        Recorded::Missing => BTreeSet::new(),
+        Recorded::Present(config) => managed_paths(&Desired::from_config(config)),
+        Recorded::Broken(why) => {
+            log::warn!("which files the node's MachineConfig is in charge of is not known: {why}");
+            BTreeSet::new()
+        }
+    }
 }
 
 /// The state of an item on the node.

@@ -123,7 +123,7 @@ pub(super) fn add_after(
     let rules = Rules {
         policies: &cluster.policies,
         whose: &cluster.whose,
-        forced: evidence.has_force_file(),
+        forced: evidence.has_force_file()?,
         files_only: options.files_only,
     };
     let (old, new) = (stepped_from(inputs), inputs.config);

@@ -156,7 +156,7 @@ pub trait LiveEvidence {
     fn kernel_modules(&self, wanted: &MachineConfig) -> Result<KernelModules>;
 
     /// Returns true if the daemon's force file exists.
-    fn has_force_file(&self) -> bool;
+    fn has_force_file(&self) -> Result<bool>;
 
     /// Returns the state of etcd on this node.
     ///

@@ -149,9 +149,9 @@ impl LiveEvidence for NodeEvidence<'_> {
         )?)
     }
 
-    fn has_force_file(&self) -> bool {
-        let path = RootPath::parse(FORCE_FILE);
-        path.is_ok_and(|path| self.root.exists(&path).unwrap_or_default())
+    fn has_force_file(&self) -> Result<bool> {
+        let found = self.root.exists(&RootPath::parse(FORCE_FILE)?);
+        found.context("looking for the force file of the daemon")
     }
 
     fn etcd(&self) -> Result<Etcd> {

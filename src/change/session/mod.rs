@@ -135,24 +135,42 @@ fn judge_name_hash(
     config: &MachineConfig,
     desired: &Desired,
 ) -> NameHash {
-    let image = || identity::layered_image(desired).or_else(|| identity::layered_image_kept(root));
-    let rewritten = || {
-        let host = Host::observe(root).ok()?;
-        image_based_evidence(root, &host).ok()?
-    };
-    match found {
-        NameHash::Wrong if image().as_ref() == Some(&config.os_image_url) => {
-            let why = "the Machine Config Server put the image of a layered pool into it";
-            NameHash::Unknown(why.to_owned())
-        }
-        NameHash::Wrong => match rewritten() {
-            Some(evidence) => NameHash::Unknown(format!(
-                "recert rewrote the contents of configs on this node from a seed image ({evidence})"
-            )),
-            None => NameHash::Wrong,
-        },
-        found => found,
+    if found != NameHash::Wrong {
+        return found;
     }
+    match explain_wrong_hash(root, config, desired) {
+        Ok(Some(why)) => NameHash::Unknown(why),
+        Ok(None) => NameHash::Wrong,
+        Err(error) => {
+            log::warn!(
+                "what may explain the wrong hash in {} cannot be read: {error:#}",
+                config.name
+            );
+            NameHash::Wrong
+        }
+    }
+}
+
+/// Returns why the contents of a config differ from those that the operator rendered, if something on the node explains it.
+fn explain_wrong_hash(
+    root: &Root,
+    config: &MachineConfig,
+    desired: &Desired,
+) -> Result<Option<String>> {
+    let image = match identity::layered_image(desired) {
+        None => identity::layered_image_kept(root)?,
+        served => served,
+    };
+    if image.as_ref() == Some(&config.os_image_url) {
+        let why = "the Machine Config Server put the image of a layered pool into it";
+        return Ok(Some(why.to_owned()));
+    }
+    let evidence = image_based_evidence(root, &Host::observe(root)?)?;
+    Ok(evidence.map(|evidence| {
+        format!(
+            "recert rewrote the contents of configs on this node from a seed image ({evidence})"
+        )
+    }))
 }
 
 /// Reads the facts that the config needs, and those that do not depend on a config if they are missing from `base`.

@@ -242,7 +242,7 @@ impl<'a> ForecastSources<'a> {
             runner,
             moment,
             records,
-            running: daemon_runs(root),
+            running: daemon_runs(root).context("looking for the daemon")?,
             single_replica: seen.as_ref().is_some_and(only_node),
             node: seen.map_or_else(|| name_of(root, &host), |seen| seen.node),
             host,

@@ -259,8 +259,13 @@ fn told_pools(
 fn initial_annotations(root: &Root) -> Result<BTreeMap<String, String>, RootError> {
     let mut all = BTreeMap::new();
     for path in [paths::NODE_ANNOTATIONS, paths::NODE_ANNOTATIONS_KEPT] {
-        let text = text_of(root, path)?.unwrap_or_default();
-        let given: BTreeMap<String, String> = serde_json::from_str(&text).unwrap_or_default();
+        let Some(text) = text_of(root, path)? else {
+            continue;
+        };
+        let given: BTreeMap<String, String> = serde_json::from_str(&text).unwrap_or_else(|error| {
+            log::warn!("/{path}: {error}; it is skipped");
+            BTreeMap::new()
+        });
         for (key, value) in given {
             if let Some(key) = key.strip_prefix("machineconfiguration.openshift.io/") {
                 all.entry(key.to_owned()).or_insert(value);
@@ -278,9 +283,12 @@ pub fn layered_image(desired: &Desired) -> Option<String> {
         .cloned()
 }
 
-/// Returns the image of a layered pool in the stored config.
-pub fn layered_image_kept(root: &Root) -> Option<String> {
-    initial_annotations(root).ok()?.remove("currentImage")
+/// Returns the image of a layered pool in the annotations that the node keeps.
+///
+/// # Errors
+/// They cannot be read.
+pub fn layered_image_kept(root: &Root) -> Result<Option<String>, RootError> {
+    Ok(initial_annotations(root)?.remove("currentImage"))
 }
 
 fn text_of(root: &Root, path: &str) -> Result<Option<String>, RootError> {

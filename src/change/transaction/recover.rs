@@ -104,8 +104,16 @@ pub fn recover_interrupted(
 ) -> Result<Recovered, RecoverError> {
     recover_state(root, wanted, running).inspect_err(|_| {
         // The user has to look first, which may take days. The list in the journal cannot be read in every state.
-        freeze::thaw_cgroups(&activity::daemon_containers(root));
+        thaw_daemons(root);
     })
+}
+
+/// Thaws the daemon's containers.
+fn thaw_daemons(root: &Root) {
+    match activity::daemon_containers(root) {
+        Ok(containers) => freeze::thaw_cgroups(&containers),
+        Err(error) => log::warn!("a daemon that the run froze may still be frozen: {error}"),
+    }
 }
 
 fn recover_state(
@@ -234,7 +242,7 @@ pub fn give_up_run(root: &Root, _lock: &Lock) -> Result<Recovered, RecoverError>
         other => other?.0,
     };
     // The journal would have listed them.
-    freeze::thaw_cgroups(&activity::daemon_containers(root));
+    thaw_daemons(root);
     state.set_aside(paths::JOURNAL)?;
     state.set_aside(paths::PREPARED_JOURNAL)?;
     let stages = intent.iter().flat_map(|intent| intent.stages.clone());

@@ -26,8 +26,10 @@ pub(super) fn enter(path: &Path) -> Result<ExitCode> {
 
 /// Restores the root after the shell, so that the boot continues as without it.
 pub(super) fn leave(path: &Path) -> Result<ExitCode> {
-    if runtime::read_json(runtime::SHELL) == Some(true) {
-        BootRoot::reopen(path)?;
+    match runtime::read_json(runtime::SHELL) {
+        Ok(Some(true)) => BootRoot::reopen(path)?,
+        Ok(_) => {}
+        Err(error) => log::warn!("whether the root was writable before is not known: {error}"),
     }
     Ok(ExitCode::Done)
 }

@@ -8,6 +8,8 @@ use crate::judge::daemon::complaints::Complaint;
 pub struct DaemonTroubles {
     /// The failure in its log that is not resolved.
     pub complaint: Option<Complaint>,
+    /// Files and directories of its log that could not be read.
+    pub unread_log: Vec<String>,
     /// The annotations at the last answer of the API.
     pub api: Option<Annotations>,
     /// Name of the Node.

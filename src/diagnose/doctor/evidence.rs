@@ -133,7 +133,7 @@ pub struct DoctorEvidence {
     /// Staging directories of finished runs.
     pub strays: Vec<RootPath>,
     /// The last run.
-    pub last_run: Option<LastRun>,
+    pub last_run: Look<Option<LastRun>>,
     /// Runs of this boot whose files need a reboot.
     pub reboots: Look<Vec<RebootNeed>>,
     /// The boot that a run waits for.
@@ -141,7 +141,7 @@ pub struct DoctorEvidence {
     /// What the next boot enters, and which program selected it.
     pub next_boot: Look<Option<NextBoot>>,
     /// The result of this boot in the initramfs, if the module ran there.
-    pub first_boot: Option<FirstBootResult>,
+    pub first_boot: Look<Option<FirstBootResult>>,
     /// Time of that result; seconds since 1970.
     pub first_boot_ended: Option<u64>,
     /// Files that show a first boot.
@@ -205,7 +205,7 @@ pub struct DoctorEvidence {
     /// The result of rpm-ostreed's last start, from the running manager.
     pub rpm_ostreed: Look<StartResult>,
     /// Name or address of the Machine Config Server, if the node knows it.
-    pub server: Option<String>,
+    pub server: Look<Option<String>>,
     /// The parts of the node outside its configs.
     pub upkeep: Upkeep,
     /// The names of the host.
@@ -505,6 +505,21 @@ impl DoctorEvidence {
             let end = rest.find([',', '+', ' ']).unwrap_or(rest.len());
             rest.get(..end).filter(|name| !name.is_empty())
         })
+    }
+
+    /// Returns the last run, if there was one and it can be read.
+    pub fn last_run(&self) -> Option<&LastRun> {
+        self.last_run.get()?.as_ref()
+    }
+
+    /// Returns the Machine Config Server for a sentence.
+    pub fn server_name(&self) -> String {
+        let name = "the Machine Config Server";
+        match self.server.seen() {
+            Ok(Some(server)) => server.clone(),
+            Ok(None) => name.to_owned(),
+            Err(why) => format!("{name} ({why})"),
+        }
     }
 
     /// Returns the name of the recorded config.

@@ -12,19 +12,22 @@ use super::shelf::Shelf;
 use crate::base::diff::unified_between;
 use crate::base::paths;
 use crate::base::time::now;
-use crate::host::root::{Root, RootPath};
+use crate::host::root::{Root, RootError, RootPath};
 use crate::node::command::CommandRunner;
 
 /// Returns the key of the node's digests; `None` if the recorder has not run, or only root may read it.
 pub fn digest_key(root: &Root) -> Option<DigestKey> {
     let shelf = Shelf::at(root, &RootPath::fixed(paths::RECORDER));
-    shelf.ok().flatten().and_then(|shelf| shelf.key())
+    let key = shelf.ok().flatten().map(|shelf| shelf.read_key());
+    key.and_then(Result::ok).flatten()
 }
 
 /// Returns true if a snapshot was recorded on this root before.
-pub fn is_set_up(root: &Root) -> bool {
+///
+/// # Errors
+/// The system's error.
+pub fn is_set_up(root: &Root) -> Result<bool, RootError> {
     root.exists(&RootPath::fixed(paths::RECORDER))
-        .unwrap_or_default()
 }
 
 /// Returns the id of the boot of a root that runs.
@@ -96,7 +99,10 @@ pub fn observe_now(
     before: &Snapshot,
 ) -> (Snapshot, String) {
     let own = match is_of_node(shelf) {
-        true => shelf.key(),
+        true => shelf.read_key().unwrap_or_else(|why| {
+            log::info!("{why}");
+            None
+        }),
         // The key is never copied; that of the node may be readable all the same.
         false => digest_key(root),
     };

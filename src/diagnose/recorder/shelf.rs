@@ -128,8 +128,15 @@ impl Shelf {
     }
 
     /// Returns the key of the digests; `None` if it is missing or damaged.
-    pub fn key(&self) -> Option<DigestKey> {
-        DigestKey::parse(&self.read(KEY, MAX_RECORD).ok()?)
+    ///
+    /// # Errors
+    /// The reason why it cannot be read: it may still be whole.
+    pub fn read_key(&self) -> Result<Option<DigestKey>, String> {
+        let path = RootPath::fixed(KEY);
+        let read = self.directory.read_file(&path);
+        let place = self.place.trim_end_matches('/');
+        let bytes = read.map_err(|error| format!("{place}/{KEY}: {}", error.cause))?;
+        Ok(bytes.and_then(|bytes| DigestKey::parse(&bytes)))
     }
 
     /// Returns true if a key file exists, valid or not.

@@ -4,6 +4,7 @@
 //! `ndots`, `timeout` and `attempts`. Unlike the C library, a server that does not know the name does not end the search: the
 //! other servers are asked too, because on nodes they often differ, and all answers are kept.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use resolv_conf::{Config, ScopedIp};
 use super::dns::{self, ServerAnswer};
 use super::error::{FetchCause, NameAnswer};
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::host::running;
 
 /// The port of name servers.
@@ -107,9 +109,15 @@ impl NameSources {
 
 /// Reads a file; a missing one counts as empty, because an initramfs often has neither.
 fn text_of(path: &PathBuf) -> String {
-    running::read_bytes(path)
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-        .unwrap_or_default()
+    match running::read_bytes(path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) => {
+            if error.kind() != io::ErrorKind::NotFound {
+                log::warn!("{}: {}", path.display(), Reason::from(error));
+            }
+            String::new()
+        }
+    }
 }
 
 /// Returns the addresses of a name in a hosts file.

@@ -1,11 +1,16 @@
 //! Files that a process on this machine has locked.
 
+use std::io;
+
 use crate::host::running;
 
 /// Returns true if a process holds a lock on a file with this inode number. A file on another disk may have the same number.
-pub fn is_locked(inode: u64) -> bool {
-    let list = running::read_text("/proc/locks").unwrap_or_default();
-    list.lines().any(|line| is_lock_on(line, inode))
+///
+/// # Errors
+/// The kernel's list of locks cannot be read.
+pub fn is_locked(inode: u64) -> io::Result<bool> {
+    let list = running::read_text("/proc/locks")?;
+    Ok(list.lines().any(|line| is_lock_on(line, inode)))
 }
 
 /// Parses a line like `1: FLOCK ADVISORY WRITE 1234 fd:00:5678 0 EOF`; one with `->` belongs to a waiting process.
@@ -47,10 +52,10 @@ mod tests {
     fn a_lock_of_this_process_is_seen_until_it_ends() {
         let file = tempfile::tempfile().unwrap();
         let inode = file.metadata().unwrap().ino();
-        assert!(!is_locked(inode));
+        assert!(!is_locked(inode).unwrap());
         file.lock().unwrap();
-        assert!(is_locked(inode));
+        assert!(is_locked(inode).unwrap());
         file.unlock().unwrap();
-        assert!(!is_locked(inode));
+        assert!(!is_locked(inode).unwrap());
     }
 }

@@ -14,6 +14,8 @@ use std::time::UNIX_EPOCH;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::base::reason::Reason;
+
 /// Directory, relative to the root.
 pub const DIRECTORY: &str = "/run/mco-rescue";
 /// File with the result of the run in the initramfs.
@@ -59,12 +61,27 @@ pub fn write_json(name: &str, value: &impl Serialize) -> io::Result<()> {
     write_runtime(name, &serde_json::to_vec_pretty(value)?)
 }
 
-/// Reads a value; `None` if it is missing or cannot be read.
-pub fn read_json<T: DeserializeOwned>(name: &str) -> Option<T> {
-    serde_json::from_slice(&fs::read(runtime_path(name)).ok()?).ok()
+/// Reads a value; `None` if it is missing.
+///
+/// # Errors
+/// The file cannot be read, or has another form. The error names the file.
+pub fn read_json<T: DeserializeOwned>(name: &str) -> io::Result<Option<T>> {
+    read_json_at(&runtime_path(name))
 }
 
-/// Returns the time at which a file was written; seconds since 1970.
+fn read_json_at<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    let named = |error: io::Error| {
+        let words = format!("{}: {}", path.display(), Reason::from(error));
+        io::Error::other(words)
+    };
+    match fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| named(error.into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(named(error)),
+    }
+}
+
+/// Returns the time at which a file was written, in seconds since 1970; `None` if it is missing or its time is not known.
 pub fn time_of_writing(name: &str) -> Option<u64> {
     let time = fs::metadata(runtime_path(name)).ok()?.modified().ok()?;
     let since = time.duration_since(UNIX_EPOCH).ok()?;
@@ -209,6 +226,22 @@ fn announce_in(directory: &Path, name: &str, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_that_cannot_be_read_is_not_a_missing_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        assert_eq!(read_json_at::<bool>(&path).unwrap(), None);
+        fs::write(&path, "true").unwrap();
+        assert_eq!(read_json_at(&path).unwrap(), Some(true));
+        fs::write(&path, "tru").unwrap();
+        let torn = read_json_at::<bool>(&path).unwrap_err().to_string();
+        assert!(torn.starts_with(path.to_str().unwrap()), "{torn}");
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        let obstacle = read_json_at::<bool>(&path).unwrap_err().to_string();
+        assert!(obstacle.ends_with("is a directory"), "{obstacle}");
+    }
 
     #[test]
     fn a_text_for_logins_replaces_the_one_before_and_all_may_read_it() {

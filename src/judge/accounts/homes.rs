@@ -105,12 +105,16 @@ fn moved(
     let Ok(from) = RootPath::parse(&old.home) else {
         return Ok(None);
     };
-    let place = |path: &RootPath| {
-        let dir = root.directory(path).ok().flatten()?;
-        let stat = nix::sys::stat::fstat(&dir).ok()?;
-        Some((stat.st_dev, stat.st_ino))
+    let place = |path: &RootPath| -> Result<_, RootError> {
+        let Some(dir) = root.directory(path)? else {
+            return Ok(None);
+        };
+        let stat = nix::sys::stat::fstat(&dir);
+        let stat = stat.map_err(|errno| RootError::of_system(&path.to_string(), &errno.into()))?;
+        Ok(Some((stat.st_dev, stat.st_ino)))
     };
-    if from == *path || place(&from).is_some_and(|old| place(path) == Some(old)) {
+    let old_place = place(&from)?;
+    if from == *path || old_place.is_some() && old_place == place(path)? {
         return Ok(None);
     }
     let filled = !root.list(&from)?.is_empty();

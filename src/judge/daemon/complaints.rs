@@ -39,12 +39,12 @@ pub struct Complaint {
     pub file: String,
 }
 
-/// Reads the last failure in the daemon's log.
-pub fn read_complaint(root: &Root) -> Option<Complaint> {
+/// Reads the last failure in the daemon's log. Unreadable files and directories are added to `unread`.
+pub fn read_complaint(root: &Root, unread: &mut Vec<String>) -> Option<Complaint> {
     let starts = |text: &str, all: &[&str]| all.iter().any(|one| text.starts_with(one));
     let wanted =
         |text: &str| starts(text, &FAILED) || starts(text, &WELL) || text.starts_with(STARTING);
-    last_of(pod_log::read_messages(root, wanted))
+    last_of(pod_log::read_messages(root, wanted, unread))
 }
 
 fn last_of(messages: Vec<LogMessage>) -> Option<Complaint> {

@@ -133,47 +133,60 @@ pub fn read_daemon_log(root: &Root) -> Result<Option<DaemonLog>, RootError> {
 
 /// Reads the traces on the node, oldest files first. Unreadable files are skipped: a log proves little anyway.
 fn read(root: &Root) -> Vec<LogTrace> {
-    let mut files = of_pods(root);
-    below(
-        root,
-        &RootPath::fixed(paths::PREVIOUS_LOGS),
-        MAX_DEPTH,
-        &mut files,
-    );
+    let mut unread = Vec::new();
+    let mut files = of_pods(root, &mut unread);
+    let previous = RootPath::fixed(paths::PREVIOUS_LOGS);
+    add_files_below(root, &previous, MAX_DEPTH, &mut files, &mut unread);
     files.order_by_key(|(stat, _)| std::cmp::Reverse((stat.st_mtime, stat.st_mtime_nsec)));
     files.truncate(MAX_FILES);
     let newest_last = files.iter().rev();
-    newest_last
-        .flat_map(|(_, path)| traces_in(root, path))
-        .collect()
+    let traces = newest_last
+        .flat_map(|(_, path)| traces_in(root, path, &mut unread))
+        .collect();
+    for why in unread {
+        log::info!("the daemon's log: {why}");
+    }
+    traces
 }
 
 type Files = Vec<(FileStat, RootPath)>;
 
-fn of_pods(root: &Root) -> Files {
+fn of_pods(root: &Root, unread: &mut Vec<String>) -> Files {
     let mut files = Vec::new();
     let pods = RootPath::fixed(paths::POD_LOGS);
-    let of_daemon = list_names(root, &pods).filter(|pod| pod.starts_with(POD));
+    let of_daemon = list_names(root, &pods, unread).into_iter();
+    let of_daemon = of_daemon.filter(|pod| pod.starts_with(POD));
     for pod in of_daemon.take(MAX_NAMES) {
         let container = pods.join(&pod).and_then(|pod| pod.join(CONTAINER));
         if let Ok(container) = container {
-            below(root, &container, 1, &mut files);
+            add_files_below(root, &container, 1, &mut files, unread);
         }
     }
     files
 }
 
 /// Collects the log files in a directory and below it. Links are not followed.
-fn below(root: &Root, directory: &RootPath, depth: usize, files: &mut Files) {
-    for name in list_names(root, directory).take(MAX_NAMES) {
+fn add_files_below(
+    root: &Root,
+    directory: &RootPath,
+    depth: usize,
+    files: &mut Files,
+    unread: &mut Vec<String>,
+) {
+    let names = list_names(root, directory, unread).into_iter();
+    for name in names.take(MAX_NAMES) {
         let Ok(path) = directory.join(&name) else {
             continue;
         };
-        let Some(stat) = stat(root, &path) else {
+        let stat = root.stat(&path).unwrap_or_else(|error| {
+            unread.push(error.to_string());
+            None
+        });
+        let Some(stat) = stat else {
             continue;
         };
         match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
-            SFlag::S_IFDIR if depth > 1 => below(root, &path, depth - 1, files),
+            SFlag::S_IFDIR if depth > 1 => add_files_below(root, &path, depth - 1, files, unread),
             // A rotated file has a timestamp after `.log`, and is compressed later.
             SFlag::S_IFREG if files.len() >= MAX_NAMES => return,
             SFlag::S_IFREG if name.contains(".log") && !name.ends_with(".gz") => {
@@ -184,36 +197,34 @@ fn below(root: &Root, directory: &RootPath, depth: usize, files: &mut Files) {
     }
 }
 
-fn list_names(root: &Root, directory: &RootPath) -> impl Iterator<Item = String> + use<> {
-    let names = root.list(directory).unwrap_or_else(|error| {
-        log::info!("the daemon's log: {error}");
+fn list_names(root: &Root, directory: &RootPath, unread: &mut Vec<String>) -> Vec<String> {
+    root.list(directory).unwrap_or_else(|error| {
+        unread.push(error.to_string());
         Vec::new()
-    });
-    names.into_iter()
-}
-
-fn stat(root: &Root, path: &RootPath) -> Option<FileStat> {
-    root.stat(path).unwrap_or_else(|error| {
-        log::info!("the daemon's log: {error}");
-        None
     })
 }
 
-fn traces_in(root: &Root, path: &RootPath) -> Vec<LogTrace> {
-    let bytes = match read_tail(root, path) {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            log::info!("the daemon's log: {path}: {error}");
-            return Vec::new();
-        }
-    };
-    let text = String::from_utf8_lossy(&bytes);
+fn traces_in(root: &Root, path: &RootPath, unread: &mut Vec<String>) -> Vec<LogTrace> {
+    let text = text_of(root, path, unread);
     let traces = text.lines().filter_map(parse_trace);
     let with_file = traces.map(|trace| LogTrace {
         file: path.to_string(),
         ..trace
     });
     with_file.collect()
+}
+
+/// Returns the end of a file; empty if it is gone by now, or cannot be read.
+fn text_of(root: &Root, path: &RootPath, unread: &mut Vec<String>) -> String {
+    match read_tail(root, path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) => {
+            if error.kind() != std::io::ErrorKind::NotFound {
+                unread.push(format!("{path}: {error}"));
+            }
+            String::new()
+        }
+    }
 }
 
 fn read_tail(root: &Root, path: &RootPath) -> std::io::Result<Vec<u8>> {
@@ -244,16 +255,19 @@ pub(super) struct LogMessage {
 /// Maximum number of files that are read for messages, newest first.
 const MESSAGE_FILES: usize = 3;
 
-/// Reads the wanted messages of the daemon's own container, in the order in which they were written. Unreadable files are
-/// skipped.
-pub(super) fn read_messages(root: &Root, is_wanted: impl Fn(&str) -> bool) -> Vec<LogMessage> {
-    let mut files = of_pods(root);
+/// Reads the wanted messages of the daemon's own container, in the order in which they were written. Unreadable files and
+/// directories are added to `unread`.
+pub(super) fn read_messages(
+    root: &Root,
+    is_wanted: impl Fn(&str) -> bool,
+    unread: &mut Vec<String>,
+) -> Vec<LogMessage> {
+    let mut files = of_pods(root, unread);
     files.order_by_key(|(stat, _)| std::cmp::Reverse((stat.st_mtime, stat.st_mtime_nsec)));
     files.truncate(MESSAGE_FILES);
     let mut all = Vec::new();
     for (_, path) in files.iter().rev() {
-        let bytes = read_tail(root, path).unwrap_or_default();
-        let text = String::from_utf8_lossy(&bytes);
+        let text = text_of(root, path, unread);
         let messages = text.lines().filter_map(parse_message);
         let wanted = messages.filter(|(_, text)| is_wanted(text));
         all.extend(wanted.map(|(at, text)| LogMessage {

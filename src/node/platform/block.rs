@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Seen;
-use crate::host::root::{Root, RootPath};
+use crate::host::root::{Root, RootError, RootPath};
 
 /// A mounted file system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct BlockStorage {
     /// Block devices.
     pub devices: Seen<Vec<BlockDevice>>,
     /// Mount points in `/etc/fstab`.
-    pub fstab: BTreeSet<String>,
+    pub fstab: Seen<BTreeSet<String>>,
 }
 
 const UDEV: &str = "run/udev/data";
@@ -59,16 +59,10 @@ impl BlockDevice {
 impl BlockStorage {
     /// Reads the files of a root.
     pub fn observe(root: &Root) -> Self {
-        let fstab = text(root, "etc/fstab").unwrap_or_default();
-        let points = fstab
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.starts_with('#'));
-        let points = points.filter_map(|line| line.split_whitespace().nth(1));
         Self {
             mounts: read_mounts(root),
             devices: read_devices(root),
-            fstab: points.map(str::to_owned).collect(),
+            fstab: read_fstab(root).map_err(|error| error.to_string()),
         }
     }
 
@@ -108,6 +102,18 @@ impl BlockStorage {
         };
         self.chain_of(number).into_iter().filter(is_disk).collect()
     }
+}
+
+/// Returns the mount points of `/etc/fstab`.
+fn read_fstab(root: &Root) -> Result<BTreeSet<String>, RootError> {
+    let bytes = root.read_small(&RootPath::fixed("etc/fstab"))?;
+    let bytes = bytes.unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let lines = text.lines().map(str::trim);
+    let points = lines
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_whitespace().nth(1));
+    Ok(points.map(str::to_owned).collect())
 }
 
 fn text(root: &Root, path: &str) -> Option<String> {

@@ -18,11 +18,11 @@ pub struct Crio {
     /// Files of the node below `etc/crio`, by their relative path.
     pub files: Seen<BTreeMap<String, Vec<u8>>>,
     /// Files of the booted image below `usr/etc/crio`; empty if the root has none.
-    pub defaults: BTreeMap<String, Vec<u8>>,
+    pub defaults: Seen<BTreeMap<String, Vec<u8>>>,
     /// Unit files, drop-ins and the environment file of `crio.service`, with options of its command line.
-    pub service: Vec<(String, String)>,
+    pub service: Seen<Vec<(String, String)>>,
     /// Names of locally installed programs, in `/usr/local/bin` and `/usr/local/sbin`.
-    pub local_programs: Vec<String>,
+    pub local_programs: Seen<Vec<String>>,
 }
 
 /// A configuration file as of the next boot.
@@ -39,29 +39,11 @@ pub struct CrioFile {
 impl Crio {
     /// Reads the files of a root.
     pub(super) fn observe(root: &NodeFiles<'_>) -> Self {
-        let mut service = Vec::new();
-        let mut read = |path: RootPath| {
-            if let Ok(Some(bytes)) = root.read_small(&path) {
-                service.push((path.to_string(), String::from_utf8_lossy(&bytes).into()));
-            }
-        };
-        read(RootPath::fixed("etc/sysconfig/crio"));
-        read(RootPath::fixed("etc/systemd/system/crio.service"));
-        let drop_ins = RootPath::fixed("etc/systemd/system/crio.service.d");
-        for name in root.list(&drop_ins).unwrap_or_default() {
-            if let (true, Ok(path)) = (name.ends_with(".conf"), drop_ins.join(&name)) {
-                read(path);
-            }
-        }
-        let local = ["usr/local/bin", "usr/local/sbin"].map(RootPath::fixed);
-        let local = local
-            .iter()
-            .flat_map(|path| root.list(path).unwrap_or_default());
         Self {
             files: read_tree(root, "etc/crio").map_err(|error| error.to_string()),
-            defaults: read_tree(root, "usr/etc/crio").unwrap_or_default(),
-            service,
-            local_programs: local.collect(),
+            defaults: read_tree(root, "usr/etc/crio").map_err(|error| error.to_string()),
+            service: read_service(root).map_err(|error| error.to_string()),
+            local_programs: list_local_programs(root).map_err(|error| error.to_string()),
         }
     }
 
@@ -72,6 +54,9 @@ impl Crio {
     /// The node's files are unknown.
     pub fn merged(&self, target: &ImageTree) -> Seen<Vec<CrioFile>> {
         let files = self.files.as_ref().map_err(Clone::clone)?;
+        let defaults = self.defaults.as_ref().map_err(Clone::clone)?;
+        let is_unchanged =
+            |name: &str| defaults.contains_key(name) && defaults.get(name) == files.get(name);
         let mut merged: BTreeMap<Vec<String>, CrioFile> = BTreeMap::new();
         let mut put = |path: &str, is_targets: bool, bytes: &[u8]| {
             if path == MAIN || path.starts_with("crio.conf.d/") {
@@ -86,21 +71,42 @@ impl Crio {
         for path in target.below("usr/etc/crio") {
             let name = path.strip_prefix("usr/etc/crio/").unwrap_or(path);
             // A file that was deleted on the node stays deleted.
-            if !self.defaults.contains_key(name) || self.is_unchanged(files, name) {
+            if !defaults.contains_key(name) || is_unchanged(name) {
                 put(name, true, target.bytes(path).unwrap_or_default());
             }
         }
         for (path, bytes) in files {
-            if !self.is_unchanged(files, path) {
+            if !is_unchanged(path) {
                 put(path, false, bytes);
             }
         }
         Ok(merged.into_values().collect())
     }
+}
 
-    fn is_unchanged(&self, files: &BTreeMap<String, Vec<u8>>, name: &str) -> bool {
-        self.defaults.contains_key(name) && self.defaults.get(name) == files.get(name)
+/// Reads what may set options of CRI-O's command line.
+fn read_service(root: &NodeFiles<'_>) -> Result<Vec<(String, String)>, RootError> {
+    let mut paths = vec![
+        RootPath::fixed("etc/sysconfig/crio"),
+        RootPath::fixed("etc/systemd/system/crio.service"),
+    ];
+    let drop_ins = RootPath::fixed("etc/systemd/system/crio.service.d");
+    let names = root.list(&drop_ins)?.into_iter();
+    let names = names.filter(|name| name.ends_with(".conf"));
+    paths.extend(names.filter_map(|name| drop_ins.join(&name).ok()));
+    let mut texts = Vec::new();
+    for path in paths {
+        if let Some(bytes) = root.read_small(&path)? {
+            texts.push((path.to_string(), String::from_utf8_lossy(&bytes).into()));
+        }
     }
+    Ok(texts)
+}
+
+fn list_local_programs(root: &NodeFiles<'_>) -> Result<Vec<String>, RootError> {
+    let mut names = root.list(&RootPath::fixed("usr/local/bin"))?;
+    names.extend(root.list(&RootPath::fixed("usr/local/sbin"))?);
+    Ok(names)
 }
 
 /// Returns a sort key. CRI-O reads `crio.conf` first and then walks the directory in the order of names.

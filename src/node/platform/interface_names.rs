@@ -3,6 +3,7 @@
 use super::interfaces::{Interface, parse_mac};
 use super::link_files::{self, LinkDropIn, LinkFile};
 use super::node_files::NodeFiles;
+use super::note_unseen;
 use super::sections::parse_assignments;
 use crate::base::kargs::Kargs;
 use crate::host::root::{EntryType, RootPath};
@@ -65,15 +66,15 @@ impl InterfaceNames {
     pub(super) fn observe(files: &NodeFiles<'_>, interfaces: &[Interface]) -> Self {
         let known: Vec<&str> = interfaces.iter().map(|one| one.name.as_str()).collect();
         let mut unseen = Vec::new();
-        let stamp = files.exists(&RootPath::fixed(PERSIST_STAMP));
+        let stamp = note_unseen(files.exists(&RootPath::fixed(PERSIST_STAMP)), &mut unseen);
         let uses = read_interface_names(files, &known, &mut unseen);
         let (link_files, link_drop_ins) = link_files::read_link_files(files, &mut unseen);
         Self {
             uses,
             link_files,
             link_drop_ins,
-            rules: pinned_by_rules(files),
-            stamp: stamp.unwrap_or(false),
+            rules: pinned_by_rules(files, &mut unseen),
+            stamp,
             unseen,
         }
     }
@@ -93,7 +94,7 @@ fn read_interface_names(
         all.extend(of_keyfile(&path.to_string(), &text));
     }
     for place in TEXTS.map(RootPath::fixed) {
-        read_texts(files, &place, MAX_DEPTH, known, &mut all);
+        all.extend(read_texts(files, &place, MAX_DEPTH, known, unseen));
     }
     all
 }
@@ -103,21 +104,25 @@ fn read_texts(
     at: &RootPath,
     depth: usize,
     known: &[&str],
-    all: &mut Vec<NameUse>,
-) {
-    for (name, kind) in files.list_types(at).unwrap_or_default() {
+    unseen: &mut Vec<String>,
+) -> Vec<NameUse> {
+    let mut all = Vec::new();
+    for (name, kind) in note_unseen(files.list_types(at), unseen) {
         let Ok(path) = at.join(&name) else {
             continue;
         };
         match kind {
-            EntryType::Directory if depth > 0 => read_texts(files, &path, depth - 1, known, all),
+            EntryType::Directory if depth > 0 => {
+                all.extend(read_texts(files, &path, depth - 1, known, unseen));
+            }
             EntryType::File => {
-                let text = files.read_text(&path).unwrap_or_default();
+                let text = note_unseen(files.read_text(&path), unseen).unwrap_or_default();
                 all.extend(of_words(&path.to_string(), &text, known));
             }
             _ => {}
         }
     }
+    all
 }
 
 /// Returns the names in a NetworkManager connection.
@@ -231,11 +236,12 @@ pub fn pinned_by_arguments(arguments: &Kargs) -> Vec<(String, String)> {
 }
 
 /// Returns the interfaces that udev rules name by address, each with its address in upper case.
-fn pinned_by_rules(files: &NodeFiles<'_>) -> Vec<(String, String)> {
+fn pinned_by_rules(files: &NodeFiles<'_>, unseen: &mut Vec<String>) -> Vec<(String, String)> {
     let directory = RootPath::fixed("etc/udev/rules.d");
-    let names = files.list(&directory).unwrap_or_default();
+    let names = note_unseen(files.list(&directory), unseen);
     let rules = names.iter().filter(|name| name.ends_with(".rules"));
-    let texts = rules.filter_map(|name| files.read_text(&directory.join(name).ok()?));
+    let rules = rules.filter_map(|name| directory.join(name).ok());
+    let texts = rules.filter_map(|path| note_unseen(files.read_text(&path), unseen));
     texts.flat_map(|text| of_rules(&text)).collect()
 }
 

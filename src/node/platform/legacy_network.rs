@@ -2,6 +2,7 @@
 
 use super::interfaces::parse_mac;
 use super::node_files::NodeFiles;
+use super::note_unseen;
 use super::sections::parse_assignments;
 use crate::host::root::RootPath;
 use crate::node::network_manager::read_in_force;
@@ -70,10 +71,11 @@ pub(super) fn read_legacy_network(root: &NodeFiles<'_>) -> LegacyNetwork {
         .collect();
     for (path, text) in texts {
         match text {
-            Some(text) => found
+            Ok(Some(text)) => found
                 .connections
                 .extend(connection(&path, &text, &keyfiles)),
-            None => found.unseen.push(path),
+            Ok(None) => found.unseen.push(path),
+            Err(error) => found.unseen.push(error.to_string()),
         }
     }
     found.dhclient = dhclient(root, &mut found.unseen);
@@ -86,11 +88,7 @@ fn files(
     unseen: &mut Vec<String>,
 ) -> Vec<(RootPath, String)> {
     let directory = RootPath::fixed(directory);
-    let names = root.list(&directory).unwrap_or_else(|error| {
-        unseen.push(error.to_string());
-        Vec::new()
-    });
-    let files = names
+    let files = note_unseen(root.list(&directory), unseen)
         .into_iter()
         .filter_map(|name| Some((directory.join(&name).ok()?, name)));
     files.collect()
@@ -155,8 +153,8 @@ fn dhclient(root: &NodeFiles<'_>, unseen: &mut Vec<String>) -> Vec<String> {
     let main = "etc/NetworkManager/NetworkManager.conf";
     let mut all = vec![(RootPath::fixed(main), "NetworkManager.conf".to_owned())];
     all.extend(files(root, "etc/NetworkManager/conf.d", unseen));
-    let asks = |path: &RootPath| {
-        let text = root.read_text(path).unwrap_or_default();
+    let mut asks = |path: &RootPath| {
+        let text = note_unseen(root.read_text(path), unseen).unwrap_or_default();
         let found = parse_assignments(&text);
         let mut main = found
             .iter()

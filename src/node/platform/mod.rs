@@ -61,7 +61,7 @@ use crate::base::kargs::Kargs;
 use crate::base::paths;
 use crate::config::document::{Desired, MachineConfig};
 use crate::formats::checkpoint::CheckpointFile;
-use crate::host::root::{Root, RootPath};
+use crate::host::root::{Root, RootError, RootPath};
 use crate::node::engine::{Engine, installed_engine};
 use crate::node::images::tree::{ImageTree, ModuleLists};
 use crate::node::space::Space;
@@ -84,7 +84,7 @@ pub struct Platform {
     /// The machine's architecture in Go's names, such as `amd64`.
     pub architecture: Seen<String>,
     /// Programs of a node that exist in the root, such as `usr/bin/kubelet`.
-    pub programs: BTreeSet<&'static str>,
+    pub programs: Seen<BTreeSet<&'static str>>,
     /// The kernel command line.
     pub command_line: Seen<Kargs>,
     /// Boot loader entries and kernels.
@@ -103,7 +103,7 @@ pub struct Platform {
     /// The encrypted devices below the root file system and `/var`.
     pub encrypted: Vec<Encrypted>,
     /// Configuration files of multipath: path and text.
-    pub multipath_settings: Vec<(String, String)>,
+    pub multipath_settings: Seen<Vec<(String, String)>>,
     /// The space of the file system with the deployments; `None` if the root has no `/sysroot`.
     pub sysroot_space: Seen<Option<Space>>,
     /// Changes that rpm-ostree makes to the image.
@@ -152,9 +152,10 @@ impl Platform {
     pub fn observe_next(root: &Root, next: Option<NextConfig<'_>>) -> Self {
         let kernel = read_text(root, "proc/sys/kernel/osrelease");
         let kernel = kernel.map(|version| version.trim().to_owned()).ok();
+        let (modules, own_modules) = own_modules::read_modules(root, kernel.as_deref());
         Self {
-            modules: own_modules::read_lists(root, kernel.as_deref()),
-            own_modules: OwnModules::observe(root, kernel.as_deref()),
+            modules,
+            own_modules,
             ..Self::observe_but_modules(root, next)
         }
     }
@@ -178,7 +179,7 @@ impl Platform {
                 std::env::consts::ARCH,
             )
             .to_owned()),
-            programs: find_programs(root),
+            programs: find_programs(root).map_err(|error| error.to_string()),
             origin: OriginSections::observe(root, &boot, &command_line),
             command_line,
             kubelet_files: kubelet_state::kept_over_a_boot(root).map_err(|error| error.to_string()),
@@ -189,7 +190,7 @@ impl Platform {
             refused_fetch: Ok(None),
             xfs: filesystems::read_xfs(root, &storage),
             encrypted: filesystems::read_encrypted(root, &storage),
-            multipath_settings: read_multipath(&files),
+            multipath_settings: read_multipath(&files).map_err(|error| error.to_string()),
             disks: devices::read_disks(root, &storage),
             storage,
             sysroot_space: Space::of(root, &RootPath::fixed(paths::SYSROOT))
@@ -263,8 +264,12 @@ impl Platform {
     /// The reason why the current arguments are unknown.
     pub fn next_arguments(&self) -> Seen<(String, Kargs)> {
         let (place, inherited) = self.boot.inherited_arguments(&self.command_line)?;
-        let (old, new) = (&self.record.old_arguments, &self.record.kernel_arguments);
-        Ok((place, inherited.after_change(old, new)))
+        let old = self.record.old_arguments.as_ref().map_err(Clone::clone)?;
+        let new = self.record.kernel_arguments.as_ref();
+        Ok((
+            place,
+            inherited.after_change(old, new.map_err(Clone::clone)?),
+        ))
     }
 }
 
@@ -293,18 +298,28 @@ impl Platform {
 }
 
 /// Reads the configuration files of multipath.
-fn read_multipath(root: &NodeFiles<'_>) -> Vec<(String, String)> {
+fn read_multipath(root: &NodeFiles<'_>) -> Result<Vec<(String, String)>, RootError> {
     let folder = RootPath::fixed("etc/multipath/conf.d");
-    let names = root.list(&folder).unwrap_or_default().into_iter();
+    let names = root.list(&folder)?.into_iter();
     let names = names.filter(|name| name.ends_with(".conf"));
     let files = names.filter_map(|name| folder.join(&name).ok());
     let files = std::iter::once(RootPath::fixed("etc/multipath.conf")).chain(files);
-    let read = files.filter_map(|path| {
-        let bytes = root.read_small(&path).ok()??;
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        Some((path.to_string(), text))
-    });
-    read.collect()
+    let mut texts = Vec::new();
+    for path in files {
+        if let Some(bytes) = root.read_small(&path)? {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            texts.push((path.to_string(), text));
+        }
+    }
+    Ok(texts)
+}
+
+/// Returns what was read. After an error, adds it to `unseen` and returns the empty value.
+fn note_unseen<T: Default>(read: Result<T, RootError>, unseen: &mut Vec<String>) -> T {
+    read.unwrap_or_else(|error| {
+        unseen.push(error.to_string());
+        T::default()
+    })
 }
 
 /// Reads a text file, or returns why it is missing.
@@ -319,7 +334,12 @@ pub(super) fn read_text(root: &Root, path: &'static str) -> Seen<String> {
 /// Programs that every node of a cluster has.
 const PROGRAMS: [&str; 3] = ["usr/bin/kubelet", "usr/bin/crio", "usr/bin/ovs-vsctl"];
 
-fn find_programs(root: &Root) -> BTreeSet<&'static str> {
-    let exists = |path: &&'static str| root.exists(&RootPath::fixed(path)).unwrap_or_default();
-    PROGRAMS.into_iter().filter(exists).collect()
+fn find_programs(root: &Root) -> Result<BTreeSet<&'static str>, RootError> {
+    let mut found = BTreeSet::new();
+    for path in PROGRAMS {
+        if root.exists(&RootPath::fixed(path))? {
+            found.insert(path);
+        }
+    }
+    Ok(found)
 }

@@ -86,10 +86,10 @@ impl<'a> NodeFiles<'a> {
         self.root.read_small(path)
     }
 
-    /// Returns the trimmed text of a small file.
-    pub(in crate::node) fn read_text(&self, path: &RootPath) -> Option<String> {
-        let bytes = self.read_small(path).ok()??;
-        Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+    /// Returns the trimmed text of a small file; `None` if it is missing or too large.
+    pub(in crate::node) fn read_text(&self, path: &RootPath) -> Result<Option<String>, RootError> {
+        let bytes = self.read_small(path)?;
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()))
     }
 
     /// Returns owner and permission bits of a file, following links; `None` if it is not a file.

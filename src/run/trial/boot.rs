@@ -57,10 +57,12 @@ pub fn judge(front: &dyn Front, root: &Root, early: bool) -> Result<()> {
             let phase = Phase::TrialBoot {
                 until: milliseconds_since_boot() + trial.boot_limit * 1000,
             };
-            if let Ok(CounterState::Armed { .. }) = boot_counter::read_counter_state(root) {
-                log::warn!(
+            match boot_counter::read_counter_state(root) {
+                Ok(CounterState::Armed { .. }) => log::warn!(
                     "GRUB did not count this boot: should it die, the old entry has to be chosen in the boot menu by hand"
-                );
+                ),
+                Ok(_) => {}
+                Err(error) => log::warn!("whether GRUB counted this boot is not known: {error}"),
             }
             let panic = revert::begin_boot_guards();
             store_trial(

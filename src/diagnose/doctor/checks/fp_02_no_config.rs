@@ -26,7 +26,8 @@ server cannot be seen from here.",
 fn judge_no_config(evidence: &DoctorEvidence) -> CheckVerdict {
     let failed = evidence
         .first_boot
-        .as_ref()
+        .get()
+        .and_then(Option::as_ref)
         .filter(|boot| boot.outcome == FirstBootOutcome::Failed && !made_up_for(evidence));
     if let Some(boot) = failed {
         let means = "The config was not applied in the initramfs. The node boots without it.";
@@ -104,10 +105,7 @@ fn judge_no_config(evidence: &DoctorEvidence) -> CheckVerdict {
     let finding = DoctorFinding::new(severity, what, means)
         .seen("/etc/machine-config-daemon/currentconfig", "missing")
         .seen("/etc/.ignition-result.json", ignition);
-    let server = evidence
-        .server
-        .as_deref()
-        .unwrap_or("the Machine Config Server");
+    let server = evidence.server_name();
     CheckVerdict::found(finding.next(fetch(evidence)).next(apply(evidence))).and_unseen(format!(
         "whether {server} answers: {} asks it",
         evidence.command("fetch")
@@ -123,7 +121,7 @@ fn made_up_for(evidence: &DoctorEvidence) -> bool {
                 .first_boot_ended
                 .is_some_and(|ended| run.finished > ended)
     };
-    evidence.last_run.as_ref().is_some_and(after)
+    evidence.last_run().is_some_and(after)
 }
 
 fn fetch(evidence: &DoctorEvidence) -> String {

@@ -42,10 +42,7 @@ fn judge_server_trust(evidence: &DoctorEvidence) -> CheckVerdict {
     if first_boot && !all.is_empty() && all.iter().all(|one| one.not_after < now) {
         verdict = verdict.and([expired(evidence, CheckSeverity::Critical, &all)]);
     }
-    let server = evidence
-        .server
-        .as_deref()
-        .unwrap_or("the Machine Config Server");
+    let server = evidence.server_name();
     verdict.and_unseen(format!(
         "the certificate that {server} shows: {} asks for it",
         evidence.command("fetch")

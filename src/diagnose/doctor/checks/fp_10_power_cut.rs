@@ -49,6 +49,12 @@ fn judge_power_cut(evidence: &DoctorEvidence) -> CheckVerdict {
     if let Err(why) = evidence.last_trial.seen() {
         verdict = verdict.and_unseen(format!("the end of the last trial: {why}"));
     }
+    if let Err(why) = evidence.last_run.seen() {
+        verdict = verdict.and_unseen(format!("the last run: {why}"));
+    }
+    if let Err(why) = evidence.first_boot.seen() {
+        verdict = verdict.and_unseen(format!("the run in the initramfs of this boot: {why}"));
+    }
     if let Err(why) = evidence.first_boot_files.encapsulated.seen() {
         verdict = verdict.and_unseen(format!("the input of the first boot: {why}"));
     }
@@ -110,7 +116,7 @@ fn find_failing_trial(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
 /// Reports a finished trial that left its change, or part of it, on the node. A later run supersedes it.
 fn find_kept_trial(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let last = evidence.last_trial.get()?.as_ref()?;
-    let later = evidence.last_run.as_ref();
+    let later = evidence.last_run();
     if later.is_some_and(|run| last.is_before(run.finished)) {
         return None;
     }

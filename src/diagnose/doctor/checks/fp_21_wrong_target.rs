@@ -75,7 +75,7 @@ fn find_retries(evidence: &DoctorEvidence, seen: &DaemonTroubles) -> Option<Doct
         return None;
     }
     let when = complaint.map_or_else(|| api.map_or(0, |api| api.seen), |complaint| complaint.last);
-    let run = evidence.last_run.as_ref();
+    let run = evidence.last_run();
     let is_left = run.is_some_and(|run| {
         run.outcome == RunOutcome::Done && run.finished > when && run.config.name == record
     });

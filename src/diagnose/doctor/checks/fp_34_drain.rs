@@ -34,16 +34,23 @@ fn judge_drain(evidence: &DoctorEvidence) -> CheckVerdict {
         Ok(seen) => seen,
         Err(why) => return CheckVerdict::unseen(format!("the daemon's troubles: {why}")),
     };
-    CheckVerdict::healthy()
+    let mut verdict = CheckVerdict::healthy()
         .and(find_failed_drain(evidence, seen))
         .and(find_stopped_kubelet(evidence, seen))
-        .and(find_reboot_without_drain(evidence, seen))
+        .and(find_reboot_without_drain(evidence, seen));
+    for why in &seen.unread_log {
+        verdict = verdict.and_unseen(format!("the daemon's log: {why}"));
+    }
+    match evidence.last_run.seen() {
+        Ok(_) => verdict,
+        Err(why) => verdict.and_unseen(format!("the last run: {why}")),
+    }
 }
 
 fn find_failed_drain(evidence: &DoctorEvidence, seen: &DaemonTroubles) -> Option<DoctorFinding> {
     let complaint = seen.complaint.as_ref()?;
     let is_drain = WORDS.iter().any(|words| complaint.text.contains(words));
-    let run = evidence.last_run.as_ref();
+    let run = evidence.last_run();
     let is_over = seen.is_done_after(complaint.last)
         || run.is_some_and(|run| run.finished > complaint.last)
         || complaint.target.is_some() && complaint.target == evidence.recorded();
@@ -99,7 +106,7 @@ fn find_reboot_without_drain(
     seen: &DaemonTroubles,
 ) -> Option<DoctorFinding> {
     let awaited = evidence.awaited.get()?.as_ref()?;
-    let notices = evidence.last_run.as_ref()?.notices.iter();
+    let notices = evidence.last_run()?.notices.iter();
     let was_told = notices.filter(|notice| notice.subject == "drain").count() > 0;
     let means = "The pods run until the shutdown ends them. Volumes may stay attached to this node until it is back.";
     (was_told && awaited.failed.is_none() && evidence.live).then(|| {

@@ -49,10 +49,7 @@ fn judge_no_kubelet(evidence: &DoctorEvidence) -> CheckVerdict {
 }
 
 fn next(evidence: &DoctorEvidence, records: &Records, finding: DoctorFinding) -> DoctorFinding {
-    let last = evidence
-        .last_run
-        .as_ref()
-        .map(|run| run.config.name.clone());
+    let last = evidence.last_run().map(|run| run.config.name.clone());
     let is_last = last.is_some() && last == records.name();
     let finding = match is_last {
         true => finding.next(format!("mco-rescue rollback{}", evidence.at_root())),

@@ -16,8 +16,10 @@ pub(super) fn troubles(root: &Root, runner: &dyn CommandRunner) -> Result<Daemon
     let named = api.as_ref().map(|api| api.node.clone());
     // The name of the machine that reads a disk is not the name of the node.
     let is_known = root.is_live() || root.exists(&RootPath::fixed(paths::HOSTNAME))?;
+    let mut unread_log = Vec::new();
     Ok(DaemonTroubles {
-        complaint: complaints::read_complaint(root),
+        complaint: complaints::read_complaint(root, &mut unread_log),
+        unread_log,
         node: named
             .or_else(|| registered_name(root).ok().filter(|_| is_known))
             .unwrap_or_else(|| "NODE".to_owned()),

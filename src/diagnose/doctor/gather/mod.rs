@@ -143,6 +143,14 @@ fn kubeconfig(root: &Root) -> Result<Kubeconfig> {
     }
 }
 
+/// Returns the Machine Config Server that answered last, or the one on the API host.
+fn server_of(root: &Root) -> Result<Option<String>, RootError> {
+    match server::read_server(root)? {
+        Some(server) => Ok(Some(server.url)),
+        None => server::of_api(root),
+    }
+}
+
 impl DoctorEvidence {
     fn of_host(&mut self, root: &Root) {
         let Ok(host) = Host::observe(root) else {
@@ -165,11 +173,13 @@ impl DoctorEvidence {
         self.last_trial = read_result(root).into();
         self.other_versions = files_of_other_versions(root).into();
         self.strays = transaction::find_strays(root);
-        self.last_run = transaction::last_run(root).ok().flatten();
+        self.last_run = transaction::last_run(root).into();
         self.awaited = state::read_awaited(root).into();
-        let firstboot = || runtime::read_json(runtime::FIRSTBOOT);
         let ours = self.live || self.in_initramfs;
-        self.first_boot = ours.then(firstboot).flatten();
+        self.first_boot = match ours {
+            true => runtime::read_json(runtime::FIRSTBOOT).into(),
+            false => Look::Seen(None),
+        };
         self.first_boot_ended = runtime::time_of_writing(runtime::FIRSTBOOT).filter(|_| ours);
         self.first_boot_files = FirstBootFiles {
             encapsulated: look_for(root, paths::ENCAPSULATED),
@@ -178,9 +188,7 @@ impl DoctorEvidence {
             bootstrap_diff: look_for(root, paths::BOOTSTRAP_DIFF),
             pivot_failed: pivot_failed(root),
         };
-        let remembered = server::read_server(root).ok().flatten();
-        let of_api = || server::of_api(root).ok().flatten();
-        self.server = remembered.map(|server| server.url).or_else(of_api);
+        self.server = server_of(root).into();
     }
 
     fn of_disk(&mut self, root: &Root) {
@@ -564,40 +572,44 @@ fn times(root: &Root, evidence: &DoctorEvidence) -> Clock {
             foreign: false,
         })
     }));
-    clock
-        .passed
-        .extend(evidence.last_run.as_ref().map(|run| Passed {
-            place: format!("/{}", paths::STATUS),
-            what: "the last run of mco-rescue ended",
-            at: run.finished,
-            foreign: false,
-        }));
+    clock.passed.extend(evidence.last_run().map(|run| Passed {
+        place: format!("/{}", paths::STATUS),
+        what: "the last run of mco-rescue ended",
+        at: run.finished,
+        foreign: false,
+    }));
     of_server(root, evidence, &mut clock);
     clock
 }
 
 /// Adds the server's current time, or the last known one.
 fn of_server(root: &Root, evidence: &DoctorEvidence, clock: &mut Clock) {
-    let known = server::read_server(root).ok().flatten();
-    let asked = known.filter(|_| evidence.live);
-    let asked = asked.map(|server| server_clock::ask(root, &server));
+    let asked = match evidence.live {
+        true => server::read_server(root),
+        false => Ok(None),
+    };
+    let asked = asked.map_err(|error| error.to_string()).and_then(|known| {
+        known
+            .map(|server| server_clock::ask(root, &server))
+            .transpose()
+    });
     let (now, unseen) = match asked {
-        Some(Ok(heard)) => (Some(heard), None),
-        Some(Err(why)) => (None, Some(why)),
-        None => (None, None),
+        Ok(heard) => (heard, None),
+        Err(why) => (None, Some(why)),
     };
-    let before = || {
-        let kept = server::remembered_clock(root).ok().flatten()?;
-        Some(Heard {
-            place: format!("/{}", paths::SERVER_CLOCK),
-            said: kept.date,
-            // The time of a disk is not from the clock of this machine.
-            own: kept.seen.filter(|_| evidence.live || evidence.in_initramfs),
-            now: false,
-        })
+    let (kept, unread) = match server::remembered_clock(root) {
+        Ok(kept) => (kept, None),
+        Err(error) => (None, Some(error.to_string())),
     };
-    clock.server = now.or_else(before);
-    clock.server_unseen = unseen;
+    let before = kept.map(|kept| Heard {
+        place: format!("/{}", paths::SERVER_CLOCK),
+        said: kept.date,
+        // The time of a disk is not from the clock of this machine.
+        own: kept.seen.filter(|_| evidence.live || evidence.in_initramfs),
+        now: false,
+    });
+    clock.server = now.or(before);
+    clock.server_unseen = unseen.or(unread);
     clock.passed.extend(clock.server.iter().map(|heard| Passed {
         place: heard.place.clone(),
         what: "the server's clock was",

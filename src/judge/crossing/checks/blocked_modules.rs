@@ -55,13 +55,7 @@ fn describe(
         .prevents(needed.words());
     Some(match &setting.place {
         SettingPlace::Lines { file, .. } => faults::look_at(node, file, finding),
-        SettingPlace::Argument(_)
-            if node
-                .record
-                .kernel_arguments
-                .tokens()
-                .contains(&setting.said) =>
-        {
+        SettingPlace::Argument(_) if node.record.asks_for(&setting.said) => {
             finding.next("Take it out of the MachineConfig. Then apply the new rendered config.")
         }
         SettingPlace::Argument(_) => {

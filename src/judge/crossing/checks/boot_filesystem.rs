@@ -1,5 +1,6 @@
 //! Is the mounted `/boot` the one that the next boot uses?
 
+use super::faults;
 use crate::base::invocation::kargs_command;
 use crate::base::kargs::{Kargs, KargsChange};
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Cure, Target};
@@ -196,9 +197,13 @@ fn judge_labels(node: &Platform) -> Option<CrossingFinding> {
     let all = labelled_devices(storage);
     let (_, arguments) = node.boot.inherited_arguments(&node.command_line).ok()?;
     let multipath = value_of(&arguments, "rd.multipath=").is_some_and(|value| value != "0");
-    let is_named = value_of(&arguments, "boot=").is_some() || storage.fstab.contains("/boot");
-    if all.len() < 2 || is_named || multipath {
+    if all.len() < 2 || value_of(&arguments, "boot=").is_some() || multipath {
         return None;
+    }
+    match &storage.fstab {
+        Ok(points) if points.contains("/boot") => return None,
+        Ok(_) => {}
+        Err(why) => return faults::note_unseen("/boot", std::slice::from_ref(why)),
     }
     let own = storage
         .mounted_at("/boot")

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::faults;
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::platform::{CrioFile, Platform};
 
@@ -81,8 +82,18 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             findings.push(refused_file(file, &error));
         }
     }
-    for (place, text) in &node.crio.service {
-        runtimes.add_options(place, text);
+    match &node.crio.service {
+        Ok(service) => {
+            for (place, text) in service {
+                runtimes.add_options(place, text);
+            }
+        }
+        // The command line overrides all files.
+        Err(why) => {
+            let unseen = faults::note_unseen("options of CRI-O", std::slice::from_ref(why));
+            findings.extend(unseen);
+            return findings;
+        }
     }
     findings.extend(judge_default(target, node, &runtimes));
     findings
@@ -256,6 +267,15 @@ fn cures(node: &Platform, runtimes: &Runtimes) -> Vec<String> {
     all
 }
 
+/// Looks for a program in `/usr/local`, which belongs to the node.
+fn find_local_program(node: &Platform, name: &str) -> Program {
+    match &node.crio.local_programs {
+        Ok(names) if names.iter().any(|one| one == name) => Program::Found,
+        Ok(_) => Program::Missing,
+        Err(why) => Program::Unknown(format!("the node's own programs cannot be listed: {why}")),
+    }
+}
+
 enum Program {
     Found,
     Missing,
@@ -275,8 +295,10 @@ fn find_program(target: &Target, node: &Platform, name: &str, path: &str) -> Pro
     if path.is_empty() {
         let in_image =
             ["usr/bin", "usr/sbin"].map(|directory| tree.exists(&format!("{directory}/{name}")));
-        let local = node.crio.local_programs.iter().any(|one| one == name);
-        return has(in_image.contains(&true) || local);
+        return match in_image.contains(&true) {
+            true => Program::Found,
+            false => find_local_program(node, name),
+        };
     }
     let path = path.trim_start_matches('/');
     let path = match path.split_once('/') {
@@ -285,7 +307,7 @@ fn find_program(target: &Target, node: &Platform, name: &str, path: &str) -> Pro
     };
     if let Some(rest) = path.strip_prefix("usr/local/") {
         let file = rest.rsplit('/').next().unwrap_or(rest);
-        return has(node.crio.local_programs.iter().any(|one| one == file));
+        return find_local_program(node, file);
     }
     let listed = ["usr/bin/", "usr/sbin/", "usr/libexec/crio/"];
     match listed.iter().any(|directory| path.starts_with(directory)) {

@@ -1,6 +1,7 @@
 //! Is the image a node image, for this machine, and not older than the node's?
 
 use super::ARCHITECTURE;
+use super::faults;
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::node_programs::PROGRAMS;
 use crate::node::os_release::Class;
@@ -65,9 +66,16 @@ fn judge_kind(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
                 .next("Take the image rhel-coreos of the release: oc adm release info --image-for=rhel-coreos RELEASE"),
         ];
     }
+    let programs = match &node.programs {
+        Ok(programs) => programs,
+        Err(why) => {
+            let unseen = faults::note_unseen("programs of the node", std::slice::from_ref(why));
+            return unseen.into_iter().collect();
+        }
+    };
     let missing: Vec<&(&str, &str)> = PROGRAMS
         .iter()
-        .filter(|(program, _)| node.programs.contains(program) && !target.tree.exists(program))
+        .filter(|(program, _)| programs.contains(program) && !target.tree.exists(program))
         .collect();
     if missing.is_empty() {
         return Vec::new();

@@ -71,8 +71,8 @@ fn judge_cgroups(tokens: &[String], place: &str, node: &Platform) -> Option<Cros
     };
     let changes: Vec<_> = going.iter().cloned().map(KargsChange::Delete).collect();
     let command = kargs_command(&changes);
-    let recorded = node.record.kernel_arguments.tokens();
-    let kept: Vec<&String> = going.iter().filter(|one| recorded.contains(one)).collect();
+    let of_config = |one: &&String| node.record.asks_for(one);
+    let kept: Vec<&String> = going.iter().filter(of_config).collect();
     if !kept.is_empty() {
         // If a run removed them, the result would not match the config, and the next boot would never be the expected one.
         let kept = kept.into_iter().cloned().collect::<Vec<_>>().join(" ");

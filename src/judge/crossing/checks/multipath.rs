@@ -1,5 +1,6 @@
 //! Does the next boot find a root disk that has several paths?
 
+use super::faults;
 use crate::base::invocation::shell_word;
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::platform::{BlockDevice, BlockStorage, Platform};
@@ -101,8 +102,15 @@ fn judge_arguments(node: &Platform, map: &BlockDevice) -> Option<CrossingFinding
 
 /// Judges settings that EL 10 refuses or ignores.
 fn judge_settings(node: &Platform) -> Vec<CrossingFinding> {
+    let settings = match &node.multipath_settings {
+        Ok(settings) => settings,
+        Err(why) => {
+            let unseen = faults::note_unseen("settings of multipath", std::slice::from_ref(why));
+            return unseen.into_iter().collect();
+        }
+    };
     let mut findings = Vec::new();
-    for (place, text) in &node.multipath_settings {
+    for (place, text) in settings {
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
             let (key, value) = line.split_once([' ', '\t']).unwrap_or((line, ""));

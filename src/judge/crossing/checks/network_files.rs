@@ -46,7 +46,8 @@ fn judge_ipv6(node: &Platform) -> Option<CrossingFinding> {
     }
     let what =
         format!("{WITHOUT_IPV6}: its pods end in CrashLoopBackOff, and the node stays NotReady");
-    let of_config = disables_ipv6(&node.record.kernel_arguments);
+    let recorded = node.record.kernel_arguments.as_ref();
+    let of_config = recorded.is_ok_and(disables_ipv6);
     let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, DISABLED_IPV6, what);
     Some(match of_config {
         true => finding

@@ -1,5 +1,6 @@
 //! Does the node use kernel modules that the image does not have, or an initramfs that it builds itself?
 
+use super::faults;
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::engine::Engine;
 use crate::node::platform::Platform;
@@ -33,6 +34,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             .next("Build the modules for the image's kernel, or into the image (a Containerfile on top of it)."),
         );
     }
+    found.extend(faults::note_unseen("own modules", &node.own_modules.unseen));
     let origin = node
         .origin
         .as_ref()

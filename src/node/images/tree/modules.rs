@@ -19,8 +19,8 @@ pub struct ModuleLists {
 impl ModuleLists {
     /// Parses the lists, whose files `text` returns by name: `modules.alias`, `modules.dep` and the lists of built-in modules.
     /// Missing lists are treated as empty.
-    pub fn parse(text: impl Fn(&str) -> Option<Vec<u8>>) -> Self {
-        let read = |name: &str| text(name).unwrap_or_default();
+    pub fn parse(mut text: impl FnMut(&str) -> Option<Vec<u8>>) -> Self {
+        let mut read = |name: &str| text(name).unwrap_or_default();
         let mut lists = Self::default();
         for line in String::from_utf8_lossy(&read("modules.alias")).lines() {
             let mut words = line.split_ascii_whitespace();

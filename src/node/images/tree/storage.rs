@@ -81,10 +81,11 @@ pub fn read_stored(root: &Root, name: &str) -> Result<Option<ImageTree>, String>
     // The config's digest is the id of the image, and its file is named after it.
     let file = STANDARD.encode(format!("sha256:{}", image.id));
     let config = format!("/{STORE}/overlay-images/{}/={file}", image.id);
-    if let Ok(path) = RootPath::parse(&config)
-        && let Ok(Some(bytes)) = root.read_small(&path)
-    {
-        let config: ImageConfig = serde_json::from_slice(&bytes).unwrap_or_default();
+    let path = RootPath::parse(&config).map_err(|error| error.to_string())?;
+    let bytes = root.read_small(&path).map_err(|error| error.to_string())?;
+    if let Some(bytes) = bytes {
+        let config: ImageConfig =
+            serde_json::from_slice(&bytes).map_err(|error| format!("{path}: {error}"))?;
         tree.labels = config.config.labels.unwrap_or_default();
         tree.architecture = Some(config.architecture).filter(|name| !name.is_empty());
     }
