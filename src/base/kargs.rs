@@ -569,69 +569,72 @@ mod tests {
         }
     }
 
+    /// Arguments that are present, of the old and of the new config, and the changes.
+    const SEQUENCES: &[(&str, &str, &str, &str)] = &[
+        (
+            "root=x a b",
+            "a b",
+            "b c",
+            "--delete-if-present=a --append=c",
+        ),
+        // Removed by hand: it comes back.
+        ("root=x", "a", "a", "--append=a"),
+        // Two equal ones are wanted.
+        ("root=x a", "a", "a a", "--append=a"),
+        ("root=x a a", "a a", "a", "--delete-if-present=a"),
+        // The last console is the main one; the earlier one is not ours.
+        (
+            "console=tty0",
+            "",
+            "console=ttyS0 console=tty0",
+            "--append=console=ttyS0 --append=console=tty0",
+        ),
+        (
+            "k=1 k=2",
+            "k=1 k=2",
+            "k=2 k=1",
+            "--delete-if-present=k=1 --append=k=1",
+        ),
+        (
+            "k=old",
+            "k=old",
+            "k=new",
+            "--delete-if-present=k=old --append=k=new",
+        ),
+        ("nosmt=force", "", "nosmt", "--append=nosmt"),
+        // A number of pages belongs to the preceding size.
+        (
+            "root=x hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=4",
+            "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=4",
+            "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=6",
+            "--delete-if-present=hugepagesz=2M --delete-if-present=hugepages=4 --append=hugepagesz=2M \
+                 --append=hugepages=6",
+        ),
+        // An argument added by hand after ours is overridden, as with the daemon.
+        (
+            "k=1 k=by-hand",
+            "k=1",
+            "k=1 z",
+            "--delete-if-present=k=1 --append=k=1 --append=z",
+        ),
+        // All are present, but the order matters.
+        (
+            "hugepages=4 hugepagesz=1G",
+            "",
+            "hugepagesz=1G hugepages=4",
+            "--delete-if-present=hugepages=4 --append=hugepages=4",
+        ),
+        (
+            "ro rw",
+            "rw ro",
+            "rw ro",
+            "--delete-if-present=ro --append=ro",
+        ),
+    ];
+
     #[test]
     fn the_shortest_sequence_leaves_common_arguments_alone() {
-        for (present, old, new, changes) in [
-            (
-                "root=x a b",
-                "a b",
-                "b c",
-                "--delete-if-present=a --append=c",
-            ),
-            // Removed by hand: it comes back.
-            ("root=x", "a", "a", "--append=a"),
-            // Two equal ones are wanted.
-            ("root=x a", "a", "a a", "--append=a"),
-            ("root=x a a", "a a", "a", "--delete-if-present=a"),
-            // The last console is the main one; the earlier one is not ours.
-            (
-                "console=tty0",
-                "",
-                "console=ttyS0 console=tty0",
-                "--append=console=ttyS0 --append=console=tty0",
-            ),
-            (
-                "k=1 k=2",
-                "k=1 k=2",
-                "k=2 k=1",
-                "--delete-if-present=k=1 --append=k=1",
-            ),
-            (
-                "k=old",
-                "k=old",
-                "k=new",
-                "--delete-if-present=k=old --append=k=new",
-            ),
-            ("nosmt=force", "", "nosmt", "--append=nosmt"),
-            // A number of pages belongs to the preceding size.
-            (
-                "root=x hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=4",
-                "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=4",
-                "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=6",
-                "--delete-if-present=hugepagesz=2M --delete-if-present=hugepages=4 --append=hugepagesz=2M \
-                 --append=hugepages=6",
-            ),
-            // An argument added by hand after ours is overridden, as with the daemon.
-            (
-                "k=1 k=by-hand",
-                "k=1",
-                "k=1 z",
-                "--delete-if-present=k=1 --append=k=1 --append=z",
-            ),
-            // All are present, but the order matters.
-            (
-                "hugepages=4 hugepagesz=1G",
-                "",
-                "hugepagesz=1G hugepages=4",
-                "--delete-if-present=hugepages=4 --append=hugepages=4",
-            ),
-            (
-                "ro rw",
-                "rw ro",
-                "rw ro",
-                "--delete-if-present=ro --append=ro",
-            ),
-        ] {
+        for &(present, old, new, changes) in SEQUENCES {
             let present = kargs(present);
             let wanted = present.after_change(&kargs(old), &kargs(new));
             let found = present.changes_to(&wanted);

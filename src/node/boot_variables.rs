@@ -3,9 +3,9 @@
 //!
 //! The formats are those of the UEFI specification: chapter 3 (globally defined variables) and chapter 10 (device paths).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::platform::BlockStorage;
+use super::platform::{BlockDevice, BlockStorage};
 use crate::host::root::{Root, RootPath};
 
 /// The variables.
@@ -243,9 +243,7 @@ pub fn find_disk(storage: &BlockStorage, points: &[&str]) -> Result<SystemDisk, 
     let device = storage.device(&mount.number).or(by_source);
     let device = device.ok_or_else(|| format!("{} is unknown to udev", mount.source))?;
     let disks = storage.disks_of(&device.number);
-    let is_system = |one: &&super::platform::BlockDevice| {
-        one.get("ID_PART_ENTRY_TYPE").eq_ignore_ascii_case(ESP)
-    };
+    let is_system = |one: &&BlockDevice| one.get("ID_PART_ENTRY_TYPE").eq_ignore_ascii_case(ESP);
     let mut found = SystemDisk::default();
     for one in devices.iter().filter(is_system) {
         let on = storage.disks_of(&one.number);
@@ -262,27 +260,41 @@ pub fn find_disk(storage: &BlockStorage, points: &[&str]) -> Result<SystemDisk, 
         }
     }
     for label in LABELS {
-        let named = devices.iter().filter(|one| one.get("ID_FS_LABEL") == label);
-        let named: Vec<_> = named.collect();
-        // All paths to one disk, and all parts of an array, have the label.
-        let is_path = |number: &String| {
-            let disk = storage.device(number);
-            disk.is_some_and(|disk| disk.get("DM_MULTIPATH_DEVICE_PATH") == "1")
-        };
-        let own = named
-            .iter()
-            .any(|one| !storage.disks_of(&one.number).is_disjoint(&disks));
-        let foreign = named.iter().filter(|one| {
-            let on = storage.disks_of(&one.number);
-            on.is_disjoint(&disks) && !on.iter().any(is_path)
-        });
-        if own && foreign.count() > 0 && !disks.iter().any(is_path) {
-            let mut devices: Vec<String> = named.iter().map(|one| one.path()).collect();
-            devices.sort();
-            found.twins.push((label.to_owned(), devices));
-        }
+        let twins = find_twins(storage, devices, &disks, label);
+        found
+            .twins
+            .extend(twins.map(|twins| (label.to_owned(), twins)));
     }
     Ok(found)
+}
+
+/// Returns the devices with a label if there is one on the system's own disks and one on another disk.
+fn find_twins(
+    storage: &BlockStorage,
+    devices: &[BlockDevice],
+    disks: &BTreeSet<String>,
+    label: &str,
+) -> Option<Vec<String>> {
+    let named = devices.iter().filter(|one| one.get("ID_FS_LABEL") == label);
+    let named: Vec<_> = named.collect();
+    // All paths to one disk, and all parts of an array, have the label.
+    let is_path = |number: &String| {
+        let disk = storage.device(number);
+        disk.is_some_and(|disk| disk.get("DM_MULTIPATH_DEVICE_PATH") == "1")
+    };
+    let own = named
+        .iter()
+        .any(|one| !storage.disks_of(&one.number).is_disjoint(disks));
+    let foreign = named.iter().filter(|one| {
+        let on = storage.disks_of(&one.number);
+        on.is_disjoint(disks) && !on.iter().any(is_path)
+    });
+    if !own || foreign.count() == 0 || disks.iter().any(is_path) {
+        return None;
+    }
+    let mut all: Vec<String> = named.iter().map(|one| one.path()).collect();
+    all.sort();
+    Some(all)
 }
 
 #[cfg(test)]

@@ -450,6 +450,15 @@ fn find_stops(
             });
         }
     }
+    stops.extend(find_orphan_lines(view, missing)?);
+    Ok(stops)
+}
+
+/// Returns the lines of `/etc/gshadow` for groups that are missing, over which the program stops.
+fn find_orphan_lines(
+    view: &NodeView<'_>,
+    missing: &[WantedAccount],
+) -> Result<Vec<SysusersStop>, RootError> {
     let at = RootPath::fixed(paths::GSHADOW);
     let is_file = view
         .status(&at)?
@@ -467,12 +476,12 @@ fn find_stops(
     let orphans = missing
         .iter()
         .filter(|one| one.is_group && named.contains(one.name.as_str()));
-    stops.extend(orphans.map(|one| SysusersStop {
+    let stops = orphans.map(|one| SysusersStop {
         path: at.to_string(),
         said: format!("/etc/gshadow: Group \"{}\" already exists.", one.name),
         kind: StopKind::OrphanLine(one.name.clone()),
-    }));
-    Ok(stops)
+    });
+    Ok(stops.collect())
 }
 
 fn is_immutable(root: &Root, path: &RootPath) -> Result<bool, RootError> {

@@ -154,14 +154,7 @@ impl Walk<'_> {
         let Some(checksum) = parse_checksum(name) else {
             return Ok(());
         };
-        let partial = format!("/{REPOSITORY}/state/{name}.commitpartial");
-        // `ostree fsck` also marks a commit with damaged or missing objects this way, with this text.
-        if let Ok(partial) = RootPath::parse(&partial)
-            && self
-                .root
-                .read_small(&partial)?
-                .is_some_and(|text| text != b"f")
-        {
+        if self.is_partial(name)? {
             let why = format!("commit {}: its pull is not complete", short(name));
             self.report.unseen.push(why);
             return Ok(());
@@ -204,6 +197,17 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns true if the pull of a commit is not complete.
+    fn is_partial(&self, name: &str) -> Result<bool, RootError> {
+        let partial = format!("/{REPOSITORY}/state/{name}.commitpartial");
+        let Ok(partial) = RootPath::parse(&partial) else {
+            return Ok(false);
+        };
+        let text = self.root.read_small(&partial)?;
+        // `ostree fsck` also marks a commit with damaged or missing objects this way, with this text.
+        Ok(text.is_some_and(|text| text != b"f"))
     }
 
     /// Returns the bytes of an object if it is intact and has not been read before.

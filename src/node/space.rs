@@ -120,20 +120,25 @@ pub fn find_largest(root: &Root, top: &RootPath, apart: &[&str]) -> Result<Large
                 _ => {}
             }
         }
-        largest.add(match biggest {
-            (own, Some(path)) if own > bytes / 2 => Occupant {
-                path,
-                bytes: own,
-                is_directory: false,
-            },
-            _ => Occupant {
-                path: directory,
-                bytes,
-                is_directory: true,
-            },
-        });
+        largest.add(occupant_of(directory, bytes, biggest));
     }
     Ok(largest)
+}
+
+/// Returns the biggest file of a directory if it has most of the bytes of its files, otherwise the directory.
+fn occupant_of(directory: RootPath, bytes: u64, biggest: (u64, Option<RootPath>)) -> Occupant {
+    match biggest {
+        (own, Some(path)) if own > bytes / 2 => Occupant {
+            path,
+            bytes: own,
+            is_directory: false,
+        },
+        _ => Occupant {
+            path: directory,
+            bytes,
+            is_directory: true,
+        },
+    }
 }
 
 /// Returns the bytes that an object occupies on disk, and its file system; `None` if it no longer exists.

@@ -199,9 +199,11 @@ pub fn read_static_pods(root: &Root) -> Result<Option<StaticPods>, RootError> {
             certificates.extend(reader.read_certificates(&directory));
         }
     }
-    let stopped = root
-        .list(&RootPath::fixed(paths::MANIFESTS_STOPPED))
-        .unwrap_or_default();
+    let stopped = root.list(&RootPath::fixed(paths::MANIFESTS_STOPPED));
+    let stopped = stopped.unwrap_or_else(|error| {
+        reader.unseen.push(error.to_string());
+        Vec::new()
+    });
     let staging = reader.list(&format!("/{}/staging", paths::STATIC_POD_RESOURCES));
     Ok(Some(StaticPods {
         pods,
@@ -344,29 +346,32 @@ impl Reader<'_> {
         }
         for (path, size) in files {
             let needed = named.contains(&path) && !path.contains("/cloud-config/");
-            if *size == 0 && (needed || is_credential(path, files)) {
-                problems.push(FileProblem {
-                    path: path.clone(),
-                    defect: FileDefect::Empty,
-                });
-            }
-            if *size > 0 && is_pem(path, files) && self.has_no_pem(path) {
-                problems.push(FileProblem {
-                    path: path.clone(),
-                    defect: FileDefect::NoPem,
-                });
-                continue;
-            }
-            let key = path.strip_suffix(".crt").map(|stem| format!("{stem}.key"));
-            let key = key.filter(|key| *size > 0 && files.get(key).is_some_and(|size| *size > 0));
-            if key.is_some_and(|key| self.is_other_key(path, &key)) {
-                problems.push(FileProblem {
-                    path: path.clone(),
-                    defect: FileDefect::OtherKey,
-                });
-            }
+            let defect = self.find_defect(files, path, *size, needed);
+            problems.extend(defect.map(|defect| FileProblem {
+                path: path.clone(),
+                defect,
+            }));
         }
         problems
+    }
+
+    /// Returns what is wrong with a file that exists. One that is `needed` must not be empty.
+    fn find_defect(
+        &mut self,
+        files: &Files,
+        path: &str,
+        size: u64,
+        needed: bool,
+    ) -> Option<FileDefect> {
+        if size == 0 {
+            return (needed || is_credential(path, files)).then_some(FileDefect::Empty);
+        }
+        if is_pem(path, files) && self.has_no_pem(path) {
+            return Some(FileDefect::NoPem);
+        }
+        let key = format!("{}.key", path.strip_suffix(".crt")?);
+        let has_key = files.get(&key).is_some_and(|size| *size > 0);
+        (has_key && self.is_other_key(path, &key)).then_some(FileDefect::OtherKey)
     }
 
     fn has_no_pem(&mut self, path: &str) -> bool {

@@ -203,23 +203,7 @@ pub fn to_text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) ->
     ] {
         out.push_str(&format!("{label:<10}{}\n", one_line(value)));
     }
-    for (index, other) in heading.others.iter().enumerate() {
-        let label = if index == 0 { "Not used" } else { "" };
-        let when = other
-            .fetched
-            .map(|at| format!(", {}", utc(at)))
-            .unwrap_or_default();
-        out.push_str(&format!("{label:<10}{}{when}\n", inline(&other.name)));
-        let origin = match other.name_matches {
-            Some(false) => format!(
-                "from {}; its hash does NOT match the contents",
-                other.origin
-            ),
-            _ => format!("from {}", other.origin),
-        };
-        out.push_str(&wrap(&origin, 14));
-        out.push_str(&wrap(&other.why, 14));
-    }
+    out.push_str(&others_text(heading));
     out.push('\n');
     out.push_str(&notices_text("Blockers", &plan.blockers));
     out.push_str(&operating_system(&plan.os));
@@ -251,6 +235,27 @@ fn what_follows(plan: &Plan, detail: Detail) -> String {
             out.push_str(&notices_text("Notices", &said));
         }
         Detail::All => out.push_str(&notices_text("Notices", &notices)),
+    }
+    out
+}
+
+/// Returns the configs that were not used.
+fn others_text(heading: &Heading) -> String {
+    let mut out = String::new();
+    for (index, other) in heading.others.iter().enumerate() {
+        let label = if index == 0 { "Not used" } else { "" };
+        let when = other.fetched.map(|at| format!(", {}", utc(at)));
+        let when = when.unwrap_or_default();
+        out.push_str(&format!("{label:<10}{}{when}\n", inline(&other.name)));
+        let origin = match other.name_matches {
+            Some(false) => format!(
+                "from {}; its hash does NOT match the contents",
+                other.origin
+            ),
+            _ => format!("from {}", other.origin),
+        };
+        out.push_str(&wrap(&origin, 14));
+        out.push_str(&wrap(&other.why, 14));
     }
     out
 }

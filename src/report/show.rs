@@ -206,20 +206,11 @@ fn state(unit: &Unit) -> &'static str {
 /// Returns the config as text.
 pub fn to_text(config: &MachineConfig, desired: &Desired) -> String {
     let mut out = String::new();
-    let list = |items: &[String]| {
-        if items.is_empty() {
-            "(none)".to_owned()
-        } else {
-            items.join(" ")
-        }
+    let or_none = |text: &str| match text {
+        "" => "(none)".to_owned(),
+        text => text.to_owned(),
     };
-    let or_none = |text: &str| {
-        if text.is_empty() {
-            "(none)".to_owned()
-        } else {
-            text.to_owned()
-        }
-    };
+    let list = |items: &[String]| or_none(&items.join(" "));
     for (label, value) in [
         ("Name", config.name.clone()),
         (
@@ -237,14 +228,7 @@ pub fn to_text(config: &MachineConfig, desired: &Desired) -> String {
             ),
         ),
         ("Extensions", list(&config.extensions)),
-        (
-            "FIPS",
-            if config.fips {
-                "on".into()
-            } else {
-                "off".into()
-            },
-        ),
+        ("FIPS", if config.fips { "on" } else { "off" }.to_owned()),
     ] {
         out.push_str(&format!("{label:<12}{}\n", inline(&value)));
     }

@@ -50,22 +50,45 @@ fn is_news(report: &NodeStatus, last: &TrialResult) -> bool {
 /// Returns the state as text.
 pub fn to_text(report: &NodeStatus) -> String {
     let mut out = String::new();
-    let mut line =
-        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", one_line(value)));
-    line("Root", &report.root);
+    add_line(&mut out, "Root", &report.root);
     if let Some(deployment) = &report.deployment {
-        line("Deployed", deployment);
+        add_line(&mut out, "Deployed", deployment);
     }
     out.extend(report.os.as_ref().map(deployments));
+    out.push_str(&boots_text(report));
+    out.push_str(&record_text(report));
+    out.push_str(&seen_text(&report.seen));
+    for (index, notice) in report.beside.iter().enumerate() {
+        let label = if index == 0 { "Beside" } else { "" };
+        let text = format!("{}: {}", notice.subject, notice.message);
+        out.push_str(&wrapped(label, &text));
+    }
+    out.push_str(&wrapped("Pending", &pending_text(report.pending)));
+    if let Some(config) = &report.pending_config {
+        add_line(&mut out, "", config);
+    }
+    if !report.frozen.is_empty() {
+        out.push_str(&wrapped("Frozen", &frozen(&report.frozen)));
+    }
+    out.push_str(&runs_text(report));
+    let forecast = report.daemon.as_ref();
+    out.extend(forecast.map(Forecast::text_with_next));
+    ShownDigests::default().shorten(&out)
+}
+
+fn add_line(out: &mut String, label: &str, value: &str) {
+    out.push_str(&format!("{label:<10}{}\n", one_line(value)));
+}
+
+/// Returns the trial, and what a reboot is awaited or needed for.
+fn boots_text(report: &NodeStatus) -> String {
+    let mut out = String::new();
+    let last = report.last_trial.as_ref();
     if report.is_unreadable("trial") {
         out.push_str(&wrapped("Trial", UNREADABLE));
     } else if let Some(trial) = &report.trial {
         out.push_str(&wrapped("Trial", &trial.words()));
-    } else if let Some(last) = report
-        .last_trial
-        .as_ref()
-        .filter(|last| is_news(report, last))
-    {
+    } else if let Some(last) = last.filter(|last| is_news(report, last)) {
         out.push_str(&wrapped("Trial", &last.words()));
     }
     if let (Some(awaited), Some(verdict)) = (&report.awaited, &report.verdict) {
@@ -80,54 +103,40 @@ pub fn to_text(report: &NodeStatus) -> String {
         ));
     }
     if let Some(reboot) = &report.reboot {
-        let past = ago(reboot.since, report.now);
-        out.push_str(&wrapped(
-            "Reboot",
-            &format!(
-                "needed since {} ({past}): {}",
-                utc(reboot.since),
-                reboot.words()
-            ),
-        ));
+        let (since, past) = (utc(reboot.since), ago(reboot.since, report.now));
+        let text = format!("needed since {since} ({past}): {}", reboot.words());
+        out.push_str(&wrapped("Reboot", &text));
     }
     if let Some(half) = &report.half {
-        out.push_str(&wrapped(
-            "Mismatch",
-            &format!("{}. Next: {}", half.words, half.next),
-        ));
+        let text = format!("{}. Next: {}", half.words, half.next);
+        out.push_str(&wrapped("Mismatch", &text));
     }
-    let mut line =
-        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", one_line(value)));
-    line(
-        "Recorded",
-        report.recorded.as_deref().unwrap_or("(no config)"),
-    );
+    out
+}
+
+/// Returns the recorded config and image, and the release.
+fn record_text(report: &NodeStatus) -> String {
+    let mut out = String::new();
+    let recorded = report.recorded.as_deref().unwrap_or("(no config)");
+    add_line(&mut out, "Recorded", recorded);
     if let Some(note) = &report.record_note {
-        line("", note);
+        add_line(&mut out, "", note);
     }
-    match report.recorded_image.as_deref() {
-        None => line("Image", "(no record)"),
-        Some("") => line("Image", "not layered"),
-        Some(image) => line("Image", image),
-    }
+    let image = match report.recorded_image.as_deref() {
+        None => "(no record)",
+        Some("") => "not layered",
+        Some(image) => image,
+    };
+    add_line(&mut out, "Image", image);
     if let Some(forecast) = &report.daemon {
         out.push_str(&wrapped("Release", &forecast.release_words));
     }
-    out.push_str(&seen_text(&report.seen));
-    for (index, notice) in report.beside.iter().enumerate() {
-        let label = if index == 0 { "Beside" } else { "" };
-        let text = format!("{}: {}", notice.subject, notice.message);
-        out.push_str(&wrapped(label, &text));
-    }
-    out.push_str(&wrapped("Pending", &pending_text(report.pending)));
-    let mut line =
-        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", one_line(value)));
-    if let Some(config) = &report.pending_config {
-        line("", config);
-    }
-    if !report.frozen.is_empty() {
-        out.push_str(&wrapped("Frozen", &frozen(&report.frozen)));
-    }
+    out
+}
+
+/// Returns the run in the initramfs, the kept runs and the last one.
+fn runs_text(report: &NodeStatus) -> String {
+    let mut out = String::new();
     let mut line =
         |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", inline(value)));
     if let Some(boot) = &report.firstboot {
@@ -138,22 +147,15 @@ pub fn to_text(report: &NodeStatus) -> String {
     }
     for (index, kept) in report.history.iter().flatten().enumerate() {
         let label = if index == 0 { "Rollback" } else { "" };
-        let text = format!("to before {}", kept.config);
-        out.push_str(&format!("{label:<10}{}\n", inline(&text)));
+        line(label, &format!("to before {}", kept.config));
         let (when, past) = (utc(kept.began), ago(kept.began, report.now));
-        out.push_str(&format!(
-            "{:10}run {}, {when} ({past})\n",
-            "",
-            inline(&kept.id)
-        ));
+        line("", &format!("run {}, {when} ({past})", kept.id));
     }
     match report.is_unreadable("last_run") {
         true => out.push_str(&format!("{:<10}{UNREADABLE}\n", "Last run")),
         false => out.push_str(&last_run(report.last_run.as_ref(), report.now)),
     }
-    let forecast = report.daemon.as_ref();
-    out.extend(forecast.map(Forecast::text_with_next));
-    ShownDigests::default().shorten(&out)
+    out
 }
 
 /// Returns the running deployment, the kept ones, and the staged one.

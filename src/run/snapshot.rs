@@ -102,6 +102,23 @@ fn new_key() -> Result<(DigestKey, RecorderFile)> {
     Ok((DigestKey::new(&bytes), file))
 }
 
+/// Returns the key of the digests, and its file if there was none that can be used.
+fn find_key(
+    shelf: Option<&Shelf>,
+    notes: &mut Vec<String>,
+) -> Result<(DigestKey, Option<RecorderFile>)> {
+    let key = shelf.map(Shelf::read_key).transpose();
+    let key = key.map_err(|why| anyhow!("reading the key of the digests: {why}"))?;
+    if let Some(key) = key.flatten() {
+        return Ok((key, None));
+    }
+    if shelf.is_some_and(Shelf::has_key_file) {
+        notes.push("the key of the digests was damaged; there is a new one".to_owned());
+    }
+    let (key, file) = new_key()?;
+    Ok((key, Some(file)))
+}
+
 /// Takes a snapshot, and writes its new parts.
 pub fn take_snapshot(change: &NodeChange<'_>, request: &SnapshotRequest) -> Result<SnapshotTaken> {
     let (root, runner, lock) = (&change.root, change.runner(), change.lock());
@@ -109,19 +126,8 @@ pub fn take_snapshot(change: &NodeChange<'_>, request: &SnapshotRequest) -> Resu
     let shelf = shelf.context("reading the recorder's snapshots")?;
     let mut write = RecorderWrite::default();
     let mut notes = Vec::new();
-    let key = shelf.as_ref().map(Shelf::read_key).transpose();
-    let key = key.map_err(|why| anyhow!("reading the key of the digests: {why}"))?;
-    let key = match key.flatten() {
-        Some(key) => key,
-        None => {
-            if shelf.as_ref().is_some_and(Shelf::has_key_file) {
-                notes.push("the key of the digests was damaged; there is a new one".to_owned());
-            }
-            let (key, file) = new_key()?;
-            write.first.push(file);
-            key
-        }
-    };
+    let (key, new_key) = find_key(shelf.as_ref(), &mut notes)?;
+    write.first.extend(new_key);
     let known = shelf.as_ref().map(|shelf| shelf.known(&key));
     let known = known.unwrap_or_default();
     let last = shelf.as_ref().and_then(|shelf| shelf.records.last());

@@ -27,6 +27,10 @@ pub struct Allowed {
     pub has_files_only: bool,
 }
 
+/// The refusal of a root whose `/var` is a mount of its own that is missing.
+const VAR_MISSING: &str =
+    "of the root is empty here: the real one is not mounted. Mount it below the root first";
+
 /// Adds blockers to a plan. A plan without steps changes nothing, so it gets none.
 pub(super) fn guard_plan(plan: &mut Plan, node: &NodeState, activity: &Activity, allowed: Allowed) {
     capabilities::block_unread(plan, node);
@@ -34,11 +38,9 @@ pub(super) fn guard_plan(plan: &mut Plan, node: &NodeState, activity: &Activity,
         return;
     }
     if node.host.var_missing {
-        let message =
-            "of the root is empty here: the real one is not mounted. Mount it below the root first";
         plan.blockers.push(Notice {
             subject: "/var".to_owned(),
-            message: message.to_owned(),
+            message: VAR_MISSING.to_owned(),
         });
     }
     let facts = node.system.facts();

@@ -227,17 +227,7 @@ impl Builder<'_> {
             Ok(target) => target,
             Err(error) => return self.block(format!("{}.target", link.origin), error.to_string()),
         };
-        let planned = self
-            .plan
-            .steps
-            .iter()
-            .find_map(|planned| match &planned.step {
-                Step::Put { path, new, .. } if self.real(path) == self.real(&target) => {
-                    Some((path.clone(), new.clone()))
-                }
-                _ => None,
-            });
-        let (target, planned) = match planned {
+        let (target, planned) = match self.find_planned(&target) {
             Some((path, object)) => (path, Some(object)),
             None => (target, None),
         };
@@ -277,6 +267,17 @@ impl Builder<'_> {
             Section::Nodes,
             "is not the same file as its target",
         );
+    }
+
+    /// Returns the object that the plan puts at a path, and the path as the plan names it.
+    fn find_planned(&self, target: &RootPath) -> Option<(RootPath, Object)> {
+        let mut steps = self.plan.steps.iter();
+        steps.find_map(|planned| match &planned.step {
+            Step::Put { path, new, .. } if self.real(path) == self.real(target) => {
+                Some((path.clone(), new.clone()))
+            }
+            _ => None,
+        })
     }
 }
 

@@ -405,26 +405,30 @@ pub(super) fn note_limits(facts: &SystemFacts, plan: &OsPlan) -> Vec<Notice> {
             _ => {}
         }
     }
-    if plan.changes_image()
-        && let Some(booted) = facts.deployments.booted()
-        && (booted.is_layered() || booted.own_initramfs)
-    {
-        let mut has = booted.requested_packages.clone();
-        has.extend(booted.local_packages.clone());
-        has.extend(booted.removals.iter().map(|name| format!("-{name}")));
-        let has = match has.is_empty() {
-            true => "overrides or an initramfs of its own".to_owned(),
-            false => has.join(" "),
-        };
-        all.push(change(
-            "what runs",
-            format!(
-                "it is layered by rpm-ostree ({has}), which bootc calls incompatible: bootc switch would lose that \
-                 without a word. Bring an image that has it, or rpm-ostree"
-            ),
-        ));
-    }
+    all.extend(note_layers(facts, plan));
     all
+}
+
+/// Returns what `bootc switch` would lose of the running system.
+fn note_layers(facts: &SystemFacts, plan: &OsPlan) -> Option<Notice> {
+    let booted = facts.deployments.booted()?;
+    if !plan.changes_image() || !(booted.is_layered() || booted.own_initramfs) {
+        return None;
+    }
+    let mut has = booted.requested_packages.clone();
+    has.extend(booted.local_packages.clone());
+    has.extend(booted.removals.iter().map(|name| format!("-{name}")));
+    let has = match has.is_empty() {
+        true => "overrides or an initramfs of its own".to_owned(),
+        false => has.join(" "),
+    };
+    Some(change(
+        "what runs",
+        format!(
+            "it is layered by rpm-ostree ({has}), which bootc calls incompatible: bootc switch would lose that \
+             without a word. Bring an image that has it, or rpm-ostree"
+        ),
+    ))
 }
 
 /// Adds a blocker, or only a notice if the user requested files alone.

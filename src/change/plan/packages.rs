@@ -206,158 +206,122 @@ mod tests {
         )
     }
 
+    /// What a row of the table asks for, with which packages, and what is expected.
+    #[derive(Clone)]
+    struct Row {
+        what: &'static str,
+        all: Vec<Deployment>,
+        kernel: &'static str,
+        extensions: &'static [&'static str],
+        /// The recorded config asked for them.
+        were: bool,
+        steps: &'static [&'static str],
+        repository: bool,
+    }
+
+    /// Nothing is asked for, and nothing is done.
+    fn row(what: &'static str, all: Vec<Deployment>) -> Row {
+        Row {
+            what,
+            all,
+            kernel: "default",
+            extensions: &[],
+            were: false,
+            steps: &[],
+            repository: false,
+        }
+    }
+
+    #[track_caller]
+    fn all_met(rows: &[Row]) {
+        for row in rows {
+            let all = row.all.clone();
+            let (found, needs, _) = planned(all, NEW, row.kernel, row.extensions, row.were);
+            assert_eq!(found, row.steps, "{}", row.what);
+            assert_eq!(needs, row.repository, "{}", row.what);
+        }
+    }
+
     #[test]
     fn the_commands_are_those_that_are_missing_in_the_daemons_order() {
-        let usbguard = || with(booted(OLD), &["usbguard"], &[]);
-        let old_has_new = || with(booted(NEW), &["usbguard"], &[]);
-        let row = |what,
-                   all,
-                   image,
-                   kernel,
-                   extensions: &'static [&str],
-                   were,
-                   steps: &[&str],
-                   repository| {
-            let (found, needs, _) = planned(all, image, kernel, extensions, were);
-            assert_eq!(found, steps, "{what}");
-            assert_eq!(needs, repository, "{what}");
+        let has = || with(booted(NEW), &["usbguard"], &[]);
+        let wants = |what, all| Row {
+            extensions: &["usbguard"],
+            ..row(what, all)
         };
-        let none: &[&str] = &[];
-        row(
-            "nothing wanted",
-            vec![booted(NEW)],
-            NEW,
-            "default",
-            none,
-            false,
-            none,
-            false,
-        );
-        row(
-            "never asked for",
-            vec![old_has_new()],
-            NEW,
-            "default",
-            none,
-            false,
-            none,
-            false,
-        );
-        row(
-            "there already",
-            vec![old_has_new()],
-            NEW,
-            "default",
-            &["usbguard"],
-            true,
-            none,
-            false,
-        );
-        let more = "install";
-        row(
-            "one more",
-            vec![booted(NEW)],
-            NEW,
-            "default",
-            &["usbguard"],
-            false,
-            &[more],
-            true,
-        );
-        let less = "uninstall";
-        row(
-            "not wanted any more",
-            vec![old_has_new()],
-            NEW,
-            "default",
-            none,
-            true,
-            &[less],
-            false,
-        );
-        row(
-            "realtime",
-            vec![booted(NEW)],
-            NEW,
-            "realtime",
-            none,
-            false,
-            &["override remove"],
-            true,
-        );
-        row(
-            "is realtime",
-            vec![realtime(booted(NEW))],
-            NEW,
-            "realtime",
-            none,
-            false,
-            none,
-            false,
-        );
-        let back = "override reset";
-        row(
-            "back to the image's",
-            vec![realtime(booted(NEW))],
-            NEW,
-            "default",
-            none,
-            false,
-            &[back],
-            false,
-        );
-        row(
-            "realtime through another image",
-            vec![realtime(booted(OLD))],
-            NEW,
-            "realtime",
-            none,
-            false,
-            &[back, "rebase", "override remove"],
-            true,
-        );
-        row(
-            "kept packages are fetched for another image",
-            vec![usbguard()],
-            NEW,
-            "default",
-            &["usbguard"],
-            true,
-            &["rebase"],
-            true,
-        );
-        row(
-            "all at once",
-            vec![realtime(booted(OLD))],
-            NEW,
-            "realtime",
-            &["usbguard"],
-            false,
-            &[back, "rebase", "override remove", more],
-            true,
-        );
-        let waits = vec![with(staged(NEW), &["usbguard"], &[]), booted(OLD)];
-        row(
-            "staged with them",
-            waits,
-            NEW,
-            "default",
-            &["usbguard"],
-            false,
-            none,
-            false,
-        );
-        let drops = vec![with(staged("x/y:z"), &["usbguard"], &[]), booted(OLD)];
-        row(
-            "what is dropped takes them along",
-            drops,
-            NEW,
-            "default",
-            &["usbguard"],
-            false,
-            &["drop", "rebase", more],
-            true,
-        );
+        all_met(&[
+            row("nothing wanted", vec![booted(NEW)]),
+            row("never asked for", vec![has()]),
+            Row {
+                were: true,
+                ..wants("there already", vec![has()])
+            },
+            Row {
+                steps: &["install"],
+                repository: true,
+                ..wants("one more", vec![booted(NEW)])
+            },
+            Row {
+                were: true,
+                steps: &["uninstall"],
+                ..row("not wanted any more", vec![has()])
+            },
+            Row {
+                were: true,
+                steps: &["rebase"],
+                repository: true,
+                ..wants(
+                    "kept packages are fetched for another image",
+                    vec![with(booted(OLD), &["usbguard"], &[])],
+                )
+            },
+            wants(
+                "staged with them",
+                vec![with(staged(NEW), &["usbguard"], &[]), booted(OLD)],
+            ),
+            Row {
+                steps: &["drop", "rebase", "install"],
+                repository: true,
+                ..wants(
+                    "what is dropped takes them along",
+                    vec![with(staged("x/y:z"), &["usbguard"], &[]), booted(OLD)],
+                )
+            },
+        ]);
+    }
+
+    #[test]
+    fn the_commands_for_a_kernel_are_in_the_daemons_order() {
+        let wants = |what, all| Row {
+            kernel: "realtime",
+            ..row(what, all)
+        };
+        all_met(&[
+            Row {
+                steps: &["override remove"],
+                repository: true,
+                ..wants("realtime", vec![booted(NEW)])
+            },
+            wants("is realtime", vec![realtime(booted(NEW))]),
+            Row {
+                steps: &["override reset"],
+                ..row("back to the image's", vec![realtime(booted(NEW))])
+            },
+            Row {
+                steps: &["override reset", "rebase", "override remove"],
+                repository: true,
+                ..wants(
+                    "realtime through another image",
+                    vec![realtime(booted(OLD))],
+                )
+            },
+            Row {
+                extensions: &["usbguard"],
+                steps: &["override reset", "rebase", "override remove", "install"],
+                repository: true,
+                ..wants("all at once", vec![realtime(booted(OLD))])
+            },
+        ]);
     }
 
     #[test]

@@ -37,20 +37,7 @@ fn judge_step(planned: &PlannedStep, size: Option<MachineSize>) -> Option<Notice
 /// Adds a notice for each kernel module that the node needs and this config turns off: the effect only shows at the next boot.
 pub(super) fn add_modules(plan: &mut Plan, inputs: &PlanInputs<'_>, evidence: &dyn LiveEvidence) {
     let arguments = Kargs::from_entries(&inputs.config.kernel_arguments);
-    let files: Vec<(String, String)> = plan
-        .steps
-        .iter()
-        .filter_map(|planned| match (&planned.step, &planned.payload) {
-            (Step::Put { path, .. }, Payload::Contents(contents)) if is_settings_file(path) => {
-                let bytes = contents.bytes().ok()?;
-                Some((
-                    path.to_string(),
-                    String::from_utf8_lossy(&bytes).into_owned(),
-                ))
-            }
-            _ => None,
-        })
-        .collect();
+    let files: Vec<(String, String)> = plan.steps.iter().filter_map(settings_of).collect();
     if files.is_empty() && !turns_modules_off(&arguments) {
         return;
     }
@@ -88,5 +75,17 @@ pub(super) fn add_modules(plan: &mut Plan, inputs: &PlanInputs<'_>, evidence: &d
                 needed.name, needed.by, setting.said
             ),
         });
+    }
+}
+
+/// Returns path and text of a file of settings that a step writes.
+fn settings_of(planned: &PlannedStep) -> Option<(String, String)> {
+    match (&planned.step, &planned.payload) {
+        (Step::Put { path, .. }, Payload::Contents(contents)) if is_settings_file(path) => {
+            let bytes = contents.bytes().ok()?;
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            Some((path.to_string(), text))
+        }
+        _ => None,
     }
 }

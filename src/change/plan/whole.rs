@@ -214,28 +214,7 @@ pub fn plan_whole(
             facts,
             image,
             crossing,
-        } => {
-            let mut os = OsPlan::of_image(facts, image);
-            if !crossing.is_empty() {
-                let present = if os.starts_from_running() {
-                    &facts.booted_arguments
-                } else {
-                    &facts.arguments
-                };
-                crossing::add_arguments(&mut os, crossing, present);
-            }
-            let staged = !os.steps.is_empty();
-            let plan = Plan {
-                blockers: os::note_limits(facts, &os),
-                notices: os::not_flushed(facts)
-                    .filter(|_| staged)
-                    .into_iter()
-                    .collect(),
-                os,
-                ..Plan::default()
-            };
-            (plan, node)
-        }
+        } => (plan_image(facts, image, crossing), node),
         Task::Rollback(inputs) => (plan_rollback(inputs), inputs.node),
         Task::Key(inputs, addition) => (one_more_key(inputs, addition), inputs.node),
         Task::Fix(inputs, work) => (plan_fix(inputs, work), inputs.node),
@@ -264,34 +243,66 @@ pub fn plan_whole(
         add_doubts(&mut plan, inputs, evidence, request.accepted)?;
     }
     if request.scope == PlanScope::Run {
-        let source = evidence.image(&plan.os)?;
-        image::add_image(&mut plan, source, request.accepted);
-        let (findings, writes_files) = match *task {
-            Task::Config(inputs) => (inputs.crossing, true),
-            Task::Image { crossing, .. } => (crossing, false),
-            Task::Rollback(_) | Task::Key(..) | Task::Fix(..) => (&[][..], true),
-        };
-        crossing::add_findings(&mut plan, findings, request.risks, writes_files);
-        if let Task::Config(inputs) = task {
-            add_way_back(&mut plan, node, evidence)?;
-            services::add_services(&mut plan, node.size);
-            services::add_modules(&mut plan, inputs, evidence);
-            network::add_network(&mut plan, inputs, evidence)?;
-            pull_files::add_pull_files(&mut plan, evidence)?;
-            selinux::add_selinux(&mut plan, evidence);
-            after::add_after(&mut plan, inputs, request.options, evidence)?;
-        }
-        add_quorum(&mut plan, request, evidence)?;
-        neighbours::add_neighbours(&mut plan, &node.neighbours, request);
-        let found = evidence.completion(&plan)?;
-        plan.blockers.extend(found.blockers);
-        plan.notices.extend(found.notices);
-        if !plan.is_empty() && plan.blockers.is_empty() {
-            plan.installs = evidence.recovery_units();
-        }
+        add_for_run(&mut plan, task, node, request, evidence)?;
     }
     add_trial(&mut plan, request.trial, evidence)?;
     Ok(plan)
+}
+
+/// Plans another OS image, without a config.
+fn plan_image(facts: &SystemFacts, image: &str, crossing: &[CrossingFinding]) -> Plan {
+    let mut os = OsPlan::of_image(facts, image);
+    if !crossing.is_empty() {
+        let present = match os.starts_from_running() {
+            true => &facts.booted_arguments,
+            false => &facts.arguments,
+        };
+        crossing::add_arguments(&mut os, crossing, present);
+    }
+    let is_staged = !os.steps.is_empty();
+    let notices = os::not_flushed(facts).filter(|_| is_staged);
+    Plan {
+        blockers: os::note_limits(facts, &os),
+        notices: notices.into_iter().collect(),
+        os,
+        ..Plan::default()
+    }
+}
+
+/// Adds what only matters for a run: the source of the image, what the next boot and the services need, and the recovery units.
+fn add_for_run(
+    plan: &mut Plan,
+    task: &Task<'_>,
+    node: &NodeState,
+    request: &PlanRequest,
+    evidence: &dyn LiveEvidence,
+) -> Result<()> {
+    let source = evidence.image(&plan.os)?;
+    image::add_image(plan, source, request.accepted);
+    let (findings, writes_files) = match *task {
+        Task::Config(inputs) => (inputs.crossing, true),
+        Task::Image { crossing, .. } => (crossing, false),
+        Task::Rollback(_) | Task::Key(..) | Task::Fix(..) => (&[][..], true),
+    };
+    crossing::add_findings(plan, findings, request.risks, writes_files);
+    if let Task::Config(inputs) = task {
+        add_way_back(plan, node, evidence)?;
+        services::add_services(plan, node.size);
+        services::add_modules(plan, inputs, evidence);
+        network::add_network(plan, inputs, evidence)?;
+        pull_files::add_pull_files(plan, evidence)?;
+        selinux::add_selinux(plan, evidence);
+        after::add_after(plan, inputs, request.options, evidence)?;
+    }
+    add_quorum(plan, request, evidence)?;
+    neighbours::add_neighbours(plan, &node.neighbours, request);
+    let found = evidence.completion(plan)?;
+    plan.blockers.extend(found.blockers);
+    plan.notices.extend(found.notices);
+    if !plan.is_empty() && plan.blockers.is_empty() {
+        plan.installs = evidence.recovery_units();
+    }
+    Ok(())
 }
 
 /// Adds the reasons to doubt that the config is meant for this node, before all other blockers. A plan without steps changes

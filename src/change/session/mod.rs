@@ -285,20 +285,17 @@ impl Gathered {
         options: GatherOptions,
     ) -> Result<Self> {
         let ahead = ahead.filter(Ahead::is_recent);
-        let (base, machine) = match ahead {
-            Some(ahead) => (Some(ahead.base), Some(ahead.machine?)),
-            None => (None, None),
-        };
+        let (base, machine) = ahead.map(|ahead| (ahead.base, ahead.machine)).unzip();
+        let machine = machine.transpose()?;
         let base = base.transpose().context("looking at the node")?;
         let desired = Arc::new(Desired::from_config(&chosen.config));
         let baseline = records.baseline().config().filter(|_| !desired.bare);
-        let old = baseline.map(|old| {
-            if Arc::ptr_eq(&old.ignition, &chosen.config.ignition) {
-                Arc::clone(&desired)
-            } else {
-                Desired::from_config(old).into()
-            }
-        });
+        let old = baseline.map(
+            |old| match Arc::ptr_eq(&old.ignition, &chosen.config.ignition) {
+                true => Arc::clone(&desired),
+                false => Desired::from_config(old).into(),
+            },
+        );
         // The hash needs the whole config: it is computed now, while little else is in memory.
         let config = &chosen.config;
         let few_stamps = options.only_looks && !desired.bare;
@@ -317,9 +314,8 @@ impl Gathered {
         };
         let (node, accounts) = seen.context("looking at the node")?;
         access::expect_read(&node)?;
-        let machine = machine.map_or_else(|| machine::observe_machine(root), Ok)?;
         Ok(Self {
-            machine,
+            machine: machine.map_or_else(|| machine::observe_machine(root), Ok)?,
             records,
             chosen,
             desired,

@@ -52,15 +52,17 @@ pub fn list_accidents(facts: &CoverageFacts) -> Vec<Accident> {
         ),
     ];
     if !facts.reboots {
-        all.push(covered(
-            "power cut, or a reboot by a person or the daemon",
-            "the next boot, before the network starts",
-        ));
-        all.push(by_reset(
-            facts,
-            "kernel panic or hang",
-            "the next boot reverts the change",
-        ));
+        all.extend([
+            covered(
+                "power cut, or a reboot by a person or the daemon",
+                "the next boot, before the network starts",
+            ),
+            by_reset(
+                facts,
+                "kernel panic or hang",
+                "the next boot reverts the change",
+            ),
+        ]);
         return all;
     }
     all.push(covered(
@@ -83,6 +85,13 @@ pub fn list_accidents(facts: &CoverageFacts) -> Vec<Accident> {
         ));
         return all;
     }
+    all.extend(list_accidents_of_system(facts));
+    all
+}
+
+/// The same for a boot into another OS image.
+fn list_accidents_of_system(facts: &CoverageFacts) -> Vec<Accident> {
+    let mut all = Vec::new();
     match &facts.no_counter {
         None => {
             all.push(covered(

@@ -211,22 +211,8 @@ impl BlockWriter {
 
 impl Tables {
     fn of(tokens: &[Token]) -> Self {
-        let mut literal_counts = vec![0u32; LITERALS];
-        let mut offset_counts = vec![0u32; OFFSETS];
-        literal_counts[END_OF_BLOCK] = 1;
-        for token in tokens {
-            match *token {
-                Token::Literal(byte) => literal_counts[usize::from(byte)] += 1,
-                Token::Repetition(length, offset) => {
-                    literal_counts[FIRST_LENGTH + length_code(length).0] += 1;
-                    offset_counts[offset_code(offset).0] += 1;
-                }
-            }
-        }
-        // There is a distance code even if none occurs.
-        if offset_counts.iter().all(|count| *count == 0) {
-            offset_counts[0] = 1;
-        }
+        let (literal_counts, offset_counts) = count_codes(tokens);
+
         let used = |counts: &[u32]| {
             counts
                 .iter()
@@ -455,4 +441,24 @@ fn code_lengths(counts: &[u64], most_bits: usize) -> Vec<usize> {
         .rev()
         .map(|level| top[level] - top[level - 1])
         .collect()
+}
+/// Returns how often each code of literals and lengths, and each code of distances, occurs.
+fn count_codes(tokens: &[Token]) -> (Vec<u32>, Vec<u32>) {
+    let mut literal_counts = vec![0u32; LITERALS];
+    let mut offset_counts = vec![0u32; OFFSETS];
+    literal_counts[END_OF_BLOCK] = 1;
+    for token in tokens {
+        match *token {
+            Token::Literal(byte) => literal_counts[usize::from(byte)] += 1,
+            Token::Repetition(length, offset) => {
+                literal_counts[FIRST_LENGTH + length_code(length).0] += 1;
+                offset_counts[offset_code(offset).0] += 1;
+            }
+        }
+    }
+    // There is a distance code even if none occurs.
+    if offset_counts.iter().all(|count| *count == 0) {
+        offset_counts[0] = 1;
+    }
+    (literal_counts, offset_counts)
 }

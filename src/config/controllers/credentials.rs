@@ -195,13 +195,7 @@ fn files_of_pool(
         .map(String::as_str)
         .partition(|image| overlaps(image, &providers));
     if !overlapping.is_empty() {
-        let list: Vec<&str> = overlapping.into_iter().collect();
-        let text = format!(
-            "CRIOCredentialProviderConfig has one or multiple entries that overlap with the original credential provider config. Skip \
-             rendering entries: [{}]. The provider of the platform serves these images.",
-            list.join(" ")
-        );
-        let note = note(object, text, false);
+        let note = note_overlap(object, &overlapping);
         if !notes.contains(&note) {
             notes.push(note);
         }
@@ -226,6 +220,16 @@ fn files_of_pool(
         files.push(GeneratedFile::new(DROP_IN, drop_in()));
     }
     Ok(files)
+}
+
+fn note_overlap(object: &ApiObject, overlapping: &BTreeSet<&str>) -> Note {
+    let list: Vec<&str> = overlapping.iter().copied().collect();
+    let text = format!(
+        "CRIOCredentialProviderConfig has one or multiple entries that overlap with the original credential provider config. Skip \
+         rendering entries: [{}]. The provider of the platform serves these images.",
+        list.join(" ")
+    );
+    note(object, text, false)
 }
 
 /// Returns true for a pattern that overlaps with one of a platform's provider.

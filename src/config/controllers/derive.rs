@@ -215,12 +215,15 @@ fn derive_of_parts(request: Request) -> Result<Derived, DeriveError> {
     for (object, input) in request.configs {
         configs.insert(object.name.clone(), (object.value, input));
     }
+    let is_of_roles = |value: &Value| {
+        let role = super::cluster::role_of(value);
+        role.is_some_and(|role| roles.iter().any(|one| one == role))
+    };
     for (name, (value, _)) in &configs {
         if let Some(family) = Family::of_config(name)
             && families.contains(&family)
             && name.starts_with("99-")
-            && super::cluster::role_of(value)
-                .is_some_and(|role| roles.iter().any(|one| one == role))
+            && is_of_roles(value)
             && !makes_same(&before, name, value)
             && !claimed.contains(name)
             && after.configs.iter().any(|config| config.name == *name)
@@ -240,16 +243,8 @@ fn derive_of_parts(request: Request) -> Result<Derived, DeriveError> {
             generated.push(object);
         }
     }
-    generated.extend(
-        after
-            .changed_parts
-            .iter()
-            .filter(|part| {
-                super::cluster::role_of(part)
-                    .is_some_and(|role| roles.iter().any(|one| one == role))
-            })
-            .cloned(),
-    );
+    let parts = after.changed_parts.iter().filter(|part| is_of_roles(part));
+    generated.extend(parts.cloned());
     for name in after.deleted.iter().filter(|name| touched(name)) {
         configs.remove(name);
     }
@@ -447,11 +442,8 @@ fn doubts(
             new.join(", ")
         ));
     }
-    let foreign: Vec<&str> = paths
-        .iter()
-        .filter(|path| is_foreign(base, path))
-        .copied()
-        .collect();
+    let foreign = paths.iter().filter(|path| is_foreign(base, path));
+    let foreign: Vec<&str> = foreign.copied().collect();
     if !foreign.is_empty() {
         texts.push(format!(
             "{}: the rendered config has the file in a form that today's operator does not write. Another operator made it, or \
@@ -460,10 +452,8 @@ fn doubts(
         ));
     }
     if !configs.is_empty() {
-        let names: Vec<&str> = configs
-            .iter()
-            .map(|(object, _)| object.name.as_str())
-            .collect();
+        let names = configs.iter().map(|(object, _)| object.name.as_str());
+        let names: Vec<&str> = names.collect();
         texts.push(format!(
             "{} goes over everything here. In the cluster a MachineConfig with a later name goes over it.",
             names.join(", ")

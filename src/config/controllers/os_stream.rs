@@ -93,26 +93,11 @@ pub(super) fn images_of_pool(
     let (object, stream, at) = match named {
         Some((object, stream)) => (object, stream, OF_POOL),
         None => {
-            let default = default_stream(streams).ok_or_else(|| {
-                let message =
-                    format!("could not get OSImageStreamSet for pool {pool}: no default stream");
-                refuse_object(
-                    streams,
-                    "spec.defaultStream",
-                    message,
-                    "name one of the streams in status.availableStreams",
-                )
-            })?;
+            let default = default_stream(streams).ok_or_else(|| refuse_default(streams, pool))?;
             (streams, default, "spec.defaultStream")
         }
     };
-    let available = available(streams)?;
-    let found = available
-        .iter()
-        .find(|set| set.get("name").and_then(Value::as_str) == Some(stream));
-    let Some(set) = found else {
-        return Err(unknown_stream(object, at, pool, stream, available));
-    };
+    let set = find_stream(object, at, pool, stream, streams)?;
     let image = |key: &str| {
         set.get(key)
             .and_then(Value::as_str)
@@ -136,6 +121,31 @@ pub(super) fn images_of_pool(
         os,
         extensions,
     }))
+}
+
+fn refuse_default(streams: &ApiObject, pool: &str) -> ObjectRefusal {
+    let message = format!("could not get OSImageStreamSet for pool {pool}: no default stream");
+    refuse_object(
+        streams,
+        "spec.defaultStream",
+        message,
+        "name one of the streams in status.availableStreams",
+    )
+}
+
+/// Returns a stream by its name. `object` names it, in the field `at`.
+fn find_stream<'a>(
+    object: &ApiObject,
+    at: &'static str,
+    pool: &str,
+    stream: &str,
+    streams: &'a ApiObject,
+) -> Result<&'a Value, ObjectRefusal> {
+    let available = available(streams)?;
+    let found = available
+        .iter()
+        .find(|set| set.get("name").and_then(Value::as_str) == Some(stream));
+    found.ok_or_else(|| unknown_stream(object, at, pool, stream, available))
 }
 
 /// Refuses a pool with a stream if a MachineConfig of the admin sets the image.

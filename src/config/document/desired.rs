@@ -270,18 +270,22 @@ impl Desired {
             .iter()
             .map(|file| desired_file(file, None, config));
         desired.additions = added.filter_map(Result::ok).collect();
+        desired.add_users(config);
+        desired
+    }
+
+    fn add_users(&mut self, config: &MachineConfig) {
         let users = &config.ignition.passwd.users;
-        desired.has_users = !users.is_empty();
-        desired.keys = users
+        self.has_users = !users.is_empty();
+        self.keys = users
             .iter()
             .flat_map(|user| user.ssh_authorized_keys.to_vec())
             .collect();
         let given = |hash: &Option<String>| hash.clone().filter(|hash| !hash.is_empty());
-        desired.password_hash = users
+        self.password_hash = users
             .iter()
             .rev()
             .find_map(|user| given(&user.password_hash));
-        desired
     }
 
     /// Adds directories and links. Ignition does not define an order for equal depth; here it is the document's.

@@ -290,27 +290,7 @@ pub fn render_on_top(
     pool: &Pool,
 ) -> Result<Value, DocumentError> {
     let mut object = base.clone();
-    if let Some(files) = object.pointer_mut("/spec/config/storage/files")
-        && let Some(files) = files.as_array_mut()
-    {
-        let path = |file: &Value| file.get("path").and_then(Value::as_str).map(str::to_owned);
-        files.retain(|file| path(file).is_none_or(|path| !changes.removed_files.contains(&path)));
-        for file in files {
-            let mut new = changes.replaced_files.iter();
-            if let Some(new) = new.find(|new| path(new) == path(file)) {
-                *file = new.clone();
-            }
-        }
-    }
-    if let Some(arguments) = object.pointer_mut("/spec/kernelArguments")
-        && let Some(arguments) = arguments.as_array_mut()
-    {
-        let removed = |argument: &Value| {
-            let argument = argument.as_str().unwrap_or_default();
-            changes.removed_arguments.iter().any(|one| one == argument)
-        };
-        arguments.retain(|argument| !removed(argument));
-    }
+    change_base(&mut object, &changes);
     let mut config = document::parse_document(object.to_string().into_bytes(), origin)?;
     let ignition = object.pointer("/spec/config").filter(|one| !one.is_null());
     let ignition = ignition.map(to_v3_5).transpose();
@@ -338,6 +318,31 @@ pub fn render_on_top(
     let mut inputs = vec![below];
     inputs.extend(changes.parts);
     render_inputs(&inputs, &pool)
+}
+
+/// Removes and replaces files and arguments of the base.
+fn change_base(object: &mut Value, changes: &RenderedChanges) {
+    if let Some(files) = object.pointer_mut("/spec/config/storage/files")
+        && let Some(files) = files.as_array_mut()
+    {
+        let path = |file: &Value| file.get("path").and_then(Value::as_str).map(str::to_owned);
+        files.retain(|file| path(file).is_none_or(|path| !changes.removed_files.contains(&path)));
+        for file in files {
+            let mut new = changes.replaced_files.iter();
+            if let Some(new) = new.find(|new| path(new) == path(file)) {
+                *file = new.clone();
+            }
+        }
+    }
+    if let Some(arguments) = object.pointer_mut("/spec/kernelArguments")
+        && let Some(arguments) = arguments.as_array_mut()
+    {
+        let removed = |argument: &Value| {
+            let argument = argument.as_str().unwrap_or_default();
+            changes.removed_arguments.iter().any(|one| one == argument)
+        };
+        arguments.retain(|argument| !removed(argument));
+    }
 }
 
 fn render_inputs(inputs: &[Input], pool: &Pool) -> Result<Value, DocumentError> {

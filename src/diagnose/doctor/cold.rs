@@ -239,17 +239,10 @@ fn classify(path: &str) -> Option<(String, Renewer, Part)> {
     match (directory, pod, kind, name) {
         // Other people's authorities.
         (_, _, "configmaps", "trusted-ca-bundle" | "cloud-config") => None,
-        (_, Some("etcd"), "secrets", "etcd-all-certs") => {
-            let renewer = match stem.starts_with("etcd-serving-metrics-") {
-                true => Renewer::Operator,
-                false => Renewer::Nothing,
-            };
-            Some((stem.to_owned(), renewer, LATE))
+        (_, Some("etcd"), kind, "etcd-all-certs" | "etcd-all-bundles") => {
+            classify_of_etcd(kind, name, stem)
         }
-        (_, Some("etcd"), "configmaps", "etcd-all-bundles") => match stem {
-            "server-ca-bundle" => Some(("etcd's authorities".to_owned(), Renewer::Nothing, LATE)),
-            _ => Some((stem.to_owned(), Renewer::Operator, LATE)),
-        },
+
         // A copy of a file outside the revisions.
         (own, ..) if own.starts_with("etcd-pod-") => None,
         (_, None, "configmaps", "etcd-serving-ca" | "kube-apiserver-server-ca") => {
@@ -282,10 +275,86 @@ fn classify(path: &str) -> Option<(String, Renewer, Part)> {
     }
 }
 
+/// The same for the files of etcd.
+fn classify_of_etcd(kind: &str, name: &str, stem: &str) -> Option<(String, Renewer, Part)> {
+    match (kind, name, stem) {
+        ("secrets", "etcd-all-certs", stem) if stem.starts_with("etcd-serving-metrics-") => {
+            Some((stem.to_owned(), Renewer::Operator, LATE))
+        }
+        ("secrets", "etcd-all-certs", stem) => Some((stem.to_owned(), Renewer::Nothing, LATE)),
+        ("configmaps", "etcd-all-bundles", "server-ca-bundle") => {
+            Some(("etcd's authorities".to_owned(), Renewer::Nothing, LATE))
+        }
+        ("configmaps", "etcd-all-bundles", stem) => {
+            Some((stem.to_owned(), Renewer::Operator, LATE))
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::node::clock::{Heard, PastMoment};
+
+    /// Files of static pods, with their names and what renews them.
+    const RENEWERS: &[(&str, &str, Renewer)] = &[
+        (
+            "kube-apiserver-certs/secrets/aggregator-client/tls.crt",
+            "aggregator-client",
+            Renewer::Regeneration,
+        ),
+        (
+            "kube-apiserver-certs/secrets/node-kubeconfigs/lb-int.kubeconfig",
+            "lb-int.kubeconfig",
+            Renewer::Operator,
+        ),
+        (
+            "kube-apiserver-certs/secrets/user-serving-cert-003/tls.crt",
+            "user-serving-cert-003",
+            Renewer::Admin,
+        ),
+        (
+            "kube-apiserver-certs/configmaps/client-ca/ca-bundle.crt",
+            "client-ca",
+            Renewer::Regeneration,
+        ),
+        (
+            "kube-apiserver-pod-8/secrets/etcd-client/tls.crt",
+            "etcd-client",
+            Renewer::Nothing,
+        ),
+        (
+            "kube-apiserver-pod-8/secrets/localhost-recovery-serving-certkey/tls.crt",
+            "localhost-recovery-serving-certkey",
+            Renewer::Nothing,
+        ),
+        (
+            "kube-controller-manager-certs/secrets/csr-signer/tls.crt",
+            "csr-signer",
+            Renewer::Recovery,
+        ),
+        (
+            "kube-controller-manager-pod-3/secrets/serving-cert/tls.crt",
+            "serving-cert",
+            Renewer::Operator,
+        ),
+        (
+            "kube-scheduler-certs/secrets/kube-scheduler-client-cert-key/tls.crt",
+            "kube-scheduler-client-cert-key",
+            Renewer::Regeneration,
+        ),
+        (
+            "etcd-certs/secrets/etcd-all-certs/etcd-peer-a.b.crt",
+            "etcd-peer-a.b",
+            Renewer::Nothing,
+        ),
+        (
+            "etcd-certs/secrets/etcd-all-certs/etcd-serving-metrics-a.crt",
+            "etcd-serving-metrics-a",
+            Renewer::Operator,
+        ),
+    ];
 
     #[test]
     fn each_file_has_its_renewer() {
@@ -293,63 +362,7 @@ mod tests {
             let path = format!("/etc/kubernetes/static-pod-resources/{path}");
             classify(&path).map(|(name, renewer, _)| (name, renewer))
         };
-        for (path, name, renewer) in [
-            (
-                "kube-apiserver-certs/secrets/aggregator-client/tls.crt",
-                "aggregator-client",
-                Renewer::Regeneration,
-            ),
-            (
-                "kube-apiserver-certs/secrets/node-kubeconfigs/lb-int.kubeconfig",
-                "lb-int.kubeconfig",
-                Renewer::Operator,
-            ),
-            (
-                "kube-apiserver-certs/secrets/user-serving-cert-003/tls.crt",
-                "user-serving-cert-003",
-                Renewer::Admin,
-            ),
-            (
-                "kube-apiserver-certs/configmaps/client-ca/ca-bundle.crt",
-                "client-ca",
-                Renewer::Regeneration,
-            ),
-            (
-                "kube-apiserver-pod-8/secrets/etcd-client/tls.crt",
-                "etcd-client",
-                Renewer::Nothing,
-            ),
-            (
-                "kube-apiserver-pod-8/secrets/localhost-recovery-serving-certkey/tls.crt",
-                "localhost-recovery-serving-certkey",
-                Renewer::Nothing,
-            ),
-            (
-                "kube-controller-manager-certs/secrets/csr-signer/tls.crt",
-                "csr-signer",
-                Renewer::Recovery,
-            ),
-            (
-                "kube-controller-manager-pod-3/secrets/serving-cert/tls.crt",
-                "serving-cert",
-                Renewer::Operator,
-            ),
-            (
-                "kube-scheduler-certs/secrets/kube-scheduler-client-cert-key/tls.crt",
-                "kube-scheduler-client-cert-key",
-                Renewer::Regeneration,
-            ),
-            (
-                "etcd-certs/secrets/etcd-all-certs/etcd-peer-a.b.crt",
-                "etcd-peer-a.b",
-                Renewer::Nothing,
-            ),
-            (
-                "etcd-certs/secrets/etcd-all-certs/etcd-serving-metrics-a.crt",
-                "etcd-serving-metrics-a",
-                Renewer::Operator,
-            ),
-        ] {
+        for &(path, name, renewer) in RENEWERS {
             assert_eq!(of(path), Some((name.to_owned(), renewer)), "{path}");
         }
         for path in [

@@ -123,23 +123,24 @@ impl<'a> Builder<'a> {
         }
         match self.request.contents.get(path) {
             Some(bytes) => Some((object.clone(), bytes)),
-            None if object.size() > MAX_FILE => {
-                let reason = format!(
-                    "it has {} bytes; a MachineConfig holds files up to {MAX_FILE}",
-                    object.size()
-                );
-                self.refuse(
-                    &subject,
-                    &reason,
-                    "put it into the OS image, or fetch it with a unit",
-                );
-                None
-            }
             None => {
-                self.refuse(&subject, "it cannot be read", "run it as root");
+                self.refuse_unread(&subject, object);
                 None
             }
         }
+    }
+
+    /// Refuses a file whose contents are not known.
+    fn refuse_unread(&mut self, subject: &str, object: &Object) {
+        if object.size() <= MAX_FILE {
+            return self.refuse(subject, "it cannot be read", "run it as root");
+        }
+        let reason = format!(
+            "it has {} bytes; a MachineConfig holds files up to {MAX_FILE}",
+            object.size()
+        );
+        let next = "put it into the OS image, or fetch it with a unit";
+        self.refuse(subject, &reason, next);
     }
 
     /// Returns the reason why a path is not kept. A path given by name may be kept even if an object expresses it better.

@@ -63,38 +63,8 @@ pub(super) fn keep_part(builder: &mut Builder<'_>, path: &RootPath, part: &UnitP
     let subject = path.to_string();
     let known = unit_of(request, &part.unit);
     let is_masked_by_config = known.is_some_and(|unit| unit.mask == Some(true));
-    let object = builder.object(path);
-    let target = object.and_then(|object| match &object.kind {
-        ObjectKind::Symlink { target } => Some(target.as_str()),
-        _ => None,
-    });
-    match (object, &part.dropin) {
-        (Some(_), None) if target == Some(DEV_NULL) => {
-            if let Some((reason, next)) = limit_of(path) {
-                return builder.refuse(&subject, reason, next);
-            }
-            let unit = builder.units.entry(part.unit.clone()).or_default();
-            unit.mask = Some(true);
-            if known.is_some_and(|unit| unit.enabled == Some(true)) {
-                unit.enabled = Some(false);
-            }
-            builder.keep(&subject, "masked");
-            note_links_of_masked(builder, part, known);
-            return;
-        }
-        // Empty contents mean that there is no such drop-in.
-        (None, Some(dropin)) if !request.node.obstructed.contains_key(path) => {
-            let unit = builder.units.entry(part.unit.clone()).or_default();
-            unit.dropins.insert(dropin.clone(), String::new());
-            builder.keep(&subject, "no such drop-in");
-            return;
-        }
-        (None, None) if is_masked_by_config && !request.node.obstructed.contains_key(path) => {
-            builder.units.entry(part.unit.clone()).or_default().mask = Some(false);
-            builder.keep(&subject, "not masked");
-            return;
-        }
-        _ => {}
+    if keep_without_contents(builder, path, part, known) {
+        return;
     }
     let Some((object, bytes)) = builder.regular_file(path) else {
         return;
@@ -102,24 +72,9 @@ pub(super) fn keep_part(builder: &mut Builder<'_>, path: &RootPath, part: &UnitP
     if !has_plain_metadata(builder, &subject, &object) {
         return;
     }
-    let text = match std::str::from_utf8(bytes) {
-        Ok(text) if !text.is_empty() => text.to_owned(),
-        Ok(_) => {
-            builder.refuse(
-                &subject,
-                "it is empty, which means no file in a MachineConfig",
-                "write a comment into it",
-            );
-            return;
-        }
-        Err(_) => {
-            builder.refuse(
-                &subject,
-                "it is not UTF-8 text, which a unit in a MachineConfig is",
-                "rewrite it as UTF-8",
-            );
-            return;
-        }
+    let text = match text_of(bytes) {
+        Ok(text) => text.to_owned(),
+        Err((reason, next)) => return builder.refuse(&subject, reason, next),
     };
     builder.note_attributes(path);
     if !builder.may_take(&subject, reason_of(path, &object, bytes)) {
@@ -148,6 +103,65 @@ pub(super) fn keep_part(builder: &mut Builder<'_>, path: &RootPath, part: &UnitP
             }
             builder.keep(&subject, &what);
         }
+    }
+}
+
+/// Keeps a mask, or that there is no mask or drop-in. Returns true if nothing else of the part is to be kept.
+fn keep_without_contents(
+    builder: &mut Builder<'_>,
+    path: &RootPath,
+    part: &UnitPart,
+    known: Option<&Unit>,
+) -> bool {
+    let request = builder.request;
+    let subject = path.to_string();
+    let object = builder.object(path);
+    let is_mask = object.is_some_and(|object| match &object.kind {
+        ObjectKind::Symlink { target } => target == DEV_NULL,
+        _ => false,
+    });
+    match (object, &part.dropin) {
+        (Some(_), None) if is_mask => {
+            if let Some((reason, next)) = limit_of(path) {
+                builder.refuse(&subject, reason, next);
+                return true;
+            }
+            let unit = builder.units.entry(part.unit.clone()).or_default();
+            unit.mask = Some(true);
+            if known.is_some_and(|unit| unit.enabled == Some(true)) {
+                unit.enabled = Some(false);
+            }
+            builder.keep(&subject, "masked");
+            note_links_of_masked(builder, part, known);
+        }
+        _ if request.node.obstructed.contains_key(path) => return false,
+        // Empty contents mean that there is no such drop-in.
+        (None, Some(dropin)) => {
+            let unit = builder.units.entry(part.unit.clone()).or_default();
+            unit.dropins.insert(dropin.clone(), String::new());
+            builder.keep(&subject, "no such drop-in");
+        }
+        (None, None) if known.is_some_and(|unit| unit.mask == Some(true)) => {
+            builder.units.entry(part.unit.clone()).or_default().mask = Some(false);
+            builder.keep(&subject, "not masked");
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// Returns the text of a unit, or the reason why a MachineConfig cannot hold it, and the next step.
+fn text_of(bytes: &[u8]) -> Result<&str, (&'static str, &'static str)> {
+    match std::str::from_utf8(bytes) {
+        Ok("") => Err((
+            "it is empty, which means no file in a MachineConfig",
+            "write a comment into it",
+        )),
+        Ok(text) => Ok(text),
+        Err(_) => Err((
+            "it is not UTF-8 text, which a unit in a MachineConfig is",
+            "rewrite it as UTF-8",
+        )),
     }
 }
 

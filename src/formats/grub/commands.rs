@@ -45,7 +45,7 @@ pub fn parse_commands(text: &str) -> Commands {
                 words.push(text);
                 continue;
             }
-            "fi" | "done" if is_first => {
+            "fi" | "done" | "}" if is_first => {
                 if open.last() == Some(&text.as_str()) {
                     open.pop();
                 }
@@ -56,12 +56,7 @@ pub fn parse_commands(text: &str) -> Commands {
                 finish(&mut all, &mut words);
                 continue;
             }
-            "}" if is_first => {
-                if open.last() == Some(&"}") {
-                    open.pop();
-                }
-                continue;
-            }
+
             _ => {}
         }
         if is_first && BEFORE.contains(&text.as_str()) {

@@ -70,13 +70,7 @@ fn compare_versions(one: &str, other: &str) -> Ordering {
             };
         }
         let compared = match is_number {
-            true => {
-                let (a, b) = (
-                    skip(run, |byte| *byte == b'0'),
-                    skip(other_run, |byte| *byte == b'0'),
-                );
-                a.len().cmp(&b.len()).then_with(|| a.cmp(b))
-            }
+            true => compare_numbers(run, other_run),
             false => run.cmp(other_run),
         };
         if compared.is_ne() {
@@ -84,6 +78,15 @@ fn compare_versions(one: &str, other: &str) -> Ordering {
         }
         (one, other) = (rest, other_rest);
     }
+}
+
+/// Compares numbers of any length.
+fn compare_numbers(one: &[u8], other: &[u8]) -> Ordering {
+    let (a, b) = (
+        skip(one, |byte| *byte == b'0'),
+        skip(other, |byte| *byte == b'0'),
+    );
+    a.len().cmp(&b.len()).then_with(|| a.cmp(b))
 }
 
 fn skip(text: &[u8], which: impl Fn(&u8) -> bool) -> &[u8] {

@@ -184,21 +184,14 @@ impl SshdConfig {
         let Some(arguments) = split_arguments(rest) else {
             return self.refuse(file, number, "invalid quotes");
         };
-        if !known.in_match
-            && conditions
-                .iter()
-                .flatten()
-                .any(|one| one.criterion != "all")
-        {
+        let mut in_force = conditions.iter().flatten();
+        if !known.in_match && in_force.any(|one| one.criterion != "all") {
             let said = format!("Directive '{written}' is not allowed within a Match block");
             return self.refuse(file, number, said);
         }
         match name.as_str() {
             "match" => match parse_conditions(&arguments) {
-                Ok(block) => {
-                    *conditions = above.to_vec();
-                    conditions.push(block);
-                }
+                Ok(block) => *conditions = [above, &[block]].concat(),
                 Err(said) => self.refuse(file, number, format!("Bad Match condition: {said}")),
             },
             "include" => self.include(files, &arguments, conditions, (file, number), depth),

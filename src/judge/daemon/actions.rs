@@ -386,55 +386,57 @@ mod tests {
             .collect()
     }
 
+    /// Changed files, and the actions of the default policies.
+    const DEFAULT_TABLE: &[(&str, &[&str])] = &[
+        ("/var/lib/kubelet/config.json", &["nothing"]),
+        (
+            "/etc/machine-config-daemon/no-reboot/containers-gpg.pub",
+            &["reload crio.service"],
+        ),
+        ("/etc/containers/policy.json", &["reload crio.service"]),
+        ("/etc/containers/registries.conf", &["reload crio.service"]),
+        (
+            "/etc/containers/registries.d/a.yaml",
+            &["reload crio.service"],
+        ),
+        (
+            "/etc/containers/registries.d/a/b.yaml",
+            &["reload crio.service"],
+        ),
+        ("/etc/crio/policies/ns.json", &["reload crio.service"]),
+        ("/etc/nmstate/openshift/cluster.yml", &["nothing"]),
+        (
+            USER_CA,
+            &[
+                "restart coreos-update-ca-trust.service",
+                "restart crio.service",
+            ],
+        ),
+        (
+            "/etc/kubernetes/credential-providers/ecr.yaml",
+            &["restart kubelet.service"],
+        ),
+        (
+            "/etc/systemd/system/kubelet.service.d/40-kubelet-crio-image-credential-provider.conf",
+            &["daemon-reload", "restart kubelet.service"],
+        ),
+        ("/etc/iri-registry/cert", &["restart iri-registry.service"]),
+        (
+            "/usr/local/bin/load-registry-image.sh",
+            &["restart iri-registry.service"],
+        ),
+        (
+            "/etc/pki/ca-trust/source/anchors/iri-root-ca.crt",
+            &["restart coreos-update-ca-trust.service"],
+        ),
+        ("/etc/containers/registries.dx", &["reboot"]),
+        ("/etc/containers/registries.conf.d/a.conf", &["reboot"]),
+        ("/etc/chrony.conf", &["reboot"]),
+    ];
+
     #[test]
     fn every_entry_of_the_default_table_is_followed() {
-        let table: [(&str, &[&str]); 17] = [
-            ("/var/lib/kubelet/config.json", &["nothing"]),
-            (
-                "/etc/machine-config-daemon/no-reboot/containers-gpg.pub",
-                &["reload crio.service"],
-            ),
-            ("/etc/containers/policy.json", &["reload crio.service"]),
-            ("/etc/containers/registries.conf", &["reload crio.service"]),
-            (
-                "/etc/containers/registries.d/a.yaml",
-                &["reload crio.service"],
-            ),
-            (
-                "/etc/containers/registries.d/a/b.yaml",
-                &["reload crio.service"],
-            ),
-            ("/etc/crio/policies/ns.json", &["reload crio.service"]),
-            ("/etc/nmstate/openshift/cluster.yml", &["nothing"]),
-            (
-                USER_CA,
-                &[
-                    "restart coreos-update-ca-trust.service",
-                    "restart crio.service",
-                ],
-            ),
-            (
-                "/etc/kubernetes/credential-providers/ecr.yaml",
-                &["restart kubelet.service"],
-            ),
-            (
-                "/etc/systemd/system/kubelet.service.d/40-kubelet-crio-image-credential-provider.conf",
-                &["daemon-reload", "restart kubelet.service"],
-            ),
-            ("/etc/iri-registry/cert", &["restart iri-registry.service"]),
-            (
-                "/usr/local/bin/load-registry-image.sh",
-                &["restart iri-registry.service"],
-            ),
-            (
-                "/etc/pki/ca-trust/source/anchors/iri-root-ca.crt",
-                &["restart coreos-update-ca-trust.service"],
-            ),
-            ("/etc/containers/registries.dx", &["reboot"]),
-            ("/etc/containers/registries.conf.d/a.conf", &["reboot"]),
-            ("/etc/chrony.conf", &["reboot"]),
-        ];
-        for (path, wanted) in table {
+        for &(path, wanted) in DEFAULT_TABLE {
             let changed = files(&[path]);
             assert_eq!(actions(&changed, &default_policies()), wanted, "{path}");
         }

@@ -255,64 +255,67 @@ mod tests {
         }
     }
 
+    /// A text, its replacement, and words of the reason against it.
+    const ELSEWHERE: &[(&str, &str, &str)] = &[
+        ("\"a.example\", ", "", "unqualified-search-registries"),
+        (", \"b.example\"", "", "unqualified-search-registries"),
+        (
+            "docker.example\"",
+            "podman.example\"",
+            "docker.example is removed",
+        ),
+        (
+            "docker.example/x",
+            "docker.example/y",
+            "location of registry docker.example",
+        ),
+        (
+            "location = \"docker.example/x\"",
+            "location = \"docker.example/x\"\nblocked = true",
+            "blocked of registry docker.example",
+        ),
+        (
+            "location = \"docker.example/x\"",
+            "location = \"docker.example/x\"\ninsecure = true",
+            "insecure of registry docker.example",
+        ),
+        (
+            "location = \"quay.example/r\"",
+            "prefix = \"quay.example/r\"\nlocation = \"quay.example/r\"",
+            "prefix of registry quay.example/r",
+        ),
+        (
+            "mirror.local/r",
+            "gone.local/r",
+            "mirror mirror.local/r of registry quay.example/r is removed",
+        ),
+        (
+            "pull-from-mirror = \"digest-only\"",
+            "pull-from-mirror = \"tag-only\"",
+            "pull-from-mirror of mirror mirror.local/r",
+        ),
+        (
+            "[[registry]]\n        prefix",
+            "[[registry.mirror]]\nlocation = \"new.local\"\n[[registry]]\n        prefix",
+            "mirror new.local of registry quay.example/r is added",
+        ),
+        // For a new registry, each mirror is judged by itself.
+        (
+            "mirror-by-digest-only = true",
+            "mirror-by-digest-only = true\n[[registry]]\nlocation = \"z\"\nmirror-by-digest-only = true\n\
+                 [[registry.mirror]]\nlocation = \"m\"",
+            "registry z is added",
+        ),
+        (
+            "mirror-by-digest-only = true",
+            "mirror-by-digest-only = true\n[[registry]]\nlocation = \"z\"",
+            "registry z is added",
+        ),
+    ];
+
     #[test]
     fn whatever_may_lead_elsewhere_is_named() {
-        for (from, to, words) in [
-            ("\"a.example\", ", "", "unqualified-search-registries"),
-            (", \"b.example\"", "", "unqualified-search-registries"),
-            (
-                "docker.example\"",
-                "podman.example\"",
-                "docker.example is removed",
-            ),
-            (
-                "docker.example/x",
-                "docker.example/y",
-                "location of registry docker.example",
-            ),
-            (
-                "location = \"docker.example/x\"",
-                "location = \"docker.example/x\"\nblocked = true",
-                "blocked of registry docker.example",
-            ),
-            (
-                "location = \"docker.example/x\"",
-                "location = \"docker.example/x\"\ninsecure = true",
-                "insecure of registry docker.example",
-            ),
-            (
-                "location = \"quay.example/r\"",
-                "prefix = \"quay.example/r\"\nlocation = \"quay.example/r\"",
-                "prefix of registry quay.example/r",
-            ),
-            (
-                "mirror.local/r",
-                "gone.local/r",
-                "mirror mirror.local/r of registry quay.example/r is removed",
-            ),
-            (
-                "pull-from-mirror = \"digest-only\"",
-                "pull-from-mirror = \"tag-only\"",
-                "pull-from-mirror of mirror mirror.local/r",
-            ),
-            (
-                "[[registry]]\n        prefix",
-                "[[registry.mirror]]\nlocation = \"new.local\"\n[[registry]]\n        prefix",
-                "mirror new.local of registry quay.example/r is added",
-            ),
-            // For a new registry, each mirror is judged by itself.
-            (
-                "mirror-by-digest-only = true",
-                "mirror-by-digest-only = true\n[[registry]]\nlocation = \"z\"\nmirror-by-digest-only = true\n\
-                 [[registry.mirror]]\nlocation = \"m\"",
-                "registry z is added",
-            ),
-            (
-                "mirror-by-digest-only = true",
-                "mirror-by-digest-only = true\n[[registry]]\nlocation = \"z\"",
-                "registry z is added",
-            ),
-        ] {
+        for &(from, to, words) in ELSEWHERE {
             let reason = reason(judged(from, to));
             assert!(reason.contains(words), "{from} -> {to}: {reason}");
         }

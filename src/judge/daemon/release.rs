@@ -583,6 +583,56 @@ mod tests {
         }
     }
 
+    const NO: bool = false;
+    const YES: bool = true;
+    /// Which of the releases 4.12 to 5.1 have a rule, in their last version.
+    const BRANCHES: &[(Rule, [bool; 10])] = &[
+        (
+            Rule::Ignition3_5,
+            [NO, NO, NO, NO, YES, YES, YES, YES, YES, YES],
+        ),
+        (
+            Rule::Enablement,
+            [NO, NO, NO, YES, YES, YES, YES, YES, YES, YES],
+        ),
+        (
+            Rule::ForceWritesUnits,
+            [NO, NO, NO, YES, YES, YES, YES, YES, YES, YES],
+        ),
+        (
+            Rule::Packages,
+            [NO, NO, NO, YES, YES, YES, YES, YES, YES, YES],
+        ),
+        (
+            Rule::MissingUnitsSkipped,
+            [NO, NO, NO, NO, NO, YES, YES, YES, YES, YES],
+        ),
+        (
+            Rule::UnitsRolledBack,
+            [NO, NO, NO, YES, YES, YES, YES, YES, YES, YES],
+        ),
+        (
+            Rule::ExtensionsWhenNeeded,
+            [NO, NO, NO, NO, NO, YES, YES, YES, YES, YES],
+        ),
+    ];
+
+    /// Which rules a build of a day has.
+    const DAYS: &[(&str, [bool; 7])] = &[
+        ("2025-03-25", [NO, NO, NO, NO, NO, NO, NO]),
+        ("2025-03-26", [YES, NO, NO, NO, NO, NO, NO]),
+        ("2025-07-22", [YES, YES, NO, NO, NO, NO, NO]),
+        ("2025-07-31", [YES, YES, NO, NO, NO, NO, NO]),
+        ("2025-08-01", [YES, NO, NO, NO, NO, NO, NO]),
+        ("2025-11-19", [YES, NO, NO, NO, YES, NO, NO]),
+        ("2026-01-26", [YES, NO, NO, NO, YES, NO, NO]),
+        ("2026-01-27", [YES, YES, NO, NO, YES, NO, NO]),
+        ("2026-02-11", [YES, YES, YES, NO, YES, NO, NO]),
+        ("2026-04-24", [YES, YES, YES, NO, YES, YES, NO]),
+        ("2026-05-03", [YES, YES, YES, NO, YES, YES, YES]),
+        ("2026-05-15", [YES, YES, YES, YES, YES, YES, YES]),
+    ];
+
     /// For each rule: the branches that have it with all their backports, and days with the expected answer.
     #[test]
     fn a_branch_has_its_own_days() {
@@ -590,39 +640,8 @@ mod tests {
             "4.12", "4.14", "4.17", "4.18", "4.19", "4.20", "4.21", "4.22", "5.0", "5.1",
         ];
         let last = |rule: Rule| minors.map(|minor| of(minor).has(rule));
-        let (no, yes) = (false, true);
-        let rows = [
-            (
-                Rule::Ignition3_5,
-                [no, no, no, no, yes, yes, yes, yes, yes, yes],
-            ),
-            (
-                Rule::Enablement,
-                [no, no, no, yes, yes, yes, yes, yes, yes, yes],
-            ),
-            (
-                Rule::ForceWritesUnits,
-                [no, no, no, yes, yes, yes, yes, yes, yes, yes],
-            ),
-            (
-                Rule::Packages,
-                [no, no, no, yes, yes, yes, yes, yes, yes, yes],
-            ),
-            (
-                Rule::MissingUnitsSkipped,
-                [no, no, no, no, no, yes, yes, yes, yes, yes],
-            ),
-            (
-                Rule::UnitsRolledBack,
-                [no, no, no, yes, yes, yes, yes, yes, yes, yes],
-            ),
-            (
-                Rule::ExtensionsWhenNeeded,
-                [no, no, no, no, no, yes, yes, yes, yes, yes],
-            ),
-        ];
-        assert_eq!(rows.len(), Rule::ALL.len());
-        for (rule, wanted) in rows {
+        assert_eq!(BRANCHES.len(), Rule::ALL.len());
+        for &(rule, wanted) in BRANCHES {
             assert_eq!(last(rule), wanted, "{rule:?}");
         }
         // The first releases came before the backports, and after the revert.
@@ -642,21 +661,7 @@ mod tests {
         for release in ["4.18.60", "4.19.60", "4.20.60", "4.21.60", "4.22.1"] {
             assert!(of(release).has(Rule::Packages), "{release}");
         }
-        let days = [
-            ("2025-03-25", [no, no, no, no, no, no, no]),
-            ("2025-03-26", [yes, no, no, no, no, no, no]),
-            ("2025-07-22", [yes, yes, no, no, no, no, no]),
-            ("2025-07-31", [yes, yes, no, no, no, no, no]),
-            ("2025-08-01", [yes, no, no, no, no, no, no]),
-            ("2025-11-19", [yes, no, no, no, yes, no, no]),
-            ("2026-01-26", [yes, no, no, no, yes, no, no]),
-            ("2026-01-27", [yes, yes, no, no, yes, no, no]),
-            ("2026-02-11", [yes, yes, yes, no, yes, no, no]),
-            ("2026-04-24", [yes, yes, yes, no, yes, yes, no]),
-            ("2026-05-03", [yes, yes, yes, no, yes, yes, yes]),
-            ("2026-05-15", [yes, yes, yes, yes, yes, yes, yes]),
-        ];
-        for (day, wanted) in days {
+        for &(day, wanted) in DAYS {
             assert_eq!(Rule::ALL.map(|rule| of(day).has(rule)), wanted, "{day}");
         }
         assert!(Rule::ALL.iter().all(|rule| Release::NEWEST.has(*rule)));

@@ -260,20 +260,7 @@ fn compare_file(path: &RootPath, wanted: &Object, node: &NodeState) -> Vec<Drift
         )];
     };
     let mut drifts = Vec::new();
-    let (want_mode, have_mode) = (GoMode::from_object(wanted), GoMode::from_object(found));
-    if want_mode != have_mode {
-        let message = format!(
-            "mode mismatch for file: {}; expected: {want_mode}; received: {have_mode}",
-            go_path(path)
-        );
-        let detail = match found.kind {
-            ObjectKind::File { .. } => {
-                format!("mode is {:04o}, should be {:04o}", found.mode, wanted.mode)
-            }
-            _ => format!("is {}, should be a regular file", kind_noun(&found.kind)),
-        };
-        drifts.push(checked_drift(DriftKind::Mode, path, detail, message));
-    }
+    drifts.extend(compare_mode(path, wanted, found));
     if matches!(found.kind, ObjectKind::File { .. }) && found.kind != wanted.kind {
         let detail = format!(
             "content differs: {} bytes on disk, {} in the config",
@@ -295,6 +282,25 @@ fn compare_file(path: &RootPath, wanted: &Object, node: &NodeState) -> Vec<Drift
         drifts.push(unchecked_drift(DriftKind::Owner, path, detail));
     }
     drifts
+}
+
+/// Compares type and mode as the daemon does, in Go's form.
+fn compare_mode(path: &RootPath, wanted: &Object, found: &Object) -> Option<Drift> {
+    let (want_mode, have_mode) = (GoMode::from_object(wanted), GoMode::from_object(found));
+    if want_mode == have_mode {
+        return None;
+    }
+    let message = format!(
+        "mode mismatch for file: {}; expected: {want_mode}; received: {have_mode}",
+        go_path(path)
+    );
+    let detail = match found.kind {
+        ObjectKind::File { .. } => {
+            format!("mode is {:04o}, should be {:04o}", found.mode, wanted.mode)
+        }
+        _ => format!("is {}, should be a regular file", kind_noun(&found.kind)),
+    };
+    Some(checked_drift(DriftKind::Mode, path, detail, message))
 }
 
 fn obstructed_drift(path: &RootPath, cause: &ResolveError) -> Drift {

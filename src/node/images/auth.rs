@@ -260,6 +260,33 @@ mod tests {
         assert_eq!(secrets.of("mirror.local/os"), Credentials::None);
     }
 
+    /// Entries, and what is said of them.
+    const UNUSED: &[(&str, &str)] = &[
+        (
+            r#""a": {"auth": "nonsense!"}"#,
+            "a: auth is not base64 true",
+        ),
+        (
+            r#""a": {"auth": "YWJj"}"#,
+            "a: auth is not the base64 of USER:PASSWORD true",
+        ),
+        (r#""a": {"auth": "YTpiYw"}"#, "auth lacks the = at its end"),
+        (
+            r#""a": {"username": "x", "password": "y"}"#,
+            "auth is missing false",
+        ),
+        (r#""a": {"identitytoken": "x"}"#, "identity token alone"),
+        (r#""quay.io/": {"auth": "YTpi"}"#, "ends with a slash"),
+        (r#""*.quay.io": {"auth": "YTpi"}"#, "has a *"),
+        (r#""quay.io/a:1": {"auth": "YTpi"}"#, "tag or digest"),
+        (r#""docker://quay.io": {"auth": "YTpi"}"#, "another scheme"),
+        (
+            r#"" quay.io": {"auth": "YTpi"}"#,
+            "not a name of a registry",
+        ),
+        (r#""": {"auth": "YTpi"}"#, "not a name of a registry"),
+    ];
+
     #[test]
     fn entries_that_the_tools_do_not_use_are_named() {
         let faults = |entry: &str| {
@@ -282,31 +309,7 @@ mod tests {
         ] {
             assert_eq!(faults(good), "", "{good}");
         }
-        for (entry, said) in [
-            (
-                r#""a": {"auth": "nonsense!"}"#,
-                "a: auth is not base64 true",
-            ),
-            (
-                r#""a": {"auth": "YWJj"}"#,
-                "a: auth is not the base64 of USER:PASSWORD true",
-            ),
-            (r#""a": {"auth": "YTpiYw"}"#, "auth lacks the = at its end"),
-            (
-                r#""a": {"username": "x", "password": "y"}"#,
-                "auth is missing false",
-            ),
-            (r#""a": {"identitytoken": "x"}"#, "identity token alone"),
-            (r#""quay.io/": {"auth": "YTpi"}"#, "ends with a slash"),
-            (r#""*.quay.io": {"auth": "YTpi"}"#, "has a *"),
-            (r#""quay.io/a:1": {"auth": "YTpi"}"#, "tag or digest"),
-            (r#""docker://quay.io": {"auth": "YTpi"}"#, "another scheme"),
-            (
-                r#"" quay.io": {"auth": "YTpi"}"#,
-                "not a name of a registry",
-            ),
-            (r#""": {"auth": "YTpi"}"#, "not a name of a registry"),
-        ] {
+        for &(entry, said) in UNUSED {
             assert!(faults(entry).contains(said), "{entry}: {}", faults(entry));
         }
         // An unusable entry matches no name.

@@ -1,7 +1,7 @@
 //! Everything that can keep a user from logging in over ssh with any key: settings, host keys, the unit, the account.
 
 use super::Person;
-use crate::formats::sshd::{Certainty, LoginObstacle, SshdConfig};
+use crate::formats::sshd::{Certainty, LoginObstacle, SshdConfig, SshdLine};
 use crate::host::root::{RootError, RootPath};
 use crate::node::account_files::AccountFiles;
 use crate::node::view::{FileKind, NodeView};
@@ -100,10 +100,8 @@ fn judge_host_keys(
     let named: Vec<&str> = lines
         .filter_map(|line| line.arguments.first().map(String::as_str))
         .collect();
-    let agent = config
-        .lines
-        .iter()
-        .any(|line| line.keyword == "hostkeyagent");
+    let mut lines = config.lines.iter();
+    let agent = lines.any(|line| line.keyword == "hostkeyagent");
     let all = match named.as_slice() {
         [] => HOST_KEYS.as_slice(),
         named => named,
@@ -118,12 +116,8 @@ fn judge_host_keys(
         };
         let fault = match view.status(&at)? {
             Some(status) if status.kind == FileKind::File => {
-                let group = || {
-                    accounts
-                        .groups()
-                        .into_iter()
-                        .find(|one| one.gid == status.gid)
-                };
+                let mut groups = accounts.groups().into_iter();
+                let mut group = || groups.find(|one| one.gid == status.gid);
                 let is_for_keysign = status.mode & 0o077 == 0o040
                     && group().is_some_and(|group| group.name == "ssh_keys");
                 match status.uid == 0 && status.mode & 0o077 != 0 && !is_for_keysign {
@@ -236,13 +230,11 @@ fn judge_methods(config: &SshdConfig, person: &Person, has_password: bool, gates
         interactive,
     };
     let all = person.sshd.candidates(config, "authenticationmethods");
-    let answers: Vec<Certainty> = all
+    let answer = |line: &SshdLine| methods.let_in(&line.arguments);
+    let answers = all
         .iter()
-        .map(|one| {
-            one.line
-                .map_or(Certainty::Yes, |line| methods.let_in(&line.arguments))
-        })
-        .collect();
+        .map(|one| one.line.map_or(Certainty::Yes, answer));
+    let answers: Vec<Certainty> = answers.collect();
     let line = all.iter().find_map(|one| one.line);
     let Some(line) = line else {
         return;

@@ -100,25 +100,11 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Reads the files of `AuthorizedKeysFile`, and the usual file if it is not among them.
     fn of_files(&mut self) -> Result<(), RootError> {
-        let all = self
-            .person
-            .sshd
-            .candidates(self.config, "authorizedkeysfile");
+        let person = self.person;
+        let all = person.sshd.candidates(self.config, "authorizedkeysfile");
         let mut sets: Vec<Vec<String>> = Vec::new();
         for one in &all {
-            let names: Vec<&str> = match one.line {
-                Some(line) => line.arguments.iter().map(String::as_str).collect(),
-                None => DEFAULT_FILES.to_vec(),
-            };
-            let names = names
-                .into_iter()
-                .filter(|name| !name.eq_ignore_ascii_case("none"));
-            let names: Vec<String> = names.filter_map(|name| self.expand(name)).collect();
-            let mut paths = Vec::new();
-            for name in &names {
-                paths.extend(self.glob(name));
-            }
-            sets.push(paths);
+            sets.push(self.paths_of(one.line));
         }
         let line = all.iter().find_map(|one| one.line);
         let mut paths: Vec<String> =
@@ -152,6 +138,23 @@ impl Reader<'_> {
             self.add(&at, unread, Program::Sshd)?;
         }
         Ok(())
+    }
+
+    /// Returns the paths of a line, or the default ones.
+    fn paths_of(&mut self, line: Option<&SshdLine>) -> Vec<String> {
+        let names: Vec<&str> = match line {
+            Some(line) => line.arguments.iter().map(String::as_str).collect(),
+            None => DEFAULT_FILES.to_vec(),
+        };
+        let names = names
+            .into_iter()
+            .filter(|name| !name.eq_ignore_ascii_case("none"));
+        let names: Vec<String> = names.filter_map(|name| self.expand(name)).collect();
+        let mut paths = Vec::new();
+        for name in &names {
+            paths.extend(self.glob(name));
+        }
+        paths
     }
 
     /// Expands `%h`, `%u`, `%U` and `%%`; relative paths are relative to the home directory. Returns `None` for any other `%`

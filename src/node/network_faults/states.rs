@@ -82,20 +82,13 @@ impl Search<'_> {
             if name == "applied" || is_copy_name(name) {
                 continue;
             }
-            let Some(stem) = name.strip_suffix(".yml") else {
-                let said = format!(
-                    "never read: {CHOOSER_NAME} takes NAME.yml or cluster.yml, and no other ending"
-                );
-                self.add(NetworkFaultKind::UnreadState, &path, said);
-                continue;
+            let stem = match stem_of(name) {
+                Ok(stem) => stem,
+                Err(said) => {
+                    self.add(NetworkFaultKind::UnreadState, &path, said);
+                    continue;
+                }
             };
-            if stem.contains('.') {
-                let said = format!(
-                    "never read: {CHOOSER_NAME} asks for the host's name without its domain"
-                );
-                self.add(NetworkFaultKind::UnreadState, &path, said);
-                continue;
-            }
             let slot = match stem {
                 "cluster" => &mut cluster,
                 stem if hosts.iter().any(|host| host == stem) => &mut own,
@@ -157,5 +150,18 @@ impl Search<'_> {
         };
         self.add(NetworkFaultKind::BadState, path, said);
         None
+    }
+}
+
+/// Returns the name of a file without its ending, or why it is never read.
+fn stem_of(name: &str) -> Result<&str, String> {
+    match name.strip_suffix(".yml") {
+        None => Err(format!(
+            "never read: {CHOOSER_NAME} takes NAME.yml or cluster.yml, and no other ending"
+        )),
+        Some(stem) if stem.contains('.') => Err(format!(
+            "never read: {CHOOSER_NAME} asks for the host's name without its domain"
+        )),
+        Some(stem) => Ok(stem),
     }
 }

@@ -94,6 +94,18 @@ fn files(
     files.collect()
 }
 
+/// Keys of a file for more than an Ethernet interface of its own.
+const COMPOSED: [&str; 8] = [
+    "MASTER",
+    "BRIDGE",
+    "TEAM_MASTER",
+    "VLAN",
+    "PHYSDEV",
+    "OVS_BRIDGE",
+    "KEY_MGMT",
+    "BONDING_OPTS",
+];
+
 /// Parses a file of shell assignments; `None` if NetworkManager ignores it.
 fn connection(path: &str, text: &str, keyfiles: &[(String, String)]) -> Option<LegacyConnection> {
     let value = |key: &str| {
@@ -114,17 +126,7 @@ fn connection(path: &str, text: &str, keyfiles: &[(String, String)]) -> Option<L
     let device = value("DEVICE").unwrap_or(name).to_owned();
     let mac = value("HWADDR").and_then(parse_mac);
     let kind = value("TYPE").unwrap_or("Ethernet");
-    let composed = [
-        "MASTER",
-        "BRIDGE",
-        "TEAM_MASTER",
-        "VLAN",
-        "PHYSDEV",
-        "OVS_BRIDGE",
-        "KEY_MGMT",
-        "BONDING_OPTS",
-    ];
-    let is_simple = kind == "Ethernet" && composed.iter().all(|key| value(key).is_none());
+    let is_simple = kind == "Ethernet" && COMPOSED.iter().all(|key| value(key).is_none());
     let replaced = keyfiles.iter().find(|(_, keyfile)| {
         parse_assignments(keyfile)
             .iter()

@@ -260,6 +260,37 @@ mod tests {
         }
     }
 
+    /// Conditions of a file, and whether it applies to the interface.
+    const CONDITIONS: &[(&str, Applies)] = &[
+        ("MACAddress=52:54:00:aa:bb:cc", Applies::Yes),
+        ("MACAddress=52-54-00-aa-bb-cc", Applies::Yes),
+        (
+            "MACAddress=52:54:00:00:00:01 52:54:00:aa:bb:cc",
+            Applies::Yes,
+        ),
+        (
+            "MACAddress=52:54:00:00:00:01\nMACAddress=52:54:00:aa:bb:cc",
+            Applies::Yes,
+        ),
+        ("MACAddress=52:54:00:00:00:01", Applies::No),
+        ("MACAddress=52:54:00:00:00:01\nMACAddress=", Applies::Yes),
+        (
+            "PermanentMACAddress=52:54:00:aa:bb:cc\n\nDriver=igb",
+            Applies::Yes,
+        ),
+        (
+            "PermanentMACAddress=52:54:00:aa:bb:cc\nDriver=e1000*",
+            Applies::No,
+        ),
+        ("Driver=!igb ixgbe", Applies::No),
+        ("Path=pci-0000:01:*", Applies::Yes),
+        ("Type=wlan", Applies::No),
+        ("Kind=bridge bond team", Applies::No),
+        ("OriginalName=*", Applies::Yes),
+        ("OriginalName=eth0", Applies::Unknown),
+        ("OriginalName=eth0\nType=wlan", Applies::No),
+    ];
+
     #[test]
     fn a_file_applies_by_its_conditions() {
         let interface = Interface {
@@ -268,35 +299,7 @@ mod tests {
             ..Interface::default()
         };
         let (mac, driver) = (Some("52:54:00:AA:BB:CC"), Some("igb"));
-        for (conditions, answer) in [
-            ("MACAddress=52:54:00:aa:bb:cc", Applies::Yes),
-            ("MACAddress=52-54-00-aa-bb-cc", Applies::Yes),
-            (
-                "MACAddress=52:54:00:00:00:01 52:54:00:aa:bb:cc",
-                Applies::Yes,
-            ),
-            (
-                "MACAddress=52:54:00:00:00:01\nMACAddress=52:54:00:aa:bb:cc",
-                Applies::Yes,
-            ),
-            ("MACAddress=52:54:00:00:00:01", Applies::No),
-            ("MACAddress=52:54:00:00:00:01\nMACAddress=", Applies::Yes),
-            (
-                "PermanentMACAddress=52:54:00:aa:bb:cc\n\nDriver=igb",
-                Applies::Yes,
-            ),
-            (
-                "PermanentMACAddress=52:54:00:aa:bb:cc\nDriver=e1000*",
-                Applies::No,
-            ),
-            ("Driver=!igb ixgbe", Applies::No),
-            ("Path=pci-0000:01:*", Applies::Yes),
-            ("Type=wlan", Applies::No),
-            ("Kind=bridge bond team", Applies::No),
-            ("OriginalName=*", Applies::Yes),
-            ("OriginalName=eth0", Applies::Unknown),
-            ("OriginalName=eth0\nType=wlan", Applies::No),
-        ] {
+        for &(conditions, answer) in CONDITIONS {
             let file = LinkFile::parse(
                 "/x/10-a.link",
                 &format!("[Match]\n{conditions}\n[Link]\nName=a\n"),

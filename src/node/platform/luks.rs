@@ -88,22 +88,7 @@ pub fn parse_luks(bytes: &[u8]) -> Result<LuksHeader, LuksFault> {
     if at.first().is_some_and(|first| bytes.len() < 2 * first) {
         return Err(LuksFault::Short(2 * at.first().copied().unwrap_or(USUAL)));
     }
-    let mut second = None;
-    for place in at {
-        if bytes
-            .get(place..)
-            .is_none_or(|rest| !rest.starts_with(MARKS[1]))
-        {
-            continue;
-        }
-        // The copy contains its own offset.
-        if let Ok(copy) = Copy::parse(bytes, place)
-            && copy.size == place
-        {
-            second = Some(copy);
-            break;
-        }
-    }
+    let second = find_second_copy(bytes, &at);
     let (json, damaged) = match (first, second) {
         (Ok(first), Some(second)) if second.sequence > first.sequence => (second.json, None),
         (Ok(first), Some(_)) => (first.json, None),
@@ -123,6 +108,20 @@ pub fn parse_luks(bytes: &[u8]) -> Result<LuksHeader, LuksFault> {
     Ok(LuksHeader {
         damaged,
         ..parse_tokens(&json)
+    })
+}
+
+/// Returns the second copy of the header, which is at one of these places.
+fn find_second_copy(bytes: &[u8], places: &[usize]) -> Option<Copy> {
+    let mut places = places.iter().copied();
+    places.find_map(|place| {
+        if !bytes.get(place..)?.starts_with(MARKS[1]) {
+            return None;
+        }
+        // The copy contains its own offset.
+        Copy::parse(bytes, place)
+            .ok()
+            .filter(|copy| copy.size == place)
     })
 }
 

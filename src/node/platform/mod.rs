@@ -63,6 +63,7 @@ use crate::config::document::{Desired, MachineConfig};
 use crate::formats::checkpoint::CheckpointFile;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::node::engine::{Engine, installed_engine};
+use crate::node::images::manifest::go_architecture;
 use crate::node::images::tree::{ImageTree, ModuleLists};
 use crate::node::space::Space;
 use crate::node::unit_links::{UnitLink, find_lost_units};
@@ -175,10 +176,7 @@ impl Platform {
             os_release: OsRelease::read(root).unwrap_or_default(),
             engine: installed_engine(root).map_err(|error| error.to_string()),
             image_arguments: image_arguments::read_image_arguments(root),
-            architecture: Ok(crate::node::images::manifest::go_architecture(
-                std::env::consts::ARCH,
-            )
-            .to_owned()),
+            architecture: Ok(go_architecture(std::env::consts::ARCH).to_owned()),
             programs: find_programs(root).map_err(|error| error.to_string()),
             origin: OriginSections::observe(root, &boot, &command_line),
             command_line,

@@ -49,14 +49,8 @@ pub fn to_html() -> String {
         }
         html.end("section");
     }
-    html.open("section", "");
-    html.heading("checks", "All checks");
-    for check in CHECKS {
-        let command = format!("mco-rescue doctor {}", check.id);
-        let looks_at = format!("Looks at {}.", check.looks_at);
-        card(&mut html, &[], &[check.id], Some(&looks_at), vec![command]);
-    }
-    html.end("section");
+    checks(&mut html);
+
     html.end("main");
     html.open("footer", "");
     html.line(
@@ -66,6 +60,17 @@ pub fn to_html() -> String {
     );
     html.end("footer");
     page_with_script("Errors \u{2013} mco-rescue", "", html, SCRIPT)
+}
+
+fn checks(html: &mut Html) {
+    html.open("section", "");
+    html.heading("checks", "All checks");
+    for check in CHECKS {
+        let command = format!("mco-rescue doctor {}", check.id);
+        let looks_at = format!("Looks at {}.", check.looks_at);
+        card(html, &[], &[check.id], Some(&looks_at), vec![command]);
+    }
+    html.end("section");
 }
 
 fn anchor(source: MessageSource) -> &'static str {

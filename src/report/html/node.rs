@@ -256,28 +256,7 @@ fn facts(html: &mut Html, status: &Value) {
 fn checks(html: &mut Html, doctor: &Value) {
     let all = doctor.get("checks").and_then(Value::as_array);
     let all = all.map(Vec::as_slice).unwrap_or_default();
-    let mut unseen: Vec<(&str, Vec<&str>)> = Vec::new();
-    for check in all {
-        for key in ["unseen", "skipped"] {
-            for why in strings(check, key) {
-                let id = text_of(check, "id").unwrap_or_default();
-                match unseen.iter_mut().find(|(known, _)| *known == why) {
-                    Some((_, ids)) => ids.push(id),
-                    None => unseen.push((why, vec![id])),
-                }
-            }
-        }
-    }
-    if !unseen.is_empty() {
-        html.line("h4", "", "Not checked");
-        html.table("pairs", &[]);
-        for (why, ids) in unseen {
-            html.open("tr", "");
-            html.put("th", "", &ids.join(" ")).put("td", "", why);
-            html.end("tr");
-        }
-        html.end_table();
-    }
+    add_unseen(html, all);
     html.open("details", "");
     html.line(
         "summary",
@@ -304,4 +283,31 @@ fn checks(html: &mut Html, doctor: &Value) {
     }
     html.end_table();
     html.end("details");
+}
+
+/// Adds what the checks could not look at, each reason with the checks that it concerns.
+fn add_unseen(html: &mut Html, all: &[Value]) {
+    let mut unseen: Vec<(&str, Vec<&str>)> = Vec::new();
+
+    for check in all {
+        for key in ["unseen", "skipped"] {
+            for why in strings(check, key) {
+                let id = text_of(check, "id").unwrap_or_default();
+                match unseen.iter_mut().find(|(known, _)| *known == why) {
+                    Some((_, ids)) => ids.push(id),
+                    None => unseen.push((why, vec![id])),
+                }
+            }
+        }
+    }
+    if !unseen.is_empty() {
+        html.line("h4", "", "Not checked");
+        html.table("pairs", &[]);
+        for (why, ids) in unseen {
+            html.open("tr", "");
+            html.put("th", "", &ids.join(" ")).put("td", "", why);
+            html.end("tr");
+        }
+        html.end_table();
+    }
 }

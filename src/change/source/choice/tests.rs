@@ -114,8 +114,8 @@ fn row(what: &'static str, record: Recorded) -> Row {
     }
 }
 
-#[allow(clippy::too_many_lines, reason = "a table")]
-fn table() -> Vec<Row> {
+/// Nothing is wanted, or what is recorded.
+fn recorded_rows() -> Vec<Row> {
     vec![
         row("only a record", present(A)),
         Row {
@@ -139,6 +139,12 @@ fn table() -> Vec<Row> {
             others: &[(A, "with the same name but other contents")],
             ..row("a cached config that borrows the recorded name", present(A))
         },
+    ]
+}
+
+/// The annotations name a config that is at hand.
+fn wanted_rows() -> Vec<Row> {
+    vec![
         Row {
             desired: Some((A, B)),
             cache: vec![cached(B, true), cached(C, true)],
@@ -170,6 +176,12 @@ fn table() -> Vec<Row> {
             others: &[(A, SINCE)],
             ..row("wanted, by annotations without a current one", present(A))
         },
+    ]
+}
+
+/// The node has gone on since the API or the log named a config.
+fn outdated_rows() -> Vec<Row> {
+    vec![
         Row {
             desired: Some((B, C)),
             cache: vec![cached(C, true)],
@@ -199,6 +211,12 @@ fn table() -> Vec<Row> {
                 present(A),
             )
         },
+    ]
+}
+
+/// The annotations name a config that is not at hand.
+fn lost_rows() -> Vec<Row> {
+    vec![
         Row {
             desired: Some((A, B)),
             others: &[(B, NOT_INTACT)],
@@ -219,6 +237,12 @@ fn table() -> Vec<Row> {
             others: &[(B, NOT_INTACT), ("x.json", "damaged")],
             ..row("wanted, but what is cached is damaged", present(A))
         },
+    ]
+}
+
+/// The daemon's log names a config.
+fn log_rows() -> Vec<Row> {
+    vec![
         Row {
             logged: Some((A, B)),
             cache: vec![cached(B, true)],
@@ -244,6 +268,12 @@ fn table() -> Vec<Row> {
             logged: Some((A, A)),
             ..row("the log names what is recorded", present(A))
         },
+    ]
+}
+
+/// Both the daemon's log and the annotations name a config.
+fn log_and_annotation_rows() -> Vec<Row> {
+    vec![
         Row {
             desired: Some((A, A)),
             logged: Some((A, B)),
@@ -275,6 +305,12 @@ fn table() -> Vec<Row> {
             others: &[(A, SINCE)],
             ..row("the log says the same as the annotations", present(A))
         },
+    ]
+}
+
+/// There is no whole record, but another config is at hand.
+fn unrecorded_rows() -> Vec<Row> {
+    vec![
         Row {
             desired: Some((A, B)),
             cache: vec![cached(B, true)],
@@ -307,6 +343,12 @@ fn table() -> Vec<Row> {
             chosen: Err("empty Ignition part"),
             ..row("the same, but what is cached is something else", emptied(A))
         },
+    ]
+}
+
+/// Nothing can be chosen.
+fn refused_rows() -> Vec<Row> {
+    vec![
         Row {
             chosen: Err("the node has no currentconfig"),
             ..row("nothing at all", Recorded::Missing)
@@ -338,6 +380,20 @@ fn table() -> Vec<Row> {
             )
         },
     ]
+}
+
+fn table() -> Vec<Row> {
+    let tables = [
+        recorded_rows(),
+        wanted_rows(),
+        outdated_rows(),
+        lost_rows(),
+        log_rows(),
+        log_and_annotation_rows(),
+        unrecorded_rows(),
+        refused_rows(),
+    ];
+    tables.into_iter().flatten().collect()
 }
 
 #[test]

@@ -34,10 +34,9 @@ impl Translator<'_> {
                 .filter(|text| !text.is_empty())
         };
         let name = text("name").unwrap_or_default();
-        let users = if quadlet.get("rootful") == Some(&Value::Bool(true)) {
-            ""
-        } else {
-            "/users"
+        let users = match quadlet.get("rootful") {
+            Some(Value::Bool(true)) => "",
+            _ => "/users",
         };
         let path = format!("/etc/containers/systemd{users}/{name}");
         if listed.has(&path) {

@@ -248,13 +248,8 @@ fn sync_tls(cluster: &Cluster, generation: &mut Generation) {
             read(&bytes).ok()
         })
         .collect();
-    let note = |text: &str| Note {
-        object: "APIServer cluster".to_owned(),
-        text: text.to_owned(),
-        inexact: true,
-    };
     if !bases.iter().all(|fields| known_tls(fields, &settings)) {
-        generation.notes.push(note(
+        generation.notes.push(note_tls(
             "The TLS settings of the base are those of no profile that is known here: they have ciphers of their own, or the operator \
              is another version. They stay as they are.",
         ));
@@ -274,19 +269,27 @@ fn sync_tls(cluster: &Cluster, generation: &mut Generation) {
                 }
             }
             if !is_exact {
-                generation.notes.push(note(
+                generation.notes.push(note_tls(
                     "The template controller's files with the TLS profile were edited, and their form may differ from the cluster's.",
                 ));
             }
         }
         Base::Rendered(_) => {
             if bases.iter().any(|fields| tls_of(fields) != settings) {
-                generation.notes.push(note(
+                generation.notes.push(note_tls(
                     "The TLS profile also changes files of the template controller, such as \
                      /etc/kubernetes/manifests/criometricsproxy.yaml. They stay as they are: give the parts with --parts.",
                 ));
             }
         }
+    }
+}
+
+fn note_tls(text: &str) -> Note {
+    Note {
+        object: "APIServer cluster".to_owned(),
+        text: text.to_owned(),
+        inexact: true,
     }
 }
 

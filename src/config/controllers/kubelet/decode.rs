@@ -242,84 +242,84 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
+    /// Settings, and the error of Go.
+    const WRONG: &[(&str, &str)] = &[
+        (
+            r#"{"maxPods": "many"}"#,
+            "json: cannot unmarshal string into Go struct field KubeletConfiguration.maxPods of type int32",
+        ),
+        (
+            r#"{"maxPods": 2.5}"#,
+            "json: cannot unmarshal number 2.5 into Go struct field KubeletConfiguration.maxPods of type int32",
+        ),
+        (
+            r#"{"maxPods": 3000000000}"#,
+            "json: cannot unmarshal number 3000000000 into Go struct field KubeletConfiguration.maxPods of type int32",
+        ),
+        (
+            r#"{"logging": {"verbosity": -1}}"#,
+            "json: cannot unmarshal number -1 into Go struct field LoggingConfiguration.logging.verbosity of type v1.VerbosityLevel",
+        ),
+        (
+            r#"{"cpuCFSQuota": "no"}"#,
+            "json: cannot unmarshal string into Go struct field KubeletConfiguration.cpuCFSQuota of type bool",
+        ),
+        (
+            r#"{"clusterDNS": "10.0.0.1"}"#,
+            "json: cannot unmarshal string into Go struct field KubeletConfiguration.clusterDNS of type []string",
+        ),
+        (
+            r#"{"clusterDNS": [1]}"#,
+            "json: cannot unmarshal number into Go struct field KubeletConfiguration.clusterDNS of type string",
+        ),
+        (
+            r#"{"systemReserved": {"memory": 1}}"#,
+            "json: cannot unmarshal number into Go struct field KubeletConfiguration.systemReserved of type string",
+        ),
+        (
+            r#"{"authentication": {"anonymous": {"enabled": "x"}}}"#,
+            "json: cannot unmarshal string into Go struct field KubeletAnonymousAuthentication.authentication.anonymous.enabled of type bool",
+        ),
+        (
+            r#"{"authentication": true}"#,
+            "json: cannot unmarshal bool into Go struct field KubeletConfiguration.authentication of type v1beta1.KubeletAuthentication",
+        ),
+        (
+            r#"{"reservedMemory": [{"numaNode": "a"}]}"#,
+            "json: cannot unmarshal string into Go struct field MemoryReservation.reservedMemory.numaNode of type int32",
+        ),
+        (
+            r#"{"reservedMemory": [{"limits": {"memory": "lots"}}]}"#,
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+        ),
+        (
+            r#"{"syncFrequency": 5}"#,
+            "json: cannot unmarshal number into Go struct field KubeletConfiguration.syncFrequency of type string",
+        ),
+        (
+            r#"{"syncFrequency": "soon"}"#,
+            "time: invalid duration \"soon\"",
+        ),
+        (r#"{"syncFrequency": null}"#, "time: invalid duration \"\""),
+        // The first one is reported, unless a type that decodes itself fails.
+        (
+            r#"{"maxPods": "b", "address": 1}"#,
+            "json: cannot unmarshal number into Go struct field KubeletConfiguration.address of type string",
+        ),
+        (
+            r#"{"address": 1, "syncFrequency": "soon"}"#,
+            "time: invalid duration \"soon\"",
+        ),
+        (
+            r#"[]"#,
+            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value of type v1beta1.KubeletConfiguration",
+        ),
+    ];
+
     #[test]
     fn a_wrong_value_is_refused_in_the_words_of_go() {
-        let table = [
-            (
-                json!({"maxPods": "many"}),
-                "json: cannot unmarshal string into Go struct field KubeletConfiguration.maxPods of type int32",
-            ),
-            (
-                json!({"maxPods": 2.5}),
-                "json: cannot unmarshal number 2.5 into Go struct field KubeletConfiguration.maxPods of type int32",
-            ),
-            (
-                json!({"maxPods": 3_000_000_000_u64}),
-                "json: cannot unmarshal number 3000000000 into Go struct field KubeletConfiguration.maxPods of type int32",
-            ),
-            (
-                json!({"logging": {"verbosity": -1}}),
-                "json: cannot unmarshal number -1 into Go struct field LoggingConfiguration.logging.verbosity of type v1.VerbosityLevel",
-            ),
-            (
-                json!({"cpuCFSQuota": "no"}),
-                "json: cannot unmarshal string into Go struct field KubeletConfiguration.cpuCFSQuota of type bool",
-            ),
-            (
-                json!({"clusterDNS": "10.0.0.1"}),
-                "json: cannot unmarshal string into Go struct field KubeletConfiguration.clusterDNS of type []string",
-            ),
-            (
-                json!({"clusterDNS": [1]}),
-                "json: cannot unmarshal number into Go struct field KubeletConfiguration.clusterDNS of type string",
-            ),
-            (
-                json!({"systemReserved": {"memory": 1}}),
-                "json: cannot unmarshal number into Go struct field KubeletConfiguration.systemReserved of type string",
-            ),
-            (
-                json!({"authentication": {"anonymous": {"enabled": "x"}}}),
-                "json: cannot unmarshal string into Go struct field KubeletAnonymousAuthentication.authentication.anonymous.enabled of type bool",
-            ),
-            (
-                json!({"authentication": true}),
-                "json: cannot unmarshal bool into Go struct field KubeletConfiguration.authentication of type v1beta1.KubeletAuthentication",
-            ),
-            (
-                json!({"reservedMemory": [{"numaNode": "a"}]}),
-                "json: cannot unmarshal string into Go struct field MemoryReservation.reservedMemory.numaNode of type int32",
-            ),
-            (
-                json!({"reservedMemory": [{"limits": {"memory": "lots"}}]}),
-                "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
-            ),
-            (
-                json!({"syncFrequency": 5}),
-                "json: cannot unmarshal number into Go struct field KubeletConfiguration.syncFrequency of type string",
-            ),
-            (
-                json!({"syncFrequency": "soon"}),
-                "time: invalid duration \"soon\"",
-            ),
-            (
-                json!({"syncFrequency": null}),
-                "time: invalid duration \"\"",
-            ),
-            // The first one is reported, unless a type that decodes itself fails.
-            (
-                json!({"maxPods": "b", "address": 1}),
-                "json: cannot unmarshal number into Go struct field KubeletConfiguration.address of type string",
-            ),
-            (
-                json!({"address": 1, "syncFrequency": "soon"}),
-                "time: invalid duration \"soon\"",
-            ),
-            (
-                json!([]),
-                "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value of type v1beta1.KubeletConfiguration",
-            ),
-        ];
-        for (value, error) in table {
+        for &(value, error) in WRONG {
+            let value: Value = serde_json::from_str(value).unwrap();
             assert_eq!(decode_fields(&value).unwrap_err(), error, "{value}");
         }
     }

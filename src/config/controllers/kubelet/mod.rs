@@ -88,12 +88,7 @@ fn sync_object<'a>(
     let selector = object.get("/spec/machineConfigPoolSelector");
     let selected = |pool: &&ConfigPool| selects_labels(selector, &pool.labels);
     if !cluster.pools.iter().any(|pool| selected(&pool)) {
-        return Err(Invalid::new(
-            "spec.machineConfigPoolSelector",
-            "could not find any MachineConfigPool set for KubeletConfig",
-            "select a label of a pool (`oc get mcp --show-labels`), such as \
-             matchLabels: {pools.operator.machineconfiguration.openshift.io/worker: \"\"}",
-        ));
+        return Err(refuse_selector());
     }
     let mut configs = Vec::new();
     for pool in base::list_pools(cluster).filter(selected) {
@@ -132,6 +127,15 @@ fn sync_object<'a>(
     }
     note_pools(object, cluster, &selected, generation);
     Ok(configs)
+}
+
+fn refuse_selector() -> Invalid {
+    Invalid::new(
+        "spec.machineConfigPoolSelector",
+        "could not find any MachineConfigPool set for KubeletConfig",
+        "select a label of a pool (`oc get mcp --show-labels`), such as \
+         matchLabels: {pools.operator.machineconfiguration.openshift.io/worker: \"\"}",
+    )
 }
 
 /// Returns the owner reference to a KubeletConfig.
@@ -182,18 +186,9 @@ fn note_object(
             ))
         }));
     }
-    for (name, given) in spec.fields.iter().flatten() {
-        if let Some(kept) = merged
-            .get(name)
-            .filter(|_| is_lost(given, merged.get(name)))
-        {
-            let text = format!(
-                "{name}: {given} changes nothing: the operator never replaces a value with an empty one, and the pool {} keeps {kept}.",
-                pool.name
-            );
-            notes.push(note(object, text));
-        }
-    }
+    let lost = list_lost_fields(spec, pool, merged).into_iter();
+    notes.extend(lost.map(|text| note(object, text)));
+
     if let Base::Rendered(config) = &cluster.base {
         let signs = in_force::find_signs(config);
         if !signs.is_empty() {
@@ -212,6 +207,20 @@ fn note_object(
             generation.notes.push(note);
         }
     }
+}
+
+/// Returns the fields that change nothing, in sentences.
+fn list_lost_fields(spec: &Spec<'_>, pool: &ConfigPool, merged: &KubeletFields) -> Vec<String> {
+    let given = spec.fields.iter().flatten();
+    let lost = given.filter(|(name, given)| is_lost(given, merged.get(*name)));
+    let text = |(name, given): (&String, &Value)| {
+        let kept = merged.get(name)?;
+        Some(format!(
+            "{name}: {given} changes nothing: the operator never replaces a value with an empty one, and the pool {} keeps {kept}.",
+            pool.name
+        ))
+    };
+    lost.filter_map(text).collect()
 }
 
 /// Adds a note about a numbered name that the object does not have yet: the cluster numbers by the objects that it has at that

@@ -156,12 +156,9 @@ fn set(
         return Err(unknown(of, name, above, setting));
     };
     let full = format!("{above}{}", field.name);
-    let below = |fields: &mut Map<String, Value>| -> Option<Map<String, Value>> {
-        match fields.remove(field.name) {
-            None => Some(Map::new()),
-            Some(Value::Object(known)) => Some(known),
-            Some(_) => None,
-        }
+    let below = |fields: &mut Map<String, Value>| match fields.remove(field.name) {
+        Some(Value::Object(known)) => known,
+        _ => Map::new(),
     };
     match (&field.kind, rest) {
         (KubeletKind::Struct(inner), None) => {
@@ -169,14 +166,14 @@ fn set(
             return Err(SettingError::HasFields(full, example));
         }
         (KubeletKind::Struct(inner), Some(rest)) => {
-            let mut known = below(fields).unwrap_or_default();
+            let mut known = below(fields);
             set(&mut known, inner, rest, &format!("{full}."), text, setting)?;
             fields.insert(field.name.to_owned(), Value::Object(known));
         }
         (KubeletKind::Map(..), None) => return Err(SettingError::NoKey(full)),
         (KubeletKind::Map(item, _), Some(key)) => {
             let value = read(item, text, &full, setting)?;
-            let mut known = below(fields).unwrap_or_default();
+            let mut known = below(fields);
             if known.insert(key.to_owned(), value).is_some() {
                 return Err(SettingError::Twice(setting.to_owned()));
             }
@@ -251,23 +248,20 @@ fn read(
             Some(Value::Array(items?))
         }
     };
-    let value = typed.ok_or_else(|| wrong(words(kind)))?;
-    let mut alone = Map::new();
-    alone.insert(
-        field.split('.').next().unwrap_or_default().to_owned(),
-        value.clone(),
-    );
-    // The operator's decoder checks the range of numbers.
-    if !field.contains('.')
-        && !matches!(
-            KUBELET.field(field).map(|field| field.kind),
-            Some(KubeletKind::Map(..) | KubeletKind::List(..))
-        )
-        && super::decode::decode_fields(&Value::Object(alone)).is_err()
-    {
-        return Err(wrong(words(kind)));
+    match typed.filter(|value| is_decoded(field, value)) {
+        Some(value) => Ok(value),
+        None => Err(wrong(words(kind))),
     }
-    Ok(value)
+}
+
+/// Returns true if the operator's decoder takes the value of a field: it checks the range of numbers.
+fn is_decoded(field: &str, value: &Value) -> bool {
+    let kind = KUBELET.field(field).map(|field| field.kind);
+    if field.contains('.') || matches!(kind, Some(KubeletKind::Map(..) | KubeletKind::List(..))) {
+        return true;
+    }
+    let alone = Map::from_iter([(field.to_owned(), value.clone())]);
+    super::decode::decode_fields(&Value::Object(alone)).is_ok()
 }
 
 /// Returns the type of a value in words, and an example.

@@ -370,9 +370,9 @@ mod tests {
         processors: 4,
     };
 
-    #[test]
-    fn values_with_which_no_kubelet_starts_are_found() {
-        let table = [
+    /// Reservations and limits with which no kubelet starts, and words of the fault.
+    fn faulty_reservations() -> Vec<(Value, &'static str)> {
+        vec![
             (
                 json!({"kubeReserved": {"cpu": "-200m"}}),
                 "kubeReserved.cpu is -200m",
@@ -390,6 +390,33 @@ mod tests {
                 json!({"kubeReserved": {"gpu": "1"}}),
                 "only cpu, memory, ephemeral-storage, pid",
             ),
+            (
+                json!({"kubeReserved": {"memory": "5Gi"}, "systemReserved": {"memory": "4Gi"}}),
+                "systemReserved.memory and kubeReserved.memory reserve",
+            ),
+            (
+                json!({"kubeReserved": {"memory": "7Gi"}, "evictionHard": {"memory.available": "20%"}}),
+                "evictionHard.memory.available reserve",
+            ),
+            (
+                json!({"kubeReserved": {"cpu": "4500m"}}),
+                "reserve 4500 thousandths",
+            ),
+            (json!({"maxPods": -1}), "maxPods is -1"),
+            (
+                json!({"imageGCHighThresholdPercent": 120}),
+                "between 0 and 100",
+            ),
+            (
+                json!({"imageGCHighThresholdPercent": 70, "imageGCLowThresholdPercent": 80}),
+                "has to be below",
+            ),
+        ]
+    }
+
+    /// The same for evictions.
+    fn faulty_evictions() -> Vec<(Value, &'static str)> {
+        vec![
             (
                 json!({"evictionHard": {"memory.available": "110%"}}),
                 "between 0% and 100%",
@@ -430,29 +457,12 @@ mod tests {
                 json!({"evictionMinimumReclaim": {"nodefs.available": "-1Gi"}}),
                 "cannot be negative",
             ),
-            (json!({"maxPods": -1}), "maxPods is -1"),
-            (
-                json!({"imageGCHighThresholdPercent": 120}),
-                "between 0 and 100",
-            ),
-            (
-                json!({"imageGCHighThresholdPercent": 70, "imageGCLowThresholdPercent": 80}),
-                "has to be below",
-            ),
-            (
-                json!({"kubeReserved": {"memory": "5Gi"}, "systemReserved": {"memory": "4Gi"}}),
-                "systemReserved.memory and kubeReserved.memory reserve",
-            ),
-            (
-                json!({"kubeReserved": {"memory": "7Gi"}, "evictionHard": {"memory.available": "20%"}}),
-                "evictionHard.memory.available reserve",
-            ),
-            (
-                json!({"kubeReserved": {"cpu": "4500m"}}),
-                "reserve 4500 thousandths",
-            ),
-        ];
-        for (config, words) in table {
+        ]
+    }
+
+    #[test]
+    fn values_with_which_no_kubelet_starts_are_found() {
+        for (config, words) in faulty_reservations().into_iter().chain(faulty_evictions()) {
             let faults = find_faults(&config, Some(SIZE));
             assert!(
                 faults.len() == 1 && faults[0].said.contains(words),

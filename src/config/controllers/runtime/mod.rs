@@ -74,17 +74,7 @@ fn sync_object<'a>(
     let selected = |pool: &&ConfigPool| selects_labels(selector, &pool.labels);
     let pools: Vec<&ConfigPool> = cluster.pools.iter().filter(selected).collect();
     if pools.is_empty() {
-        let message = format!(
-            "could not find any MachineConfigPool set for {KIND} {}",
-            object.name
-        );
-        return Err(refuse(
-            "spec.machineConfigPoolSelector",
-            message,
-            "the selector looks at the labels of pools, not of nodes; \
-             `pools.operator.machineconfiguration.openshift.io/worker: \"\"` selects the pool worker. Of a pool of your own, \
-             give the MachineConfigPool, too",
-        ));
+        return Err(refuse_selector(object));
     }
     note_gate(object, &settings, cluster, generation);
     for pool in pools {
@@ -114,6 +104,20 @@ fn sync_object<'a>(
         });
     }
     Ok(())
+}
+
+fn refuse_selector(object: &ApiObject) -> Refused {
+    let message = format!(
+        "could not find any MachineConfigPool set for {KIND} {}",
+        object.name
+    );
+    refuse(
+        "spec.machineConfigPoolSelector",
+        message,
+        "the selector looks at the labels of pools, not of nodes; \
+         `pools.operator.machineconfiguration.openshift.io/worker: \"\"` selects the pool worker. Of a pool of your own, \
+         give the MachineConfigPool, too",
+    )
 }
 
 fn owner(object: &ApiObject) -> Value {

@@ -43,48 +43,50 @@ fn generate(cluster: &Cluster) -> Generation {
     generation
 }
 
-#[test]
-fn refuses_values_in_the_controllers_words() {
-    let table = [
-        ("{pidsLimit: 19}", "invalid PidsLimit 19"),
-        ("{pidsLimit: -1}", "invalid PidsLimit -1"),
-        (
-            "{pidsLimit: \"many\"}",
-            "pidsLimit has to be a whole number, but is \"many\"",
-        ),
-        (
-            "{logSizeMax: 8Ki}",
-            "invalid LogSizeMax \"8Ki\", cannot be less than 8kB",
-        ),
-        (
-            "{overlaySize: -1G}",
-            "invalid overlaySize \"-1G\", cannot be less than 0",
-        ),
-        (
-            "{overlaySize: 8GB}",
-            "overlaySize is \"8GB\": quantities must match the regular expression \
+/// Values, and the words with which they are refused.
+const REFUSED: &[(&str, &str)] = &[
+    ("{pidsLimit: 19}", "invalid PidsLimit 19"),
+    ("{pidsLimit: -1}", "invalid PidsLimit -1"),
+    (
+        "{pidsLimit: \"many\"}",
+        "pidsLimit has to be a whole number, but is \"many\"",
+    ),
+    (
+        "{logSizeMax: 8Ki}",
+        "invalid LogSizeMax \"8Ki\", cannot be less than 8kB",
+    ),
+    (
+        "{overlaySize: -1G}",
+        "invalid overlaySize \"-1G\", cannot be less than 0",
+    ),
+    (
+        "{overlaySize: 8GB}",
+        "overlaySize is \"8GB\": quantities must match the regular expression \
              '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
-        ),
-        (
-            "{logLevel: loud}",
-            "invalid LogLevel \"loud\", must be one of error, fatal, panic, warn, info, debug, or trace",
-        ),
-        (
-            "{defaultRuntime: kata}",
-            "invalid DefaultRuntime \"kata\", must be one of crun, runc",
-        ),
-        (
-            "{additionalLayerStores: [{path: \"\"}, {path: /a//b}], additionalImageStores: [{path: a b}]}",
-            "invalid AdditionalLayerStores: path must not be empty\ninvalid AdditionalLayerStores path \"/a//b\": must \
+    ),
+    (
+        "{logLevel: loud}",
+        "invalid LogLevel \"loud\", must be one of error, fatal, panic, warn, info, debug, or trace",
+    ),
+    (
+        "{defaultRuntime: kata}",
+        "invalid DefaultRuntime \"kata\", must be one of crun, runc",
+    ),
+    (
+        "{additionalLayerStores: [{path: \"\"}, {path: /a//b}], additionalImageStores: [{path: a b}]}",
+        "invalid AdditionalLayerStores: path must not be empty\ninvalid AdditionalLayerStores path \"/a//b\": must \
              not contain consecutive forward slashes\ninvalid AdditionalImageStores path \"a b\": must be an absolute \
              path containing only alphanumeric characters, '/', '.', '_', and '-'",
-        ),
-        (
-            "null",
-            "spec.containerRuntimeConfig is missing; this stops the operator's controller",
-        ),
-    ];
-    for (config, words) in table {
+    ),
+    (
+        "null",
+        "spec.containerRuntimeConfig is missing; this stops the operator's controller",
+    ),
+];
+
+#[test]
+fn refuses_values_in_the_controllers_words() {
+    for &(config, words) in REFUSED {
         let generation = generate(&cluster(&object("a", "", config), Some(false)));
         let messages: Vec<&str> = generation
             .refusals

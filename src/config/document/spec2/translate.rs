@@ -30,19 +30,12 @@ pub(super) fn translate_config(config: Reduced, at: &str) -> (Value, OriginalPla
         let result = path_below(at, &format!("passwd.users[{index}]"));
         translate_user(placed_user, &result, &mut places)
     });
+    let groups = json_entries(config.passwd.groups, |_, g| translate_group(g));
+    let passwd = json_section([("users", users), ("groups", groups)]);
     let storage = config.storage;
     let config = json_object([
         ("ignition", translate_meta(config.ignition)),
-        (
-            "passwd",
-            json_section([
-                ("users", users),
-                (
-                    "groups",
-                    json_entries(config.passwd.groups, |_, g| translate_group(g)),
-                ),
-            ]),
-        ),
+        ("passwd", passwd),
         (
             "storage",
             json_section([

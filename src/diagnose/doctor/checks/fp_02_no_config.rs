@@ -24,80 +24,87 @@ server cannot be seen from here.",
 };
 
 fn judge_no_config(evidence: &DoctorEvidence) -> CheckVerdict {
-    let failed = evidence
-        .first_boot
-        .get()
-        .and_then(Option::as_ref)
-        .filter(|boot| boot.outcome == FirstBootOutcome::Failed && !made_up_for(evidence));
-    if let Some(boot) = failed {
-        let means = "The config was not applied in the initramfs. The node boots without it.";
-        let mut finding = DoctorFinding::new(
-            CheckSeverity::Critical,
-            "this boot could not apply its config",
-            means,
-        );
-        if let (Some(phase), Some(cause)) = (&boot.phase, &boot.cause) {
-            finding = finding.seen(format!("while {phase}"), cause.clone());
-        }
-        return CheckVerdict::found(finding.next(fetch(evidence)).next(apply(evidence)));
+    let known = find_failed_apply(evidence).or_else(|| find_failed_pivot(evidence));
+    match known {
+        Some(finding) => CheckVerdict::found(finding),
+        None => judge_records(evidence),
     }
-    if let Some(said) = &evidence.first_boot_files.pivot_failed {
-        let means = "The daemon's first boot stopped before the image and the arguments of the config were in force. The node \
-                     does not join until that is done.";
-        let finding = DoctorFinding::new(
-            CheckSeverity::Critical,
-            "the first boot could not change the operating system",
-            means,
-        )
-        .seen(format!("/{}", paths::FIRST_PIVOT_FAILED), said.clone())
-        .next("journalctl -b -u machine-config-daemon-firstboot")
-        .next(evidence.command("firstboot --complete"));
-        return CheckVerdict::found(finding);
+}
+
+/// Reports a run in the initramfs of this boot that failed.
+fn find_failed_apply(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+    let boot = evidence.first_boot.get()?.as_ref()?;
+    if boot.outcome != FirstBootOutcome::Failed || made_up_for(evidence) {
+        return None;
     }
-    let Some(records) = evidence.records.get() else {
-        return CheckVerdict::unseen(
-            "whether a config was ever recorded: the records cannot be read",
-        );
+    let means = "The config was not applied in the initramfs. The node boots without it.";
+    let mut finding = DoctorFinding::new(
+        CheckSeverity::Critical,
+        "this boot could not apply its config",
+        means,
+    );
+    if let (Some(phase), Some(cause)) = (&boot.phase, &boot.cause) {
+        finding = finding.seen(format!("while {phase}"), cause.clone());
+    }
+    Some(finding.next(fetch(evidence)).next(apply(evidence)))
+}
+
+/// Reports an OS change of the daemon that failed at the first boot.
+fn find_failed_pivot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+    let said = evidence.first_boot_files.pivot_failed.as_ref()?;
+    let means = "The daemon's first boot stopped before the image and the arguments of the config were in force. The node \
+                 does not join until that is done.";
+    let finding = DoctorFinding::new(
+        CheckSeverity::Critical,
+        "the first boot could not change the operating system",
+        means,
+    );
+    Some(
+        finding
+            .seen(format!("/{}", paths::FIRST_PIVOT_FAILED), said.clone())
+            .next("journalctl -b -u machine-config-daemon-firstboot")
+            .next(evidence.command("firstboot --complete")),
+    )
+}
+
+/// Judges whether a config was ever recorded, or waits for the first boot.
+fn judge_records(evidence: &DoctorEvidence) -> CheckVerdict {
+    let unread = "whether a config was ever recorded: the records cannot be read";
+    let records = match evidence.records.get() {
+        Some(records) if !matches!(records.current_config, Recorded::Broken(_)) => records,
+        _ => return CheckVerdict::unseen(unread),
     };
-    if matches!(records.current_config, Recorded::Broken(_)) {
-        return CheckVerdict::unseen(
-            "whether a config was ever recorded: the records cannot be read",
-        );
-    }
-    let nothing = matches!(
+    let is_nothing = matches!(
         (&records.current_config, &records.mcs_content),
         (Recorded::Missing, Recorded::Missing)
     );
-    let files = &evidence.first_boot_files;
-    if !nothing {
+    if !is_nothing {
         return CheckVerdict::healthy();
     }
+    let files = &evidence.first_boot_files;
     match (files.encapsulated.seen(), files.encapsulated_kept.seen()) {
-        (Ok(true), _) | (_, Ok(true)) => return CheckVerdict::healthy(),
-        (Err(why), _) | (_, Err(why)) => {
-            return CheckVerdict::unseen(format!(
-                "whether a config came at the first boot: its input cannot be looked for: {why}"
-            ));
-        }
-        (Ok(false), Ok(false)) => {}
+        (Ok(true), _) | (_, Ok(true)) => CheckVerdict::healthy(),
+        (Err(why), _) | (_, Err(why)) => CheckVerdict::unseen(format!(
+            "whether a config came at the first boot: its input cannot be looked for: {why}"
+        )),
+        (Ok(false), Ok(false)) => report_no_config(evidence),
     }
-    let first = evidence.in_initramfs || evidence.never_booted;
-    let (severity, what) = match first {
+}
+
+fn report_no_config(evidence: &DoctorEvidence) -> CheckVerdict {
+    let (severity, what, means) = match evidence.in_initramfs || evidence.never_booted {
         true => (
             CheckSeverity::Critical,
             "no config has reached this node yet",
+            "Without a config the node has no kubelet, no keys and no network of the cluster: it never joins.",
         ),
-        false => (CheckSeverity::Notice, "no MachineConfig is recorded here"),
+        false => (
+            CheckSeverity::Notice,
+            "no MachineConfig is recorded here",
+            "Either this is not a cluster node, or its records are lost. Nothing can be compared.",
+        ),
     };
-    let means = match first {
-        true => {
-            "Without a config the node has no kubelet, no keys and no network of the cluster: it never joins."
-        }
-        false => {
-            "Either this is not a cluster node, or its records are lost. Nothing can be compared."
-        }
-    };
-    let ignition = match files.ignition_result.seen() {
+    let ignition = match evidence.first_boot_files.ignition_result.seen() {
         Ok(true) => "Ignition has written a config".to_owned(),
         Ok(false) => "Ignition has written no config".to_owned(),
         Err(why) => format!("not known: {why}"),

@@ -74,27 +74,7 @@ fn find_managed_paths(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
 
 /// Reports immutable files in deployments, except those of the config, which are already reported.
 fn find_deployed_paths(evidence: &DoctorEvidence, all: &[DeployedTree]) -> Option<DoctorFinding> {
-    let own: Vec<String> = evidence
-        .compared
-        .get()
-        .into_iter()
-        .flat_map(|compared| &compared.flags)
-        .map(|(path, _)| path.to_string())
-        .collect();
-    let paths: Vec<(&DeployedTree, String)> = all
-        .iter()
-        .flat_map(|one| {
-            one.immutable
-                .get()
-                .into_iter()
-                .flatten()
-                .map(move |path| (one, path.to_string()))
-        })
-        .filter(|(one, path)| {
-            let runs = evidence.deployment.as_ref() == Some(&one.directory.name);
-            !(runs && own.iter().any(|own| path.ends_with(own.as_str())))
-        })
-        .collect();
+    let paths = list_immutable_paths(evidence, all);
     let (_, first) = paths.first()?;
     let left = paths.iter().any(|(one, _)| one.known == Some(false));
     let (severity, what, means) = match left {
@@ -123,4 +103,31 @@ fn find_deployed_paths(evidence: &DoctorEvidence, all: &[DeployedTree]) -> Optio
             .next(format!("chattr -ia {}", evidence.path(first)))
             .next(evidence.cleanup()),
     )
+}
+
+/// Returns the immutable paths of deployments, but not those that are reported as files of the config.
+fn list_immutable_paths<'a>(
+    evidence: &DoctorEvidence,
+    all: &'a [DeployedTree],
+) -> Vec<(&'a DeployedTree, String)> {
+    let own: Vec<String> = evidence
+        .compared
+        .get()
+        .into_iter()
+        .flat_map(|compared| &compared.flags)
+        .map(|(path, _)| path.to_string())
+        .collect();
+    all.iter()
+        .flat_map(|one| {
+            one.immutable
+                .get()
+                .into_iter()
+                .flatten()
+                .map(move |path| (one, path.to_string()))
+        })
+        .filter(|(one, path)| {
+            let runs = evidence.deployment.as_ref() == Some(&one.directory.name);
+            !(runs && own.iter().any(|own| path.ends_with(own.as_str())))
+        })
+        .collect()
 }

@@ -91,14 +91,7 @@ fn lacking(
 ) -> Option<DoctorFinding> {
     let wanted = |what: &str, value: &str| (what.to_owned(), value.to_owned());
     let mut facts = Vec::new();
-    match missing_packages(&config.extensions, runs) {
-        Ok(missing) if !missing.is_empty() => {
-            let missing = format!("{} not layered", missing.join(", "));
-            facts.push(wanted("spec.extensions", &missing));
-        }
-        Ok(_) => {}
-        Err(error) => facts.push(wanted("spec.extensions", &error.to_string())),
-    }
+    facts.extend(lacking_packages(config, runs).map(|lack| wanted("spec.extensions", &lack)));
     let (kernel, has) = (config.kernel_type.as_str(), kernel_type_of(runs));
     if kernel != has {
         let differs = format!("{kernel} is wanted, {has} is installed");
@@ -134,6 +127,15 @@ Degraded over it.";
                 .next("rpm-ostree status"),
         }
     })
+}
+
+/// Returns which packages of the extensions are not layered, or why that is not known.
+fn lacking_packages(config: &MachineConfig, runs: &Deployment) -> Option<String> {
+    match missing_packages(&config.extensions, runs) {
+        Ok(missing) if missing.is_empty() => None,
+        Ok(missing) => Some(format!("{} not layered", missing.join(", "))),
+        Err(error) => Some(error.to_string()),
+    }
 }
 
 /// Returns the message about packages that the daemon will report, if any.

@@ -81,15 +81,8 @@ fn nobody(evidence: &DoctorEvidence, found: &NameServers) -> DoctorFinding {
             "No name can be resolved: nothing can be fetched or pulled, and the API is not found."
         }
     };
-    // A mounted disk has the file of its last boot, which the next boot rewrites.
-    let severity = match (evidence.live, servers.is_empty()) {
-        (true, true) => CheckSeverity::Critical,
-        (true, false) if found.own => CheckSeverity::Critical,
-        (true, false) => CheckSeverity::Warning,
-        // No boot replaces this link with a file.
-        (false, _) if found.dangling.is_some() => CheckSeverity::Warning,
-        (false, _) => CheckSeverity::Notice,
-    };
+    let severity = severity_of(evidence, found);
+
     let own = "etc/kubernetes/manifests/coredns.yaml";
     let finding =
         DoctorFinding::new(severity, what, means).seen(format!("/{}", paths::RESOLV_CONF), said);
@@ -107,4 +100,15 @@ fn nobody(evidence: &DoctorEvidence, found: &NameServers) -> DoctorFinding {
             "mco-rescue fetch{} --resolve HOST:ADDRESS",
             evidence.at_root()
         ))
+}
+
+fn severity_of(evidence: &DoctorEvidence, found: &NameServers) -> CheckSeverity {
+    match (evidence.live, found.servers.is_empty()) {
+        (true, true) => CheckSeverity::Critical,
+        (true, false) if found.own => CheckSeverity::Critical,
+        (true, false) => CheckSeverity::Warning,
+        // A mounted disk has the file of its last boot, which the next boot rewrites, but no boot replaces this link with a file.
+        (false, _) if found.dangling.is_some() => CheckSeverity::Warning,
+        (false, _) => CheckSeverity::Notice,
+    }
 }

@@ -9,7 +9,7 @@ use crate::formats::etcd_data::bolt::{BoltFault, PageFault};
 use crate::formats::etcd_data::start::{EtcdRefusal, EtcdStart, Start};
 use crate::formats::etcd_data::wal::WalFault;
 use crate::node::etcd_files::{
-    Backup, BackupState, DatabaseFile, EtcdFiles, EtcdMemberFiles, MEMBER, SETTINGS,
+    Backup, BackupState, DatabaseFile, EtcdFiles, EtcdMemberFiles, MEMBER, SETTINGS, SoundDatabase,
 };
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -87,32 +87,35 @@ fn judge_member(
     }
     if let DatabaseFile::Sound(sound) = &member.database {
         findings.extend(find_alarms(files, &sound.contents.alarms, sound.length));
-        let place = db();
-        if let Some(page) = sound.bad_meta {
-            let means = "The last commit was interrupted. etcd uses the other one, and writes this one again at its next commit.";
-            findings.push(
-                DoctorFinding::new(
-                    CheckSeverity::Notice,
-                    "one of the two meta pages of etcd is not valid",
-                    means,
-                )
-                .seen(place, format!("meta page {page} is not valid"))
-                .next(evidence.command("doctor FP-40")),
-            );
-        } else if sound.length < sound.needs {
-            let means = "The end of the file is missing. No page in use was found there, but etcd may need it at its next write.";
-            findings.push(
-                DoctorFinding::new(
-                    CheckSeverity::Warning,
-                    "the database of etcd is shorter than it says",
-                    means,
-                )
-                .seen(place, format!("{} bytes of {}", sound.length, sound.needs))
-                .next_all(others(evidence, files)),
-            );
-        }
+        findings.extend(find_database_faults(evidence, files, sound));
     }
     findings
+}
+
+/// Reports what is wrong with a database that etcd can use.
+fn find_database_faults(
+    evidence: &DoctorEvidence,
+    files: &EtcdFiles,
+    sound: &SoundDatabase,
+) -> Option<DoctorFinding> {
+    if let Some(page) = sound.bad_meta {
+        let means = "The last commit was interrupted. etcd uses the other one, and writes this one again at its next commit.";
+        let what = "one of the two meta pages of etcd is not valid";
+        let finding = DoctorFinding::new(CheckSeverity::Notice, what, means)
+            .seen(db(), format!("meta page {page} is not valid"))
+            .next(evidence.command("doctor FP-40"));
+        return Some(finding);
+    }
+    if sound.length >= sound.needs {
+        return None;
+    }
+    let means = "The end of the file is missing. No page in use was found there, but etcd may need it at its next write.";
+    let what = "the database of etcd is shorter than it says";
+    let said = format!("{} bytes of {}", sound.length, sound.needs);
+    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+        .seen(db(), said)
+        .next_all(others(evidence, files));
+    Some(finding)
 }
 
 fn db() -> String {

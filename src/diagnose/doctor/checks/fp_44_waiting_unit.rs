@@ -114,112 +114,20 @@ fn late(evidence: &DoctorEvidence, unit: &str) -> u64 {
 
 /// Returns what a unit still waits for; `None` for a unit that is not in the table, or whose condition is met.
 fn condition(evidence: &DoctorEvidence, waits: &BootWaits, unit: &str) -> Option<Wait> {
-    let journal = || {
-        let name = unit.trim_end_matches(".service");
-        format!("journalctl -b -u {} -n 20", shell_word(name))
-    };
-    let missing = |path: &str| Fact::new(format!("/{path}"), "missing");
-    let endless = |facts, words, next| {
-        Some(Wait {
-            facts,
-            words,
-            next,
-            endless: true,
-        })
-    };
     match unit {
-        "node-valid-hostname.service" => {
-            let names = evidence.host_names.get()?;
-            let kernel = names.kernel.as_deref()?;
-            // FP-45 reports the name if there is a certificate to compare it with.
-            if !kernel.contains("localhost") || evidence.node_name().is_some() {
-                return None;
-            }
-            Some(Wait {
-                facts: vec![Fact::new("/proc/sys/kernel/hostname", kernel)],
-                words: Some("waiting for non-localhost hostname to be assigned"),
-                next: "hostnamectl set-hostname --static NAME".to_owned(),
-                endless: false,
-            })
-        }
+        "node-valid-hostname.service" => wait_for_host_name(evidence),
         "nodeip-configuration.service" | "nodeip-configuration-vsphere-upi.service" => {
-            if waits.primary_address.is_some() {
-                return None;
-            }
-            let image = waits.image_of(unit);
-            if let Some(image) = image.filter(|image| image.here == Some(false)) {
-                let facts = vec![missing(PRIMARY_ADDRESS), lacks(image)];
-                return endless(facts, None, pull(image));
-            }
-            let words = "Failed to find a suitable node IP";
-            endless(vec![missing(PRIMARY_ADDRESS)], Some(words), journal())
+            wait_for_address(waits, unit)
         }
         "ovs-configuration.service" => {
             let interfaces = evidence.interfaces.get()?;
             let there = interfaces.iter().any(|one| one.name == "br-ex");
             let facts = vec![Fact::new("ip addr", "no br-ex")];
-            (!there).then(|| endless(facts, None, journal())).flatten()
+            (!there).then(|| Wait::endless(facts, None, journal_of(unit)))
         }
-        "wait-for-br-ex-up.service" => {
-            if waits.br_ex_up {
-                return None;
-            }
-            let interfaces = evidence.interfaces.get();
-            let mut all = interfaces.iter().flat_map(|all| all.iter());
-            let is_up = all.any(|one| one.name == "br-ex" && !one.addresses.is_empty());
-            let (fact, next) = match is_up {
-                true => ("br-ex has an address", format!("touch /{BR_EX_UP}")),
-                false => (
-                    "no br-ex with an address",
-                    "journalctl -b -u ovs-configuration -n 20".to_owned(),
-                ),
-            };
-            let facts = vec![missing(BR_EX_UP), Fact::new("ip addr", fact)];
-            endless(facts, None, next)
-        }
-        "wait-for-node-ip.service" => {
-            if !waits.nmstate_applied {
-                return None;
-            }
-            let Some(address) = &waits.primary_address else {
-                let words = "No primary ip to bind was found";
-                let facts = vec![
-                    Fact::new(format!("/{NMSTATE_APPLIED}"), "exists"),
-                    missing(PRIMARY_ADDRESS),
-                ];
-                return endless(
-                    facts,
-                    Some(words),
-                    "journalctl -b -u nodeip-configuration -n 20".to_owned(),
-                );
-            };
-            let interfaces = evidence.interfaces.get()?.iter();
-            let mut all = interfaces.flat_map(|one| &one.addresses);
-            let wanted: IpAddr = address.parse().ok()?;
-            if all.any(|one| one.local == wanted) {
-                return None;
-            }
-            let facts = vec![
-                Fact::new(format!("/{PRIMARY_ADDRESS}"), address),
-                Fact::new("ip addr", "not on any interface"),
-            ];
-            endless(facts, None, "ip -br addr".to_owned())
-        }
-        "on-prem-resolv-prepender.service" => {
-            if waits.resolver_done {
-                return None;
-            }
-            if !waits.has_servers {
-                let words = "NM resolv-prepender: NM resolv.conf still empty of nameserver";
-                let facts = vec![Fact::new(format!("/{RESOLVER}"), "no nameserver")];
-                return endless(facts, Some(words), "nmcli device show".to_owned());
-            }
-            let image = waits.image_of(unit);
-            match image.filter(|image| image.here == Some(false)) {
-                Some(image) => endless(vec![lacks(image)], None, pull(image)),
-                None => endless(vec![missing(RESOLVER_DONE)], None, journal()),
-            }
-        }
+        "wait-for-br-ex-up.service" => wait_for_bridge(evidence, waits),
+        "wait-for-node-ip.service" => wait_for_address_in_use(evidence, waits),
+        "on-prem-resolv-prepender.service" => wait_for_resolver(waits, unit),
         "chrony-wait.service" => Some(Wait {
             facts: vec![Fact::new("chronyc waitsync", "still waits")],
             words: None,
@@ -229,11 +137,127 @@ fn condition(evidence: &DoctorEvidence, waits: &BootWaits, unit: &str) -> Option
         _ if is_of_cloud(unit) => Some(Wait {
             facts: vec![Fact::new("the metadata service", "has not answered")],
             words: None,
-            next: journal(),
+            next: journal_of(unit),
             endless: false,
         }),
         _ => None,
     }
+}
+
+impl Wait {
+    /// Returns a wait that does not end by itself.
+    fn endless(facts: Vec<Fact>, words: Option<&'static str>, next: String) -> Self {
+        Self {
+            facts,
+            words,
+            next,
+            endless: true,
+        }
+    }
+}
+
+fn journal_of(unit: &str) -> String {
+    let name = unit.trim_end_matches(".service");
+    format!("journalctl -b -u {} -n 20", shell_word(name))
+}
+
+fn missing(path: &str) -> Fact {
+    Fact::new(format!("/{path}"), "missing")
+}
+
+fn wait_for_host_name(evidence: &DoctorEvidence) -> Option<Wait> {
+    let names = evidence.host_names.get()?;
+    let kernel = names.kernel.as_deref()?;
+    // FP-45 reports the name if there is a certificate to compare it with.
+    if !kernel.contains("localhost") || evidence.node_name().is_some() {
+        return None;
+    }
+    Some(Wait {
+        facts: vec![Fact::new("/proc/sys/kernel/hostname", kernel)],
+        words: Some("waiting for non-localhost hostname to be assigned"),
+        next: "hostnamectl set-hostname --static NAME".to_owned(),
+        endless: false,
+    })
+}
+
+/// The choice of the node's address, which may first pull an image.
+fn wait_for_address(waits: &BootWaits, unit: &str) -> Option<Wait> {
+    if waits.primary_address.is_some() {
+        return None;
+    }
+    let image = waits.image_of(unit);
+    if let Some(image) = image.filter(|image| image.here == Some(false)) {
+        let facts = vec![missing(PRIMARY_ADDRESS), lacks(image)];
+        return Some(Wait::endless(facts, None, pull(image)));
+    }
+    let words = "Failed to find a suitable node IP";
+    let facts = vec![missing(PRIMARY_ADDRESS)];
+    Some(Wait::endless(facts, Some(words), journal_of(unit)))
+}
+
+fn wait_for_bridge(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<Wait> {
+    if waits.br_ex_up {
+        return None;
+    }
+    let interfaces = evidence.interfaces.get();
+    let mut all = interfaces.iter().flat_map(|all| all.iter());
+    let is_up = all.any(|one| one.name == "br-ex" && !one.addresses.is_empty());
+    let (fact, next) = match is_up {
+        true => ("br-ex has an address", format!("touch /{BR_EX_UP}")),
+        false => (
+            "no br-ex with an address",
+            "journalctl -b -u ovs-configuration -n 20".to_owned(),
+        ),
+    };
+    let facts = vec![missing(BR_EX_UP), Fact::new("ip addr", fact)];
+    Some(Wait::endless(facts, None, next))
+}
+
+/// The node's address on an interface, after nmstate was applied.
+fn wait_for_address_in_use(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<Wait> {
+    if !waits.nmstate_applied {
+        return None;
+    }
+    let Some(address) = &waits.primary_address else {
+        let words = "No primary ip to bind was found";
+        let facts = vec![
+            Fact::new(format!("/{NMSTATE_APPLIED}"), "exists"),
+            missing(PRIMARY_ADDRESS),
+        ];
+        let next = "journalctl -b -u nodeip-configuration -n 20".to_owned();
+        return Some(Wait::endless(facts, Some(words), next));
+    };
+    let interfaces = evidence.interfaces.get()?.iter();
+    let mut all = interfaces.flat_map(|one| &one.addresses);
+    let wanted: IpAddr = address.parse().ok()?;
+    if all.any(|one| one.local == wanted) {
+        return None;
+    }
+    let facts = vec![
+        Fact::new(format!("/{PRIMARY_ADDRESS}"), address),
+        Fact::new("ip addr", "not on any interface"),
+    ];
+    Some(Wait::endless(facts, None, "ip -br addr".to_owned()))
+}
+
+fn wait_for_resolver(waits: &BootWaits, unit: &str) -> Option<Wait> {
+    if waits.resolver_done {
+        return None;
+    }
+    if !waits.has_servers {
+        let words = "NM resolv-prepender: NM resolv.conf still empty of nameserver";
+        let facts = vec![Fact::new(format!("/{RESOLVER}"), "no nameserver")];
+        return Some(Wait::endless(
+            facts,
+            Some(words),
+            "nmcli device show".to_owned(),
+        ));
+    }
+    let image = waits.image_of(unit);
+    Some(match image.filter(|image| image.here == Some(false)) {
+        Some(image) => Wait::endless(vec![lacks(image)], None, pull(image)),
+        None => Wait::endless(vec![missing(RESOLVER_DONE)], None, journal_of(unit)),
+    })
 }
 
 fn lacks(image: &NeededImage) -> Fact {

@@ -216,17 +216,7 @@ fn find_two(evidence: &DoctorEvidence, kept: &NodeAddresses) -> Option<DoctorFin
 fn find_past_hint(evidence: &DoctorEvidence, kept: &NodeAddresses) -> Option<DoctorFinding> {
     let hint = kept.hint?;
     let kubelet = kept.of(AddressHolder::Kubelet)?;
-    let networks: Vec<(IpAddr, u8)> = match evidence.live {
-        true => {
-            let all = evidence.interfaces.get()?.iter();
-            let all = all.flat_map(|one| &one.addresses);
-            all.map(|one| (one.local, one.prefix)).collect()
-        }
-        false => {
-            let all = evidence.static_network.get()?.addresses();
-            all.map(|(_, address, prefix)| (address, prefix)).collect()
-        }
-    };
+    let networks = list_networks(evidence)?;
     let mut wanted = networks
         .iter()
         .filter(|(network, prefix)| is_in(hint, *network, *prefix))
@@ -264,6 +254,17 @@ fn find_past_hint(evidence: &DoctorEvidence, kept: &NodeAddresses) -> Option<Doc
             evidence.path("etc/default/nodeip-configuration")
         )),
     })
+}
+
+/// Returns the addresses of the node with their prefixes, or those that its configuration gives it.
+fn list_networks(evidence: &DoctorEvidence) -> Option<Vec<(IpAddr, u8)>> {
+    if evidence.live {
+        let all = evidence.interfaces.get()?.iter();
+        let all = all.flat_map(|one| &one.addresses);
+        return Some(all.map(|one| (one.local, one.prefix)).collect());
+    }
+    let all = evidence.static_network.get()?.addresses();
+    Some(all.map(|(_, address, prefix)| (address, prefix)).collect())
 }
 
 fn advise(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {

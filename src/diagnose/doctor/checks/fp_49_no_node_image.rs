@@ -38,10 +38,8 @@ fn find_missing_programs(
     programs: &NodePrograms,
 ) -> Option<DoctorFinding> {
     let (first, _) = programs.missing.first()?;
-    let is_over = evidence
-        .records
-        .get()
-        .is_some_and(|records: &Records| records.first_boot_over);
+    let is_over = |records: &Records| records.first_boot_over;
+    let is_over = evidence.records.get().is_some_and(is_over);
     let is_waiting = evidence.first_boot_files.is_waiting() && !is_over;
     let mut units = evidence.units.get().into_iter().flatten();
     let is_at_work =
@@ -66,12 +64,9 @@ fn find_missing_programs(
     let missing = missing.map(|(program, unit)| {
         Fact::new(format!("/{program}"), format!("missing; {unit} needs it"))
     });
-    let release = match programs.openshift.is_empty() {
-        true => format!("{}, no OPENSHIFT_VERSION", programs.release),
-        false => format!(
-            "{} OPENSHIFT_VERSION={}",
-            programs.release, programs.openshift
-        ),
+    let release = match programs.openshift.as_str() {
+        "" => format!("{}, no OPENSHIFT_VERSION", programs.release),
+        version => format!("{} OPENSHIFT_VERSION={version}", programs.release),
     };
     let mut finding = finding.seen_all(missing).seen("/etc/os-release", release);
     if let Some(image) = evidence.image().filter(|image| !image.is_empty()) {

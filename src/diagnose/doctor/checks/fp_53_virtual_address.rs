@@ -141,20 +141,19 @@ fn find_nothing_rendered(
         () if balancer && is_run(found.balancer) => (BALANCER_CONFIG, "haproxy"),
         () => return None,
     };
-    let is_empty = match pod {
-        "keepalived" => found.config == Rendered::Empty,
-        _ => found.servers == Rendered::Empty,
-    };
-    let means = match pod {
-        "keepalived" => {
+    let (is_empty, means) = match pod {
+        "keepalived" => (
+            found.config == Rendered::Empty,
             "keepalived waits until its monitor has rendered the file, and holds no address. In the first minutes after a \
-             boot that is normal."
-        }
-        _ => {
+             boot that is normal.",
+        ),
+        _ => (
+            found.servers == Rendered::Empty,
             "haproxy waits until its monitor has rendered the file: the load balancer does not answer, and keepalived \
-             gives the address of the API away. In the first minutes after a boot that is normal."
-        }
+             gives the address of the API away. In the first minutes after a boot that is normal.",
+        ),
     };
+
     let said = if is_empty { "empty" } else { "missing" };
     let finding = DoctorFinding::new(
         CheckSeverity::Warning,
@@ -163,12 +162,11 @@ fn find_nothing_rendered(
     )
     .seen(format!("/{path}"), said)
     .seen(format!("/etc/kubernetes/manifests/{pod}.yaml"), "exists");
+    let logs = format!("crictl logs $(crictl ps -aq --name {pod}-monitor | head -n 1)");
     Some(match evidence.live {
         true => finding
             .next(format!("crictl ps -a --name {pod}-monitor"))
-            .next(format!(
-                "crictl logs $(crictl ps -aq --name {pod}-monitor | head -n 1)"
-            )),
+            .next(logs),
         false => finding.next(format!("ls -l {}", evidence.path(path))),
     })
 }

@@ -4,6 +4,7 @@ use crate::base::time::now;
 use crate::diagnose::doctor::since::{Since, SinceDifference};
 use crate::diagnose::recorder::look::find_shelf;
 use crate::diagnose::recorder::look::{add_texts, observe_now};
+use crate::diagnose::recorder::shelf::Shelf;
 use crate::diagnose::recorder::timeline::{TimelineMoment, came_between};
 use crate::diagnose::recorder::{Snapshot, SnapshotRecord, compare_snapshots};
 use crate::host::root::Root;
@@ -35,21 +36,7 @@ pub fn since_good(root: &Root, runner: &dyn CommandRunner) -> Option<Since> {
     let now = now();
     let sequence = match comparison.differences.is_empty() || good.key != key {
         true => vec![(good.clone(), before)],
-        false => {
-            let later = shelf.records.iter().filter(|one| one.number > good.number);
-            let later: Vec<&SnapshotRecord> = later.filter(|one| one.key == key).collect();
-            let newest = later.len().saturating_sub(MOST);
-            let mut all: Vec<(SnapshotRecord, Snapshot)> = vec![(good.clone(), before)];
-            for record in later.into_iter().skip(newest) {
-                let same = all.last().filter(|(last, _)| last.parts == record.parts);
-                let snapshot = match same {
-                    Some((_, snapshot)) => snapshot.clone(),
-                    None => shelf.snapshot(record).0,
-                };
-                all.push((record.clone(), snapshot));
-            }
-            all
-        }
+        false => read_later(&shelf, good, before),
     };
     let differences = comparison.differences.into_iter().map(|difference| {
         let (from, until) = came_between(&difference, &sequence, now);
@@ -65,4 +52,25 @@ pub fn since_good(root: &Root, runner: &dyn CommandRunner) -> Option<Since> {
         differences: differences.collect(),
         not_compared: comparison.not_compared.len(),
     })
+}
+
+/// Returns the good snapshot and the newest of those after it whose digests are comparable.
+fn read_later(
+    shelf: &Shelf,
+    good: &SnapshotRecord,
+    before: Snapshot,
+) -> Vec<(SnapshotRecord, Snapshot)> {
+    let later = shelf.records.iter().filter(|one| one.number > good.number);
+    let later: Vec<&SnapshotRecord> = later.filter(|one| one.key == good.key).collect();
+    let newest = later.len().saturating_sub(MOST);
+    let mut all: Vec<(SnapshotRecord, Snapshot)> = vec![(good.clone(), before)];
+    for record in later.into_iter().skip(newest) {
+        let same = all.last().filter(|(last, _)| last.parts == record.parts);
+        let snapshot = match same {
+            Some((_, snapshot)) => snapshot.clone(),
+            None => shelf.snapshot(record).0,
+        };
+        all.push((record.clone(), snapshot));
+    }
+    all
 }

@@ -43,24 +43,8 @@ fn judge_boot(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let booted = node.boot.booted(&node.command_line);
     let stays = |entry: &BootEntry| Some(entry) == booted;
     let room = kernel_room(kernels, entries, Some(bytes), None, stays);
-    let finding = match space.fit_kernel(room) {
-        Fit::Fits => return Vec::new(),
-        Fit::AfterPruning { pruned } => {
-            let what = format!(
-                "the image's kernel fits only after {} of kernels that the running system does not need are removed; \
-                 until the next boot there is no older system to go back to",
-                mib(pruned)
-            );
-            CrossingFinding::new(CrossingSeverity::Warning, "/boot", what)
-                .prevents("Insufficient space left in bootfs; updating bootloader in two steps")
-        }
-        Fit::TooSmall { missing } => {
-            let what = format!("/boot lacks {} for the image's kernel", mib(missing));
-            CrossingFinding::new(CrossingSeverity::Inhibitor, "/boot", what)
-                .prevents("error: Installing kernel: No space left on device")
-                .next("rpm-ostree cleanup --pending --rollback")
-                .next("Look for files that are not of the system: du -ah /boot | sort -h | tail")
-        }
+    let Some(finding) = judge_fit(space.fit_kernel(room)) else {
+        return Vec::new();
     };
     vec![
         finding
@@ -73,6 +57,35 @@ fn judge_boot(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
                 format!("kernel and initramfs {}", mib(bytes)),
             ),
     ]
+}
+
+fn judge_fit(fit: Fit) -> Option<CrossingFinding> {
+    match fit {
+        Fit::Fits => None,
+        Fit::AfterPruning { pruned } => {
+            let what = format!(
+                "the image's kernel fits only after {} of kernels that the running system does not need are removed; \
+                 until the next boot there is no older system to go back to",
+                mib(pruned)
+            );
+            Some(
+                CrossingFinding::new(CrossingSeverity::Warning, "/boot", what).prevents(
+                    "Insufficient space left in bootfs; updating bootloader in two steps",
+                ),
+            )
+        }
+        Fit::TooSmall { missing } => {
+            let what = format!("/boot lacks {} for the image's kernel", mib(missing));
+            Some(
+                CrossingFinding::new(CrossingSeverity::Inhibitor, "/boot", what)
+                    .prevents("error: Installing kernel: No space left on device")
+                    .next("rpm-ostree cleanup --pending --rollback")
+                    .next(
+                        "Look for files that are not of the system: du -ah /boot | sort -h | tail",
+                    ),
+            )
+        }
+    }
 }
 
 fn judge_sysroot(target: &Target, node: &Platform) -> Vec<CrossingFinding> {

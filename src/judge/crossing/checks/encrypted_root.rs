@@ -37,41 +37,40 @@ fn judge_device(node: &Platform, device: &Encrypted) -> Vec<CrossingFinding> {
     if pins.is_empty() {
         return findings;
     }
-    let fails = |breaks: &[u32]| pins.iter().all(|pin| !opens(pin, breaks));
-    let severity = if fails(&OF_BOOT) {
-        Some(CrossingSeverity::Inhibitor)
-    } else if fails(&[&OF_BOOT[..], &OF_FIRMWARE[..]].concat()) {
-        Some(CrossingSeverity::Warning)
-    } else {
-        None
-    };
-    if let Some(severity) = severity {
-        let what = match severity {
-            CrossingSeverity::Inhibitor => {
-                "the TPM opens this disk only for this boot loader and kernel, and the image brings others"
-            }
-            _ => "the TPM may not open this disk if the boot loader or its keys are updated",
-        };
-        findings.push(
-            CrossingFinding::new(severity, source, what)
-                .seen(
-                    format!("LUKS header of {source}"),
-                    describe(pins, header.other_slots),
-                )
-                .prevents("Unsealing jwk from TPM failed")
-                .next(format!(
-                    "Add a passphrase for this boot: cryptsetup luksAddKey {source}"
-                ))
-                .next(format!(
-                    "After the boot, bind the TPM again: clevis luks regen -d {source} -s SLOT"
-                )),
-        );
-    }
+    findings.extend(judge_tpm(source, header));
     // Other disks are unlocked with the network of the running system.
     if device.is_root && pins.iter().all(needs_network) {
         findings.extend(judge_network(node, source, header));
     }
     findings
+}
+
+/// Judges whether the TPM still opens a disk for the next boot.
+fn judge_tpm(source: &str, header: &LuksHeader) -> Option<CrossingFinding> {
+    let pins = &header.pins;
+    let fails = |breaks: &[u32]| pins.iter().all(|pin| !opens(pin, breaks));
+    let (severity, what) = if fails(&OF_BOOT) {
+        let what = "the TPM opens this disk only for this boot loader and kernel, and the image brings others";
+        (CrossingSeverity::Inhibitor, what)
+    } else if fails(&[&OF_BOOT[..], &OF_FIRMWARE[..]].concat()) {
+        let what = "the TPM may not open this disk if the boot loader or its keys are updated";
+        (CrossingSeverity::Warning, what)
+    } else {
+        return None;
+    };
+    let finding = CrossingFinding::new(severity, source, what)
+        .seen(
+            format!("LUKS header of {source}"),
+            describe(pins, header.other_slots),
+        )
+        .prevents("Unsealing jwk from TPM failed")
+        .next(format!(
+            "Add a passphrase for this boot: cryptsetup luksAddKey {source}"
+        ))
+        .next(format!(
+            "After the boot, bind the TPM again: clevis luks regen -d {source} -s SLOT"
+        ));
+    Some(finding)
 }
 
 fn unknown(source: &str, reason: &str) -> CrossingFinding {

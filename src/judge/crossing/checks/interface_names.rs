@@ -78,6 +78,14 @@ struct Place<'a> {
     majors: String,
 }
 
+/// An interface that the configuration names.
+struct NamedInterface<'a> {
+    interface: &'a Interface,
+    uses: &'a [&'a NameUse],
+    /// The kernel command line turns the naming of systemd off.
+    no_policy: bool,
+}
+
 /// The `Driver=` line of a pin.
 enum DriverLine {
     /// The current driver, as the helper writes it.
@@ -139,15 +147,16 @@ impl Place<'_> {
         if is_kernels && !several && no_policy {
             return None;
         }
-        let inhibitor = |what: String| {
-            let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, name, what);
-            self.with_evidence(finding, uses, no_policy).prevents(LOST)
+        let named = NamedInterface {
+            interface,
+            uses,
+            no_policy,
         };
         if is_kernels && several {
             let what = "the kernel gives this name in the order in which it finds the interfaces, and the next kernel may \
                         find another one first";
             let bound = address.unwrap_or("ADDRESS");
-            return Some(inhibitor(what.to_owned()).next(format!(
+            return Some(self.inhibitor(&named, what).next(format!(
                 "nmcli connection modify CONNECTION connection.interface-name '' 802-3-ethernet.mac-address {bound}"
             )));
         }
@@ -158,27 +167,48 @@ impl Place<'_> {
                 .as_ref()
                 .map_or_else(|| "no Name=".to_owned(), |name| format!("Name={name}"));
             let next = format!("Put Name={name} below [Link] in {}.", file.path);
-            return Some(inhibitor(what.to_owned()).seen(&file.path, said).next(next));
+            return Some(
+                self.inhibitor(&named, what)
+                    .seen(&file.path, said)
+                    .next(next),
+            );
         }
+        Some(self.judge_unpinned(&named, all, mac.as_ref(), &driver))
+    }
+
+    fn inhibitor(&self, named: &NamedInterface<'_>, what: &str) -> CrossingFinding {
+        let name = named.interface.name.as_str();
+        let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, name, what);
+        self.with_evidence(finding, named.uses, named.no_policy)
+            .prevents(LOST)
+    }
+
+    /// Judges whether a pin can keep the name of an interface that no file pins.
+    fn judge_unpinned(
+        &self,
+        named: &NamedInterface<'_>,
+        all: &[Interface],
+        mac: Option<&Mac>,
+        driver: &DriverLine,
+    ) -> CrossingFinding {
+        let interface = named.interface;
+        let name = interface.name.as_str();
+        let path = link_path(name);
         let Some(mac) = mac else {
             let what = "the configuration uses this name, and the permanent address by which it could be pinned is unknown";
-            let path = link_path(name);
-            return Some(
-                inhibitor(what.to_owned())
-                    .next(format!("ethtool -P {name}"))
-                    .next(format!(
-                        "printf '[Match]\\nMACAddress=ADDRESS\\n\\n[Link]\\nName={name}\\n' > /{path}"
-                    )),
-            );
+            return self
+                .inhibitor(named, what)
+                .next(format!("ethtool -P {name}"))
+                .next(format!(
+                    "printf '[Match]\\nMACAddress=ADDRESS\\n\\n[Link]\\nName={name}\\n' > /{path}"
+                ));
         };
-        let line = match &driver {
+        let line = match driver {
             DriverLine::Same(driver) => driver.as_deref(),
             DriverLine::Other { .. } => None,
         };
-        if let Some(twin) = all
-            .iter()
-            .find(|other| is_twin(interface, other, &mac, line))
-        {
+        let mut others = all.iter();
+        if let Some(twin) = others.find(|other| is_twin(interface, other, mac, line)) {
             let what = format!(
                 "{} has the same address, so that a pin would take both",
                 twin.name
@@ -187,23 +217,20 @@ impl Place<'_> {
                 .path
                 .as_deref()
                 .unwrap_or("ID_PATH of udevadm info");
-            return Some(inhibitor(what).seen(&mac.place, &mac.address).next(format!(
+            let finding = self.inhibitor(named, &what);
+            return finding.seen(&mac.place, &mac.address).next(format!(
                 "printf '[Match]\\nPath={by_path}\\n\\n[Link]\\nName={name}\\n' > /etc/systemd/network/70-{name}.link"
-            )));
+            ));
         }
-        let path = link_path(name);
         let existing = self.node.interface_names.link_files.iter();
         let mut existing = existing.filter(|file| file.path == format!("/{path}"));
         if let Some(file) = existing.find(|file| !file.generated) {
             let what = "the file that would pin this name is there already, but it does not apply to this interface";
             let next = format!("Correct {}, or remove it: rm {}", file.path, file.path);
-            return Some(
-                inhibitor(what.to_owned())
-                    .seen(&file.path, "not by nmstate")
-                    .next(next),
-            );
+            let finding = self.inhibitor(named, what);
+            return finding.seen(&file.path, "not by nmstate").next(next);
         }
-        Some(self.cured(interface, uses, &mac, &driver, no_policy))
+        self.cured(interface, named.uses, mac, driver, named.no_policy)
     }
 
     /// Returns the finding that the run cures.

@@ -2,6 +2,7 @@
 
 use super::faults;
 use crate::base::invocation::shell_word;
+use crate::base::kargs::Kargs;
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::platform::{BlockDevice, BlockStorage, Platform};
 
@@ -82,6 +83,18 @@ fn judge_arguments(node: &Platform, map: &BlockDevice) -> Option<CrossingFinding
         return None;
     };
     let said = format!("{} is {}", map.path(), map.get("DM_UUID"));
+
+    Some(
+        CrossingFinding::new(severity, "root disk", what)
+            .seen(place, arguments.to_string())
+            .seen("/run/udev/data", said)
+            .prevents("/dev/sdd4: Can't open blockdev")
+            .next(command_for_map(&arguments, root)),
+    )
+}
+
+/// Returns the command with whose arguments the boot waits for the map.
+fn command_for_map(arguments: &Kargs, root: &str) -> String {
     let old = [format!("root={root}"), "rd.multipath=0".to_owned()];
     let old = old.iter().filter(|one| arguments.tokens().contains(one));
     let old: String = old
@@ -91,13 +104,7 @@ fn judge_arguments(node: &Platform, map: &BlockDevice) -> Option<CrossingFinding
         .split(' ')
         .map(|one| format!(" --append-if-missing={one}"))
         .collect();
-    Some(
-        CrossingFinding::new(severity, "root disk", what)
-            .seen(place, arguments.to_string())
-            .seen("/run/udev/data", said)
-            .prevents("/dev/sdd4: Can't open blockdev")
-            .next(format!("rpm-ostree kargs{old}{new}")),
-    )
+    format!("rpm-ostree kargs{old}{new}")
 }
 
 /// Judges settings that EL 10 refuses or ignores.

@@ -57,19 +57,26 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             place, files, &current, &now, &later, is_single,
         ));
     }
-    if let Some((path, reason)) = first_refused(&payload, &current) {
-        let what = format!(
-            "the image's EFI/{path} is below the level of this machine; once it is installed it does not start"
-        );
-        findings.push(
-            CrossingFinding::new(CrossingSeverity::Inhibitor, "image", what)
-                .seen(format!("{} EFI/{path}", target.tree.source), reason)
-                .seen(LEVEL, format!("level {}", current.date))
-                .prevents("Something has gone seriously wrong: SBAT self-check failed")
-                .next("Take a newer image; do not install this one's boot loader."),
-        );
-    }
+    findings.extend(judge_payload(target, &payload, &current));
     findings
+}
+
+/// Reports a boot loader of the image that this machine refuses.
+fn judge_payload(
+    target: &Target,
+    payload: &BTreeMap<String, Vec<u8>>,
+    current: &RevocationLevel,
+) -> Option<CrossingFinding> {
+    let (path, reason) = first_refused(payload, current)?;
+    let what = format!(
+        "the image's EFI/{path} is below the level of this machine; once it is installed it does not start"
+    );
+    let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "image", what)
+        .seen(format!("{} EFI/{path}", target.tree.source), reason)
+        .seen(LEVEL, format!("level {}", current.date))
+        .prevents("Something has gone seriously wrong: SBAT self-check failed")
+        .next("Take a newer image; do not install this one's boot loader.");
+    Some(finding)
 }
 
 /// A level, and the place that it comes from.

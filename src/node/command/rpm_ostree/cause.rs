@@ -615,64 +615,67 @@ mod tests {
         }
     }
 
+    /// Messages, and the kind of their cause.
+    const KINDS: &[(&str, &str)] = &[
+        (
+            "error: Preparing import: Fetching manifest: containers-policy.json specifies a default of `insecureAcceptAnything`; refusing usage",
+            "policy-too-weak",
+        ),
+        (
+            "error: remote error: Source image rejected: Running image docker://q/os:1 is rejected by policy.",
+            "policy-rejects",
+        ),
+        (
+            "error: remote error: reading manifest 1 in q/os: unauthorized: access to the requested resource is not authorized",
+            "unauthorized",
+        ),
+        (
+            "error: remote error: pinging container registry q: Get \"https://q/v2/\": x509: certificate signed by unknown authority",
+            "certificate",
+        ),
+        (
+            "error: remote error: reading manifest 1 in q/os: manifest unknown",
+            "not-found",
+        ),
+        (
+            "error: Importing: Parsing layer blob sha256:37: failed to invoke method FinishPipe: failed to invoke method FinishPipe: corrupted blob, expecting sha256:37",
+            "corrupt",
+        ),
+        (
+            "error: Preparing import: Fetching manifest: failed to invoke method GetFullConfig: failed to invoke method GetFullConfig: Download config.json digest sha256:e6 does not match expected sha256:06",
+            "corrupt",
+        ),
+        (
+            "error: Creating importer: failed to invoke method OpenImage: failed to invoke method OpenImage: stat /run/containers/989/auth.json: permission denied",
+            "no-credentials",
+        ),
+        (
+            "error: Creating importer: Failed to invoke skopeo proxy method OpenImage: remote error: getting username and password: reading JSON file \"/run/containers/989/auth.json\": open /run/containers/989/auth.json: permission denied",
+            "no-credentials",
+        ),
+        (
+            "error: Creating importer: failed to invoke method OpenImage: failed to invoke method OpenImage: (Mirrors also failed: [127.0.0.1:5000/okd/os@sha256:2e: pinging container registry 127.0.0.1:5000: received unexpected HTTP status: 500 Internal Server Error]): quay.example/okd/os@sha256:2e: pinging container registry quay.example: Get \"https://quay.example/v2/\": dial tcp: lookup quay.example on [::1]:53: read udp [::1]:57031->[::1]:53: read: connection refused",
+            "registry-fault",
+        ),
+        ("error: Packages not found: kernel-rt-core", "packages"),
+        (
+            "error: ostree-finalize-staged.service failed on previous boot: Installing kernel: regfile copy: No space left on device",
+            "finalize-failed",
+        ),
+        (
+            "error: Cleaning deployments: unlinkat(x): Operation not permitted",
+            "immutable",
+        ),
+        (
+            "time=\"2026-11-21T21:25:53Z\" level=error msg=\"writing \\\"0 0 1\\n\\\" to /proc/3220/gid_map: write /proc/3220/gid_map: operation not permitted\"",
+            "unknown",
+        ),
+        ("error: something new", "unknown"),
+    ];
+
     #[test]
     fn the_signature_policy_is_told_from_the_registry() {
-        for (words, kind) in [
-            (
-                "error: Preparing import: Fetching manifest: containers-policy.json specifies a default of `insecureAcceptAnything`; refusing usage",
-                "policy-too-weak",
-            ),
-            (
-                "error: remote error: Source image rejected: Running image docker://q/os:1 is rejected by policy.",
-                "policy-rejects",
-            ),
-            (
-                "error: remote error: reading manifest 1 in q/os: unauthorized: access to the requested resource is not authorized",
-                "unauthorized",
-            ),
-            (
-                "error: remote error: pinging container registry q: Get \"https://q/v2/\": x509: certificate signed by unknown authority",
-                "certificate",
-            ),
-            (
-                "error: remote error: reading manifest 1 in q/os: manifest unknown",
-                "not-found",
-            ),
-            (
-                "error: Importing: Parsing layer blob sha256:37: failed to invoke method FinishPipe: failed to invoke method FinishPipe: corrupted blob, expecting sha256:37",
-                "corrupt",
-            ),
-            (
-                "error: Preparing import: Fetching manifest: failed to invoke method GetFullConfig: failed to invoke method GetFullConfig: Download config.json digest sha256:e6 does not match expected sha256:06",
-                "corrupt",
-            ),
-            (
-                "error: Creating importer: failed to invoke method OpenImage: failed to invoke method OpenImage: stat /run/containers/989/auth.json: permission denied",
-                "no-credentials",
-            ),
-            (
-                "error: Creating importer: Failed to invoke skopeo proxy method OpenImage: remote error: getting username and password: reading JSON file \"/run/containers/989/auth.json\": open /run/containers/989/auth.json: permission denied",
-                "no-credentials",
-            ),
-            (
-                "error: Creating importer: failed to invoke method OpenImage: failed to invoke method OpenImage: (Mirrors also failed: [127.0.0.1:5000/okd/os@sha256:2e: pinging container registry 127.0.0.1:5000: received unexpected HTTP status: 500 Internal Server Error]): quay.example/okd/os@sha256:2e: pinging container registry quay.example: Get \"https://quay.example/v2/\": dial tcp: lookup quay.example on [::1]:53: read udp [::1]:57031->[::1]:53: read: connection refused",
-                "registry-fault",
-            ),
-            ("error: Packages not found: kernel-rt-core", "packages"),
-            (
-                "error: ostree-finalize-staged.service failed on previous boot: Installing kernel: regfile copy: No space left on device",
-                "finalize-failed",
-            ),
-            (
-                "error: Cleaning deployments: unlinkat(x): Operation not permitted",
-                "immutable",
-            ),
-            (
-                "time=\"2026-11-21T21:25:53Z\" level=error msg=\"writing \\\"0 0 1\\n\\\" to /proc/3220/gid_map: write /proc/3220/gid_map: operation not permitted\"",
-                "unknown",
-            ),
-            ("error: something new", "unknown"),
-        ] {
+        for &(words, kind) in KINDS {
             assert_eq!(RpmOstreeError::of_words(words).kind(), kind, "{words}");
         }
     }
