@@ -40,7 +40,7 @@ const SWALLOWED: &[(&str, usize)] = &[
     ("node/records.rs", 1),
     ("node/services_at_work.rs", 2),
     ("node/static_network.rs", 1),
-    ("node/static_pods.rs", 2),
+    ("node/static_pods.rs", 1),
     ("node/unit_links.rs", 2),
     ("run/snapshot.rs", 1),
     ("run/trial/guards.rs", 1),

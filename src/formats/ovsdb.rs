@@ -143,16 +143,12 @@ fn record(
     if line.is_empty() && before.is_some() {
         return Ok(Step::End);
     }
-    let header =
-        parse_header(&line).filter(|header| before.is_none_or(|before| before == header.kind));
+    let is_like = |header: &Header| before.is_none_or(|before| before == header.kind);
+    let header = parse_header(&line).filter(is_like);
     let Some(header) = header else {
-        let known = [&b"OVSDB JSON "[..], b"OVSDB CLUSTER "]
-            .iter()
-            .any(|magic| line.starts_with(magic));
-        let fault = match (before, known) {
-            (Some(_), _) => OvsdbFault::Header(offset),
-            (None, true) => OvsdbFault::Format,
-            (None, false) => OvsdbFault::Type,
+        let fault = match before {
+            Some(_) => OvsdbFault::Header(offset),
+            None => fault_of_first(&line),
         };
         return Ok(Step::Fault(fault, line));
     };
@@ -166,11 +162,8 @@ fn record(
         return Ok(Step::Fault(OvsdbFault::End(header.length, at), data));
     }
     let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &data);
-    let is: String = hash
-        .as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let is = hash.as_ref().iter().map(|byte| format!("{byte:02x}"));
+    let is: String = is.collect();
     let fault = if is != header.hash {
         Some(OvsdbFault::Hash {
             length: header.length,
@@ -189,6 +182,15 @@ fn record(
         Some(fault) => Step::Fault(fault, data),
         None => Step::Record(at + header.length - offset, header.kind),
     })
+}
+
+/// Returns what is wrong with the first line of a file.
+fn fault_of_first(line: &[u8]) -> OvsdbFault {
+    let known = [&b"OVSDB JSON "[..], b"OVSDB CLUSTER "];
+    match known.iter().any(|magic| line.starts_with(magic)) {
+        true => OvsdbFault::Format,
+        false => OvsdbFault::Type,
+    }
 }
 
 /// Parses a header: `OVSDB JSON LENGTH SHA-1`, or `OVSDB CLUSTER` instead of the first two words.

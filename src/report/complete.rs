@@ -15,25 +15,7 @@ pub fn to_json(completed: &Completed) -> serde_json::Result<String> {
 pub fn to_text(completed: &Completed) -> String {
     let name = completed.config.as_deref().unwrap_or_default();
     let failed = completed.failed.as_deref().unwrap_or_default();
-    let next = match (completed.outcome, completed.way) {
-        (AwaitedOutcome::NotYet, _) => format!("Next: {}\n", reboot()),
-        (_, Some(Way::Forward)) if completed.half => format!(
-            "Next: {} # all of it\nor: {} # back to before it\n",
-            completed.apply,
-            mco_rescue("rollback")
-        ),
-        (AwaitedOutcome::Arrived, _) if !failed.is_empty() => {
-            format!(
-                "Next: {}\nthen: {}\n",
-                mco_rescue("verify"),
-                mco_rescue("apply")
-            )
-        }
-        (AwaitedOutcome::Failed, Some(Way::Forward)) => format!("Next: {}\n", completed.apply),
-        (AwaitedOutcome::Failed, _) if completed.half => format!("Next: {}\n", mco_rescue("apply")),
-        (AwaitedOutcome::Failed, _) => format!("Next: {}\n", mco_rescue("rollback")),
-        _ => String::new(),
-    };
+    let next = next_text(completed);
     let restored = match completed.restored {
         true => "The old files are restored",
         false => "No file had to be restored",
@@ -72,4 +54,28 @@ pub fn to_text(completed: &Completed) -> String {
         (_, _) => format!("The way back from {name} was not taken: {failed}."),
     };
     wrap(&said, 0) + &next
+}
+
+/// Returns the next commands, one a line.
+fn next_text(completed: &Completed) -> String {
+    let failed = completed.failed.as_deref().unwrap_or_default();
+    match (completed.outcome, completed.way) {
+        (AwaitedOutcome::NotYet, _) => format!("Next: {}\n", reboot()),
+        (_, Some(Way::Forward)) if completed.half => format!(
+            "Next: {} # all of it\nor: {} # back to before it\n",
+            completed.apply,
+            mco_rescue("rollback")
+        ),
+        (AwaitedOutcome::Arrived, _) if !failed.is_empty() => {
+            format!(
+                "Next: {}\nthen: {}\n",
+                mco_rescue("verify"),
+                mco_rescue("apply")
+            )
+        }
+        (AwaitedOutcome::Failed, Some(Way::Forward)) => format!("Next: {}\n", completed.apply),
+        (AwaitedOutcome::Failed, _) if completed.half => format!("Next: {}\n", mco_rescue("apply")),
+        (AwaitedOutcome::Failed, _) => format!("Next: {}\n", mco_rescue("rollback")),
+        _ => String::new(),
+    }
 }

@@ -103,20 +103,9 @@ pub fn to_text(fleet: &Fleet, page: &str) -> String {
         out.push_str("\nFindings, worst first:\n");
     }
     for trouble in fleet.troubles.iter().take(SHOWN) {
-        let (word, check) = (trouble.severity.word(), &trouble.check);
-        let kinds = trouble.kinds();
-        let said = kinds.iter().take(NAMES).map(|(what, nodes)| {
-            let mut nodes = nodes.clone();
-            nodes.dedup();
-            format!("{what}: {}", listed(&nodes))
-        });
-        let mut said: Vec<String> = said.collect();
-        if let Some(rest) = kinds.get(NAMES..).filter(|rest| !rest.is_empty()) {
-            said.push(format!("{} more of this check on the page", rest.len()));
-        }
-        let text = format!("{word} {check}: {}", said.join("; "));
-        out.push_str(&hanging(&text));
+        out.push_str(&hanging(&trouble_text(trouble)));
     }
+
     out.push_str(&more(fleet.troubles.len()));
     if !fleet.differences.is_empty() {
         out.push_str("\nDifferent from their siblings:\n");
@@ -138,6 +127,22 @@ pub fn to_text(fleet: &Fleet, page: &str) -> String {
     out.push_str(&more(fleet.skipped.len()));
     out.push_str(&format!("\nWritten to {}\n", inline(page)));
     out
+}
+
+/// Returns a check with its findings, and the nodes that have each.
+fn trouble_text(trouble: &Trouble) -> String {
+    let (word, check) = (trouble.severity.word(), &trouble.check);
+    let kinds = trouble.kinds();
+    let said = kinds.iter().take(NAMES).map(|(what, nodes)| {
+        let mut nodes = nodes.clone();
+        nodes.dedup();
+        format!("{what}: {}", listed(&nodes))
+    });
+    let mut said: Vec<String> = said.collect();
+    if let Some(rest) = kinds.get(NAMES..).filter(|rest| !rest.is_empty()) {
+        said.push(format!("{} more of this check on the page", rest.len()));
+    }
+    format!("{word} {check}: {}", said.join("; "))
 }
 
 /// Returns the nodes with stale documents, and their dates.

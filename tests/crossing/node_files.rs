@@ -734,11 +734,6 @@ fn what_cannot_be_read_is_not_taken_for_missing() {
             ],
             &["/usr/local/bin"],
         ),
-        sick(
-            |lab| endless(&lab.node, "usr/bin"),
-            &["node-image unknown programs of the node"],
-            &["/usr/bin/kubelet"],
-        ),
     ]);
 }
 

@@ -290,12 +290,9 @@ fn restoring_step(
     let (step, payload) = match (before, found) {
         (None, None) => return None,
         (None, Some(found)) => (Step::Remove { path, old: found }, Payload::None),
-        (Some(before), old) => {
-            if before.is_directory() {
-                return None;
-            }
-            let payload = kept(run, index, &before);
-            let new = before;
+        (Some(before), _) if before.is_directory() => return None,
+        (Some(new), old) => {
+            let payload = kept(run, index, &new);
             (Step::Put { path, new, old }, payload)
         }
     };

@@ -552,11 +552,15 @@ impl<'a> ForecastSources<'a> {
         let configs = self.at_hand();
         let initial = self.initial.as_ref();
         let image = self.image();
-        let compare = |config: &MachineConfig, _: Option<&str>| {
-            self.compared.get(&config.name).cloned().unwrap_or_default()
-        };
+        let compared = |name: &str| self.compared.get(name).cloned().unwrap_or_default();
+        let compare = |config: &MachineConfig, _: Option<&str>| compared(&config.name);
         let fails = |name: &str| self.failing.get(name).cloned();
         let named = self.release(given);
+        let triggers = Triggers {
+            // That boot is already part of the forecast.
+            staged: self.triggers.staged && self.next_boot.is_none(),
+            ..self.triggers
+        };
         let here = Situation {
             release: named.release,
             node: &self.node,
@@ -568,11 +572,7 @@ impl<'a> ForecastSources<'a> {
             record: self.record(),
             image: image.as_deref(),
             initial: initial.map(|read| read.as_ref().map_err(String::as_str)),
-            triggers: Triggers {
-                // That boot is already part of the forecast.
-                staged: self.triggers.staged && self.next_boot.is_none(),
-                ..self.triggers
-            },
+            triggers,
             first_boot: &self.first_boot,
             os: &self.os,
             fips: self.host.fips,

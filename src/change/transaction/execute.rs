@@ -341,16 +341,8 @@ impl<'a> Executor<'a> {
         if step.within.is_some() && self.step_progress(&step.step)? == StepProgress::After {
             return Ok(());
         }
-        let mut is_absent = false;
         // If the path was empty, the kernel ensures that it still is.
-        if !adds {
-            match self.progress_since(&place, path, &step.step, seen)? {
-                StepProgress::Before | StepProgress::Between => {}
-                // In recovery this is normal; in the run itself, something has just removed it.
-                StepProgress::Absent if seen.is_none() => is_absent = true,
-                _ => return Err(StepError::Conflict(path.clone())),
-            }
-        }
+        let is_absent = !adds && self.ensure_unchanged(&place, &step.step, seen)?;
         let stage = || self.stage_dir(step, path);
         let result = match &step.step {
             Step::MakeDirectory { .. } | Step::Put { .. } if adds || is_absent => {
@@ -373,6 +365,22 @@ impl<'a> Executor<'a> {
             }
         };
         result.map_err(|errno| StepError::Io(path.clone(), errno.into()))
+    }
+
+    /// Refuses a step whose object was changed meanwhile. Returns true if the object is gone.
+    fn ensure_unchanged(
+        &self,
+        place: &Place,
+        step: &Step,
+        seen: Option<&Stamp>,
+    ) -> Result<bool, StepError> {
+        let path = step.path();
+        match self.progress_since(place, path, step, seen)? {
+            StepProgress::Before | StepProgress::Between => Ok(false),
+            // In recovery this is normal; in the run itself, something has just removed it.
+            StepProgress::Absent if seen.is_none() => Ok(true),
+            _ => Err(StepError::Conflict(path.clone())),
+        }
     }
 
     /// Moves the new object of a step to its free target.

@@ -395,11 +395,9 @@ impl<'a> TransactionRun<'a> {
 
     /// Stages every new object and hard-links every old one, then passes barrier 1.
     fn stage_steps(&mut self) -> Result<(), TransactionError> {
-        let first: Vec<RootPath> = self
-            .candidates
-            .iter()
-            .filter_map(|set| set.paths.first().cloned())
-            .collect();
+        let first = self.candidates.iter();
+        let first = first.filter_map(|set| set.paths.first().cloned());
+        let first: Vec<RootPath> = first.collect();
         // After a power cut, only the intent leads to the others.
         let mut is_listed = false;
         let mut list_elsewhere = |path: &RootPath| {
@@ -417,8 +415,9 @@ impl<'a> TransactionRun<'a> {
             self.state.sync_names()?;
         }
         for set in &self.candidates {
-            let stage = stage::make_stage(self.request.root, set, &mut list_elsewhere);
-            self.stages.push(stage?);
+            let root = self.request.root;
+            self.stages
+                .push(stage::make_stage(root, set, &mut list_elsewhere)?);
         }
         let Some(history) = &self.history else {
             return Ok(());
@@ -433,15 +432,12 @@ impl<'a> TransactionRun<'a> {
             seen: self.request.seen,
             sync_each: self.sync_each,
         };
-        let bytes = self
-            .request
-            .steps
-            .iter()
-            .map(|planned| match &planned.step {
-                Step::Put { new, .. } => new.size(),
-                _ => 0,
-            });
-        let phase = progress::begin_phase(Work::new("Staging the files").of(bytes.sum()));
+        let size = |planned: &PlannedStep| match &planned.step {
+            Step::Put { new, .. } => new.size(),
+            _ => 0,
+        };
+        let bytes = self.request.steps.iter().map(size).sum();
+        let phase = progress::begin_phase(Work::new("Staging the files").of(bytes));
         let all = stage_all(&staging, self.signals)?;
         (self.stamps, self.unlabelled) = (all.stamps, all.unlabelled);
         drop(phase);

@@ -467,41 +467,31 @@ fn judge_step(
     };
     let is_nothing = is_nothing(&step.step, progress);
     if matches!(step.step, Step::Metadata { .. }) {
-        return Ok(if is_nothing {
-            StepOutlook::Gone("nothing is there any more")
-        } else {
-            StepOutlook::Open
+        return Ok(match is_nothing {
+            true => StepOutlook::Gone("nothing is there any more"),
+            false => StepOutlook::Open,
         });
     }
     if needs_no_stage(&step.step, direction) {
         return Ok(StepOutlook::Open);
     }
-    let gone_or_lost = |why| {
-        if is_nothing {
-            StepOutlook::Gone(why)
-        } else {
-            StepOutlook::Lost
-        }
+    let gone_or_lost = |why| match is_nothing {
+        true => StepOutlook::Gone(why),
+        false => StepOutlook::Lost,
     };
+    let above = step.step.path().parent();
+    let is_made = above.is_some_and(|dir| made.contains(&dir));
     Ok(match executor.check_reach(step)? {
         Reach::NoStage => gone_or_lost("its file system, with the staged objects, is missing"),
         Reach::OtherMount => gone_or_lost("its directory is on another file system now"),
-        Reach::NoDirectory
-            if !step
-                .step
-                .path()
-                .parent()
-                .is_some_and(|dir| made.contains(&dir)) =>
-        {
-            gone_or_lost("the directory above it is missing")
-        }
+        Reach::NoDirectory if !is_made => gone_or_lost("the directory above it is missing"),
         Reach::NoDirectory | Reach::Whole => match needed {
             KeptObject::NotNeeded | KeptObject::As(_) => StepOutlook::Open,
             // It was in place before; otherwise it would be in the stage.
-            KeptObject::Missing if progress == StepProgress::Absent => {
-                StepOutlook::Gone("it was removed since")
-            }
-            KeptObject::Missing if is_nothing && direction == Direction::Forward => {
+            KeptObject::Missing
+                if progress == StepProgress::Absent
+                    || is_nothing && direction == Direction::Forward =>
+            {
                 StepOutlook::Gone("it was removed since")
             }
             KeptObject::Missing => StepOutlook::Lost,

@@ -100,9 +100,18 @@ pub(super) fn check_fields(config: &Out, version: ButaneVersion) -> Report {
             }
         }
     }
-    let Some(storage) = config.get("storage") else {
-        return report;
-    };
+    if let Some(storage) = config.get("storage") {
+        check_storage(storage, version, &mut refuse);
+    }
+    report
+}
+
+/// Refuses what a MachineConfig cannot have in its section of files.
+fn check_storage(
+    storage: &Out,
+    version: ButaneVersion,
+    refuse: &mut dyn FnMut(Option<&Out>, &str),
+) {
     refuse(
         storage.get("directories"),
         "directories are not supported in this spec version",
@@ -130,7 +139,6 @@ pub(super) fn check_fields(config: &Out, version: ButaneVersion) -> Report {
         storage.get("links"),
         "links are not supported in this spec version",
     );
-    report
 }
 
 /// Returns true for an empty list, and for a mapping of such lists. An empty text counts as a value.

@@ -183,12 +183,8 @@ fn files_of_pool(
     let (path, bytes) = of_cloud.unwrap_or((GENERIC, Vec::new()));
     let (mut providers, had_own) = read_providers(&bytes).map_err(|error| {
         let message = format!("error unmarshalling credential provider config: {error}");
-        refuse_object(
-            object,
-            "spec",
-            message,
-            format!("correct {path} of the pool {pool}"),
-        )
+        let next = format!("correct {path} of the pool {pool}");
+        refuse_object(object, "spec", message, next)
     })?;
     let (overlapping, taken): (BTreeSet<&str>, BTreeSet<&str>) = images
         .iter()

@@ -362,51 +362,20 @@ fn derive_on_top(request: Request) -> Result<Derived, DeriveError> {
         roles.contains(&config.pool) && family.is_some_and(|one| families.contains(&one))
     };
     let mut changes = RenderedChanges::default();
-    let mut generated: Vec<Value> = after
-        .configs
-        .iter()
-        .filter(ours)
-        .map(|config| config.object(operator.as_deref()))
-        .collect();
+    let generated = after.configs.iter().filter(ours);
+    let generated = generated.map(|config| config.object(operator.as_deref()));
+    let mut generated: Vec<Value> = generated.collect();
     generated.order_by(|a, b| name_of(a).cmp(name_of(b)));
     if families.contains(&Family::Registries) {
         restore_registries(&base, &generated, &mut changes);
     }
-    if generated
-        .iter()
-        .any(|part| name_of(part).ends_with(credentials::NAME_END))
-    {
-        let is_stale = |path: &&str| {
-            is_generated(&base, path) && !generated.iter().any(|part| file_of(part, path).is_some())
-        };
-        let stale = credentials::OWNED.into_iter().filter(is_stale);
-        changes.removed_files.extend(stale.map(str::to_owned));
-    }
+    changes
+        .removed_files
+        .extend(list_stale_credentials(&base, &generated));
     let mut notes = after.notes;
-    notes.extend(doubts(
-        &base,
-        &generated,
-        &request.configs,
-        cluster.gates.as_ref(),
-    ));
-    let mut parts: Vec<(String, Input)> = Vec::new();
-    for object in &generated {
-        let inputs = render::read_inputs(object.to_string().as_bytes(), name_of(object))?;
-        parts.extend(
-            inputs
-                .into_iter()
-                .map(|input| (name_of(object).to_owned(), input)),
-        );
-    }
-    parts.extend(
-        request
-            .configs
-            .into_iter()
-            .map(|(object, input)| (object.name, input)),
-    );
-    // In the order of the merge; a custom pool inherits the workers' first.
-    parts.order_by_key(|(name, input)| (input.role != "worker", name.clone()));
-    changes.parts = parts.into_iter().map(|(_, input)| input).collect();
+    let gates = cluster.gates.as_ref();
+    notes.extend(doubts(&base, &generated, &request.configs, gates));
+    changes.parts = order_parts(&generated, request.configs)?;
     let mut pool = request.pool;
     let stream = take_stream(&cluster, &mut pool, &mut notes)?;
     let rendered = render::render_on_top(&base, changes, &origin, &pool)?;
@@ -416,6 +385,36 @@ fn derive_on_top(request: Request) -> Result<Derived, DeriveError> {
         generated,
         notes,
     })
+}
+
+/// Returns the files of the credential provider that the controller no longer generates.
+fn list_stale_credentials(base: &Value, generated: &[Value]) -> Vec<String> {
+    let mut parts = generated.iter();
+    if !parts.any(|part| name_of(part).ends_with(credentials::NAME_END)) {
+        return Vec::new();
+    }
+    let is_stale = |path: &&str| {
+        is_generated(base, path) && !generated.iter().any(|part| file_of(part, path).is_some())
+    };
+    let stale = credentials::OWNED.into_iter().filter(is_stale);
+    stale.map(str::to_owned).collect()
+}
+
+/// Returns the generated and the given parts in the order of the merge; a custom pool inherits the workers' first.
+fn order_parts(
+    generated: &[Value],
+    configs: Vec<(ApiObject, Input)>,
+) -> Result<Vec<Input>, DeriveError> {
+    let mut parts: Vec<(String, Input)> = Vec::new();
+    for object in generated {
+        let inputs = render::read_inputs(object.to_string().as_bytes(), name_of(object))?;
+        let named = inputs.into_iter();
+        parts.extend(named.map(|input| (name_of(object).to_owned(), input)));
+    }
+    let given = configs.into_iter();
+    parts.extend(given.map(|(object, input)| (object.name, input)));
+    parts.order_by_key(|(name, input)| (input.role != "worker", name.clone()));
+    Ok(parts.into_iter().map(|(_, input)| input).collect())
 }
 
 /// Returns reasons why the cluster's merge may give a different name than a merge onto the rendered config.
@@ -464,12 +463,15 @@ fn doubts(
             "The feature gates in kubelet.conf stay those of the rendered config.".to_owned(),
         );
     }
-    let note = |text| Note {
+    texts.into_iter().map(note_doubt).collect()
+}
+
+fn note_doubt(text: String) -> Note {
+    Note {
         object: String::new(),
         text,
         inexact: true,
-    };
-    texts.into_iter().map(note).collect()
+    }
 }
 
 /// Returns true if kubelet.conf in the rendered config has different feature gates.

@@ -98,6 +98,15 @@ pub(super) fn images_of_pool(
         }
     };
     let set = find_stream(object, at, pool, stream, streams)?;
+    read_images(streams, set, stream).map(Some)
+}
+
+/// Returns the images of a stream.
+fn read_images(
+    streams: &ApiObject,
+    set: &Value,
+    stream: &str,
+) -> Result<StreamImages, ObjectRefusal> {
     let image = |key: &str| {
         set.get(key)
             .and_then(Value::as_str)
@@ -116,11 +125,11 @@ pub(super) fn images_of_pool(
             advice,
         ));
     }
-    Ok(Some(StreamImages {
+    Ok(StreamImages {
         stream: stream.to_owned(),
         os,
         extensions,
-    }))
+    })
 }
 
 fn refuse_default(streams: &ApiObject, pool: &str) -> ObjectRefusal {

@@ -372,19 +372,7 @@ impl Reader<'_> {
             .transpose()?
             .flatten();
         let real = self.view.resolve(path)?.unwrap_or_else(|| path.clone());
-        // sshd checks the real path up to the home directory; the other program checks three paths.
-        let judged: BTreeSet<RootPath> = match program {
-            Program::Sshd => {
-                let is_home = |above: &RootPath| Some(above) == home.as_ref();
-                let below: Vec<RootPath> = real.ancestors().collect();
-                let end = below
-                    .iter()
-                    .position(is_home)
-                    .map_or(below.len(), |at| at + 1);
-                below.into_iter().take(end).collect()
-            }
-            Program::KeyDirectory => real.ancestors().take(3).collect(),
-        };
+        let judged = list_judged(program, &real, home.as_ref());
         let judges = self.strict || program == Program::KeyDirectory;
         let mut wrong = Vec::new();
         for (index, above) in real.ancestors().enumerate() {
@@ -576,6 +564,17 @@ fn takes(list: &str, kind: &str) -> bool {
         Some(("+" | "^", rest)) => all.any(|one| by_default(one) || matches(rest, one)),
         _ => all.any(|one| matches(list, one)),
     }
+}
+
+/// Returns the paths whose attributes a program checks: sshd the real path up to the home directory, the other one three paths.
+fn list_judged(program: Program, real: &RootPath, home: Option<&RootPath>) -> BTreeSet<RootPath> {
+    let below: Vec<RootPath> = real.ancestors().collect();
+    let end = match program {
+        Program::Sshd => below.iter().position(|above| Some(above) == home),
+        Program::KeyDirectory => Some(2),
+    };
+    let end = end.map_or(below.len(), |at| at + 1);
+    below.into_iter().take(end).collect()
 }
 
 #[cfg(test)]

@@ -87,6 +87,22 @@ fn head(html: &mut Html, fleet: &Fleet, now: u64) {
             "No warning was found, but some nodes are not known: gather their documents again.";
         html.line("p", "verdict", words);
     }
+    add_tally(html, fleet);
+    let mut links = vec![
+        ("findings", "Findings"),
+        ("next", "Next commands"),
+        ("differences", "Differences"),
+        ("nodes", "State of the nodes"),
+    ];
+    if !fleet.skipped.is_empty() {
+        links.push(("skipped", "Files that were not used"));
+    }
+    html.links(&links);
+    html.end("header");
+}
+
+/// Adds how many nodes there are of each state.
+fn add_tally(html: &mut Html, fleet: &Fleet) {
     html.open("ul", "tally");
     for (health, words, number) in fleet.tally() {
         html.open("li", "");
@@ -101,17 +117,6 @@ fn head(html: &mut Html, fleet: &Fleet, now: u64) {
         html.put("span", "badge warning", &words).close("li");
     }
     html.end("ul");
-    let mut links = vec![
-        ("findings", "Findings"),
-        ("next", "Next commands"),
-        ("differences", "Differences"),
-        ("nodes", "State of the nodes"),
-    ];
-    if !fleet.skipped.is_empty() {
-        links.push(("skipped", "Files that were not used"));
-    }
-    html.links(&links);
-    html.end("header");
 }
 
 /// The place of each node on the page.
@@ -368,30 +373,33 @@ fn nodes(html: &mut Html, places: &Places<'_>, nodes: &[FleetNode]) {
                 }
                 html.put("td", "soft", "no status document");
             }
-            Some(status) => {
-                let [runs, next, recorded, interrupted, daemon] = five_facts(status);
-                let recorded = match text_of(status, "recorded") {
-                    Some(name) if !recorded.alarm => name.to_owned(),
-                    _ => recorded.value.clone(),
-                };
-                html.put("td", "", &short(&recorded));
-                html.put("td", "", &short(&runs.value));
-                for fact in [next, interrupted, daemon] {
-                    let class = if fact.alarm { "alarm" } else { "" };
-                    html.put("td", class, &short(&fact.value));
-                }
-                let class = if node.is_stale { "alarm" } else { "" };
-                let seen = node.seen().map(utc);
-                let seen = seen.as_deref().unwrap_or("not known");
-                // The date on one line, the time on the next.
-                let (date, time) = seen.split_once('T').unwrap_or((seen, ""));
-                html.open("td", class).put("div", "", date);
-                html.put("div", "", time).close("td");
-            }
+            Some(status) => add_status(html, node, status),
         }
         html.end("tr");
     }
     html.end_table();
+}
+
+/// Adds the cells that a status document fills.
+fn add_status(html: &mut Html, node: &FleetNode, status: &Value) {
+    let [runs, next, recorded, interrupted, daemon] = five_facts(status);
+    let recorded = match text_of(status, "recorded") {
+        Some(name) if !recorded.alarm => name.to_owned(),
+        _ => recorded.value.clone(),
+    };
+    html.put("td", "", &short(&recorded));
+    html.put("td", "", &short(&runs.value));
+    for fact in [next, interrupted, daemon] {
+        let class = if fact.alarm { "alarm" } else { "" };
+        html.put("td", class, &short(&fact.value));
+    }
+    let class = if node.is_stale { "alarm" } else { "" };
+    let seen = node.seen().map(utc);
+    let seen = seen.as_deref().unwrap_or("not known");
+    // The date on one line, the time on the next.
+    let (date, time) = seen.split_once('T').unwrap_or((seen, ""));
+    html.open("td", class).put("div", "", date);
+    html.put("div", "", time).close("td");
 }
 
 /// Adds the cell with the health, and what limits it.

@@ -91,6 +91,17 @@ fn head(html: &mut Html, name: &str, node: &NodeDocuments<'_>) {
             next: Some(mco_rescue("doctor")),
         }),
     }
+    add_tally(html, node);
+    let mut links = vec![("findings", "Findings"), ("status", "Status")];
+    links.extend(node.history.map(|_| ("timeline", "Timeline")));
+    links.push(("differences", "What changed"));
+    links.push(("checks", "Checks"));
+    html.links(&links);
+    html.end("header");
+}
+
+/// Adds how many findings there are of each severity.
+fn add_tally(html: &mut Html, node: &NodeDocuments<'_>) {
     html.open("ul", "tally");
     for severity in [
         NodeHealth::Critical,
@@ -123,12 +134,6 @@ fn head(html: &mut Html, name: &str, node: &NodeDocuments<'_>) {
         html.put("span", "badge plain", &words).close("li");
     }
     html.end("ul");
-    let mut links = vec![("findings", "Findings"), ("status", "Status")];
-    links.extend(node.history.map(|_| ("timeline", "Timeline")));
-    links.push(("differences", "What changed"));
-    links.push(("checks", "Checks"));
-    html.links(&links);
-    html.end("header");
 }
 
 fn missing(html: &mut Html, words: &str) {

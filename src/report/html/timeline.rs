@@ -65,30 +65,35 @@ fn entries(html: &mut Html, all: &[(&Value, Option<&Value>)]) {
         if !parts.is_empty() {
             html.put("div", "small", &parts.join(" \u{b7} "));
         }
-        let mut notes: Vec<String> = Vec::new();
-        match entry.get("differences").and_then(Value::as_u64) {
-            None | Some(0) => {}
-            Some(1) => notes.push("1 difference from the one before".to_owned()),
-            Some(number) => notes.push(format!("{number} differences from the one before")),
-        }
-        if is_true(entry, "clock_set_back") {
-            notes.push("the clock was set back before this".to_owned());
-        }
-        if is_true(entry, "can_go_back") {
-            notes.push("rollback can revert it".to_owned());
-        }
-        notes.extend(
-            list(entry, "notes")
-                .into_iter()
-                .filter_map(Value::as_str)
-                .map(str::to_owned),
-        );
+        let notes = notes_of(entry);
         if !notes.is_empty() {
             html.put("div", "soft small", &notes.join("; "));
         }
         html.end("li");
     }
     html.end("ol");
+}
+
+fn notes_of(entry: &Value) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    match entry.get("differences").and_then(Value::as_u64) {
+        None | Some(0) => {}
+        Some(1) => notes.push("1 difference from the one before".to_owned()),
+        Some(number) => notes.push(format!("{number} differences from the one before")),
+    }
+    if is_true(entry, "clock_set_back") {
+        notes.push("the clock was set back before this".to_owned());
+    }
+    if is_true(entry, "can_go_back") {
+        notes.push("rollback can revert it".to_owned());
+    }
+    notes.extend(
+        list(entry, "notes")
+            .into_iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned),
+    );
+    notes
 }
 
 fn event_words(entry: &Value, outcome: &str) -> String {

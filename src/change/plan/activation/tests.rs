@@ -340,6 +340,22 @@ fn the_other_names_of_services_are_known() {
     assert_eq!(told(&all[1..], &other).0, ["sshd -t"]);
 }
 
+/// The jobs that revert those of the test below.
+const RESTORED: &[&str] = &[
+    "stop new.service",
+    "daemon-reload",
+    "set the kernel's settings of before",
+    "reload-or-restart NetworkManager.service",
+    "activate the connection /etc/NetworkManager/system-connections/ens3.nmconnection",
+    "activate the connection /etc/NetworkManager/system-connections/a-port.nmconnection",
+    "reload-or-restart nftables.service",
+    "restart chronyd.service",
+    "sshd -t, reload sshd.service",
+    "restart crio.service",
+    "restart kubelet.service",
+    "start site.service",
+];
+
 #[test]
 fn the_manager_comes_first_the_network_before_the_way_in_and_the_kubelet_last() {
     let all = [
@@ -383,21 +399,7 @@ fn the_manager_comes_first_the_network_before_the_way_in_and_the_kubelet_last() 
 
     let jobs = activation_jobs(&all, &facts(), &default_policies()).jobs;
     let back: Vec<String> = revert_jobs(&jobs).iter().map(Job::to_string).collect();
-    let wanted = [
-        "stop new.service",
-        "daemon-reload",
-        "set the kernel's settings of before",
-        "reload-or-restart NetworkManager.service",
-        "activate the connection /etc/NetworkManager/system-connections/ens3.nmconnection",
-        "activate the connection /etc/NetworkManager/system-connections/a-port.nmconnection",
-        "reload-or-restart nftables.service",
-        "restart chronyd.service",
-        "sshd -t, reload sshd.service",
-        "restart crio.service",
-        "restart kubelet.service",
-        "start site.service",
-    ];
-    assert_eq!(back, wanted);
+    assert_eq!(back, RESTORED);
 }
 
 #[test]

@@ -87,6 +87,35 @@ pub fn remove_mirror(
     if let Some(mirror) = mirrors.iter().find(|mirror| !known.contains(mirror)) {
         return Err(MirrorError(missing_mirror(inverted, source, mirror, tags)));
     }
+    let (objects, policy) = without_mirrors(inverted, source, mirrors, (kind, list));
+    let name = object_name(source, mirrors, &policy);
+    let resource = format!("{}s", kind.to_lowercase());
+    let list = mirrors.join(", ");
+    let mut notes = vec![format!(
+        "In the cluster take {list} out of the object that has it, else it comes back: `oc get {resource} -o yaml` (and \
+         imagecontentsourcepolicies) shows it. If mco-rescue added it: `oc delete {resource} {name}`."
+    )];
+    let hidden = inverted
+        .ambiguities
+        .iter()
+        .find(|text| text.starts_with("the places of"));
+    notes.extend(hidden.map(|text| {
+        format!("The files do not tell {text}. The name of the rendered config may differ from the cluster's; the effect does not.")
+    }));
+    Ok(MirrorChange {
+        objects,
+        apply: None,
+        notes,
+    })
+}
+
+/// Returns the objects without some mirrors of a source, and the policy of the rule that had them.
+fn without_mirrors(
+    inverted: &Inverted,
+    source: &str,
+    mirrors: &[String],
+    (kind, list): (&str, &str),
+) -> (Vec<Value>, String) {
     let mut policy = ALLOW.to_owned();
     let mut objects = Vec::new();
     for mut object in inverted.objects.clone() {
@@ -113,25 +142,7 @@ pub fn remove_mirror(
         }
         objects.push(object);
     }
-    let name = object_name(source, mirrors, &policy);
-    let resource = format!("{}s", kind.to_lowercase());
-    let list = mirrors.join(", ");
-    let mut notes = vec![format!(
-        "In the cluster take {list} out of the object that has it, else it comes back: `oc get {resource} -o yaml` (and \
-         imagecontentsourcepolicies) shows it. If mco-rescue added it: `oc delete {resource} {name}`."
-    )];
-    let hidden = inverted
-        .ambiguities
-        .iter()
-        .find(|text| text.starts_with("the places of"));
-    notes.extend(hidden.map(|text| {
-        format!("The files do not tell {text}. The name of the rendered config may differ from the cluster's; the effect does not.")
-    }));
-    Ok(MirrorChange {
-        objects,
-        apply: None,
-        notes,
-    })
+    (objects, policy)
 }
 
 fn take_mirrors(rule: &mut Value, mirrors: &[String]) {

@@ -148,22 +148,25 @@ fn ended(
         .seen("clock", clock)
         .daemon(daemon.map(str::to_owned));
     match role {
-        CertificateRole::KubeletClient => {
-            let finding = finding.seen("bootstrap", bootstrap(evidence));
-            // Nothing runs on a mounted disk: its kubelet sends the request when that node boots.
-            let (finding, when) = match evidence.live {
-                true => (finding.next_all(evidence.restart_kubelet()), ""),
-                false => (finding, " # once the node has booted"),
-            };
-            let finding = finding.next(format!("{CLIENT_REQUESTS}{when}"));
-            approve(evidence, finding).next(format!(
-                "{SERVER_REQUESTS} # a minute later: look and approve it the same way"
-            ))
-        }
+        CertificateRole::KubeletClient => renew_client(evidence, finding),
         CertificateRole::KubeletServing => approve(evidence, finding.next(SERVER_REQUESTS)),
         CertificateRole::Etcd => finding.next("oc get clusteroperator etcd"),
         _ => finding.next("oc get mcp"),
     }
+}
+
+/// Adds the commands with which the kubelet gets both of its certificates.
+fn renew_client(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
+    let finding = finding.seen("bootstrap", bootstrap(evidence));
+    // Nothing runs on a mounted disk: its kubelet sends the request when that node boots.
+    let (finding, when) = match evidence.live {
+        true => (finding.next_all(evidence.restart_kubelet()), ""),
+        false => (finding, " # once the node has booted"),
+    };
+    let finding = finding.next(format!("{CLIENT_REQUESTS}{when}"));
+    approve(evidence, finding).next(format!(
+        "{SERVER_REQUESTS} # a minute later: look and approve it the same way"
+    ))
 }
 
 /// Adds a look at a single pending request, and its approval by name: approving a request admits its sender as a node.

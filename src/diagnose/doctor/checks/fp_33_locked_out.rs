@@ -212,18 +212,8 @@ fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
         false if login.passwords.is_none() || wanted.is_err() && is_bare => CheckSeverity::Warning,
         false => CheckSeverity::Critical,
     };
-    let what = match console {
-        _ if login.root_has_keys => "core cannot log in over ssh, only root can",
-        true => "no login works over ssh, only at the console",
-        false if login.passwords.is_none() => "no login works over ssh",
-        false if !login.kept_out.is_empty() => "no login works: sshd keeps core out, no password",
-        false => "no login works: no valid key, no password",
-    };
-    let means = match console {
-        _ if login.root_has_keys => "A key of root's is the only access over ssh.",
-        true => "Without the API the console is the only access.",
-        false => "Without the API the only access is another boot medium.",
-    };
+    let (what, means) = describe_access(login, console);
+
     let mut finding = DoctorFinding::new(severity, what, means);
     let causes = login.kept_out.iter();
     finding = finding.seen_all(causes.map(|cause| Fact::new(&cause.place, &cause.said)));
@@ -251,6 +241,23 @@ fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
         Some(cause) => change_cause(evidence, cause, finding),
         None => bring_keys(evidence, login, wanted, finding),
     }
+}
+
+/// Returns which login still works, and what that means.
+fn describe_access(login: &Login, console: bool) -> (&'static str, &'static str) {
+    let what = match console {
+        _ if login.root_has_keys => "core cannot log in over ssh, only root can",
+        true => "no login works over ssh, only at the console",
+        false if login.passwords.is_none() => "no login works over ssh",
+        false if !login.kept_out.is_empty() => "no login works: sshd keeps core out, no password",
+        false => "no login works: no valid key, no password",
+    };
+    let means = match console {
+        _ if login.root_has_keys => "A key of root's is the only access over ssh.",
+        true => "Without the API the console is the only access.",
+        false => "Without the API the only access is another boot medium.",
+    };
+    (what, means)
 }
 
 /// Adds the commands against the setting that blocks every key.

@@ -55,11 +55,8 @@ fn find_missing_programs(
         }
         (false, false) => "The image lacks programs of a node. The kubelet cannot start.",
     };
-    let finding = DoctorFinding::new(
-        CheckSeverity::Critical,
-        "the booted OS is not a node image",
-        means,
-    );
+    let what = "the booted OS is not a node image";
+    let finding = DoctorFinding::new(CheckSeverity::Critical, what, means);
     let missing = programs.missing.iter();
     let missing = missing.map(|(program, unit)| {
         Fact::new(format!("/{program}"), format!("missing; {unit} needs it"))

@@ -55,11 +55,8 @@ fn judge_damaged_os(evidence: &DoctorEvidence) -> CheckVerdict {
 
 fn judge_kernel(evidence: &DoctorEvidence, kernel: &BootKernel) -> Option<DoctorFinding> {
     let sums = kernel.sums.as_ref().and_then(|sums| sums.as_ref().ok());
-    let suspicious: Vec<&BootFile> = kernel
-        .files
-        .iter()
-        .filter(|file| file.is_suspicious())
-        .collect();
+    let suspicious = kernel.files.iter().filter(|file| file.is_suspicious());
+    let suspicious: Vec<&BootFile> = suspicious.collect();
     let is_proven = |sum: Option<&String>| sums.is_some_and(|sums| sum == Some(&sums.expected));
     let is_sound = is_proven(sums.and_then(|sums| sums.boot.as_ref()));
     let own_is_sound = is_proven(sums.and_then(|sums| sums.own.as_ref()));
@@ -73,15 +70,8 @@ fn judge_kernel(evidence: &DoctorEvidence, kernel: &BootKernel) -> Option<Doctor
         true => CheckSeverity::Critical,
         false => CheckSeverity::Warning,
     };
-    let means = match (kernel.is_default, own_is_sound) {
-        (true, true) => {
-            "The next boot loads it and fails. The deployment has the same files undamaged."
-        }
-        (true, false) => {
-            "The next boot loads it and fails. Boot another entry, and stage the OS again."
-        }
-        (false, _) => "This entry does not boot. It is the way back after a failed update.",
-    };
+    let means = meaning_of(kernel, own_is_sound);
+
     let mut finding =
         DoctorFinding::new(severity, "a kernel or initramfs in /boot is damaged", means);
     finding = finding.seen_all(suspicious.iter().map(|file| fact_of(file)));
@@ -111,6 +101,18 @@ fn judge_kernel(evidence: &DoctorEvidence, kernel: &BootKernel) -> Option<Doctor
     }
     let changes = bad.iter();
     Some(finding.fixed_by(changes.map(|file| FixChange::copy_file(&file.own, &file.path, 0o644))))
+}
+
+fn meaning_of(kernel: &BootKernel, own_is_sound: bool) -> &'static str {
+    match (kernel.is_default, own_is_sound) {
+        (true, true) => {
+            "The next boot loads it and fails. The deployment has the same files undamaged."
+        }
+        (true, false) => {
+            "The next boot loads it and fails. Boot another entry, and stage the OS again."
+        }
+        (false, _) => "This entry does not boot. It is the way back after a failed update.",
+    }
 }
 
 fn own_differs(kernel: &BootKernel, sums: &KernelSums) -> Option<DoctorFinding> {
@@ -191,17 +193,7 @@ fn judge_repository(
         };
         Fact::new(&object.path, said)
     });
-    let words = damaged.iter().find_map(|object| match &object.fault {
-        ObjectFault::Other(actual) => Some(format!(
-            "{}'{}' actual='{actual}'",
-            messages::filled(
-                messages::CORRUPTED_OBJECT,
-                object.path.rsplit('.').next().unwrap_or_default()
-            ),
-            object.checksum
-        )),
-        ObjectFault::Missing | ObjectFault::Empty => None,
-    });
+    let words = damaged.iter().find_map(|object| words_of(object));
     let mut finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
         .seen_all(facts)
         .daemon(words);
@@ -218,4 +210,14 @@ fn judge_repository(
             first.commit
         ))
         .next(format!("ostree --repo={repository} fsck"))])
+}
+
+/// Returns the message of ostree for an object with another checksum.
+fn words_of(object: &DamagedObject) -> Option<String> {
+    let ObjectFault::Other(actual) = &object.fault else {
+        return None;
+    };
+    let kind = object.path.rsplit('.').next().unwrap_or_default();
+    let words = messages::filled(messages::CORRUPTED_OBJECT, kind);
+    Some(format!("{words}'{}' actual='{actual}'", object.checksum))
 }

@@ -134,22 +134,21 @@ fn judge_release(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
                 .next("Go back only with a deployment of before: mco-rescue rollback, or rpm-ostree rollback."),
         );
     }
-    if let (Some(stream), Some(major)) = (
-        target.tree.labels.get("io.openshift.os.streamclass"),
-        new.el_major(),
-    ) && let Some((_, number)) = stream.rsplit_once('-')
-        && number.parse() != Ok(major)
-    {
+    if let Some((stream, major)) = find_other_stream(target) {
         let what = format!(
             "the image says that it is of the stream {stream}, and holds Enterprise Linux {major}"
         );
-        all.push(
-            warning("stream", what)
-                .seen("label io.openshift.os.streamclass", stream)
-                .next(
-                    "Take the image that the cluster names: oc get osimagestream cluster -o yaml",
-                ),
-        );
+        let finding = warning("stream", what).seen("label io.openshift.os.streamclass", stream);
+        let next = "Take the image that the cluster names: oc get osimagestream cluster -o yaml";
+        all.push(finding.next(next));
     }
     all
+}
+
+/// Returns the stream that an image names and its major version, if they do not fit.
+fn find_other_stream(target: &Target) -> Option<(&str, u32)> {
+    let stream = target.tree.labels.get("io.openshift.os.streamclass")?;
+    let major = target.os_release.el_major()?;
+    let (_, number) = stream.rsplit_once('-')?;
+    (number.parse() != Ok(major)).then_some((stream.as_str(), major))
 }

@@ -63,17 +63,22 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
                 "Take the line out of {path}, then: systemctl reload NetworkManager"
             ))
     }));
-    if !network.unseen.is_empty() {
-        let finding = CrossingFinding::new(
-            CrossingSeverity::Unknown,
-            "old connections",
-            "files of old connections cannot be read, and it is unknown if any is in use",
-        );
-        let unseen = network.unseen.iter().take(3);
-        let finding = unseen.fold(finding, |finding, path| finding.seen(path, "not read"));
-        found.push(finding.next("ls -l /etc/sysconfig/network-scripts"));
-    }
+    found.extend(note_unread(&network.unseen));
     found
+}
+
+fn note_unread(unseen: &[String]) -> Option<CrossingFinding> {
+    if unseen.is_empty() {
+        return None;
+    }
+    let finding = CrossingFinding::new(
+        CrossingSeverity::Unknown,
+        "old connections",
+        "files of old connections cannot be read, and it is unknown if any is in use",
+    );
+    let unseen = unseen.iter().take(3);
+    let finding = unseen.fold(finding, |finding, path| finding.seen(path, "not read"));
+    Some(finding.next("ls -l /etc/sysconfig/network-scripts"))
 }
 
 /// Returns the reason why the image ignores `ifcfg-` files; `None` if it reads them.
