@@ -105,7 +105,7 @@ fn shown(ui: &Ui<'_>) -> BTreeSet<String> {
     let records = open_root(&ui.root).and_then(|root| Ok(Records::read(&root)?));
     let records = records.ok();
     let recorded = records.as_ref().and_then(Records::recorded);
-    let desired = recorded.map(|config| Desired::from_config(config));
+    let desired = recorded.map(Desired::from_config);
     let mut all = configs(ui);
     if let Some(desired) = &desired {
         all.extend(desired.files.iter().map(|file| file.path.to_string()));

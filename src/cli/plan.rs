@@ -38,7 +38,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
     expect_known_state(&root)?;
     let pending = transaction::find_pending(&root)?;
     if let Pending::Unfinished(interrupted, _) = &pending {
-        return half_way(ui, root, &machine, args, interrupted);
+        return plan_after_interrupted(ui, root, &machine, args, interrupted);
     }
     let session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
     let before = match pending.state() {
@@ -104,7 +104,7 @@ fn refuse(ui: &Ui<'_>, machine: &Machine, against: Notice) -> Result<ExitCode> {
 
 /// Plans for a node with an interrupted run, whose files belong to two configs. `apply` asks about that run first, so the plan
 /// starts from the node after it. If the node then has the wanted config, the plan is the rest of that run.
-fn half_way(
+fn plan_after_interrupted(
     ui: &Ui<'_>,
     root: Root,
     machine: &Machine,
@@ -190,7 +190,7 @@ fn half_way(
     let text = match ui.output {
         Output::Json => report::plan::to_json(&heading, &plan, &Diffs::new(), &None)?,
         Output::Text => {
-            report::plan::half_way(&heading, &plan, after.as_deref().unwrap_or_default())
+            report::plan::unfinished_text(&heading, &plan, after.as_deref().unwrap_or_default())
                 + &next(&plan, None, args.config.choice())
         }
     };

@@ -7,7 +7,7 @@ use crate::cli::args::AFTER;
 use crate::cli::ui::{DryRunEnd, Ui};
 use crate::run::front::Front;
 use crate::run::trial::running;
-use crate::run::trial::running::TakenBack;
+use crate::run::trial::running::TrialRevert;
 
 use anyhow::{Result, bail};
 
@@ -34,12 +34,12 @@ use crate::run::ending::Ending;
 use crate::run::kept_runs;
 use crate::run::node_change::NodeChange;
 use crate::run::opening::{Needs, Opening};
+use crate::run::reverting::{before, origin};
 use crate::run::rollback::RollbackOptions;
 use crate::run::rollback::{
     GoingBack, HowBack, ONE_RUN, Together, WentBack, find_unfinished, forget_deployments, recorded,
 };
 use crate::run::status::RebootReport;
-use crate::run::taking_back::{before, origin};
 use clap::Args;
 
 /// What rollback may pass over.
@@ -147,7 +147,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         kept_runs::up_to(root, &history, args.to.as_deref())
     })?;
     let change = opening.begin()?;
-    if change.was_taken_back && args.to.is_none() && !args.forget {
+    if change.was_undone && args.to.is_none() && !args.forget {
         // The interrupted run was the one to revert.
         return change.finish(Ending::of(ExitCode::Done));
     }
@@ -180,14 +180,14 @@ fn take_trial_back(
     if args.trial.window.is_some() || args.forget || args.to.is_some() {
         on_disk::refuse_during_trial(&change.root)?;
     }
-    let Some(back) = running::take_back_now(change)? else {
+    let Some(back) = running::revert_now(change)? else {
         return Ok(None);
     };
     match back {
-        TakenBack::AtNextBoot => {
+        TrialRevert::AtNextBoot => {
             report::print_result(report::trial::goes_back_at_boot().as_bytes());
         }
-        TakenBack::Ended(result) => tell_end(ui, &result)?,
+        TrialRevert::Ended(result) => tell_end(ui, &result)?,
     }
     Ok(Some(ExitCode::Done))
 }

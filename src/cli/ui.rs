@@ -10,7 +10,7 @@ use crate::host::sys::signals;
 use crate::node::command::CommandRunner;
 use crate::report::plan::Detail;
 use crate::report::{self, console, firstboot};
-use crate::run::front::{Front, HalfWayAnswer, RunNews};
+use crate::run::front::{Front, InterruptedAnswer, RunNews};
 
 /// The form of the output: text, or a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,21 +99,21 @@ impl Front for Ui<'_> {
         }
     }
 
-    fn ask_half_way(&self, stopped: &str) -> Result<HalfWayAnswer> {
+    fn ask_about_interrupted(&self, stopped: &str) -> Result<InterruptedAnswer> {
         if self.yes {
             log::warn!("{stopped}. It is finished first");
-            return Ok(HalfWayAnswer::Finish);
+            return Ok(InterruptedAnswer::Finish);
         }
         if !std::io::stdin().is_terminal() {
-            return Ok(HalfWayAnswer::Stop);
+            return Ok(InterruptedAnswer::Stop);
         }
         let question = format!("{stopped}: [f]inish it, take it [b]ack, or [S]top?");
         let answer = match read_answer(&question)?.as_str() {
-            "f" | "finish" => HalfWayAnswer::Finish,
-            "b" | "back" => HalfWayAnswer::TakeBack,
-            _ => HalfWayAnswer::Stop,
+            "f" | "finish" => InterruptedAnswer::Finish,
+            "b" | "back" => InterruptedAnswer::Undo,
+            _ => InterruptedAnswer::Stop,
         };
-        if answer != HalfWayAnswer::Stop {
+        if answer != InterruptedAnswer::Stop {
             signals::set_answer(signals::SignalAnswer::SeeStatus);
         }
         Ok(answer)

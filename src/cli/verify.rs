@@ -24,7 +24,7 @@ use crate::run::events::NodeEvent;
 
 /// Reports an incomplete run instead of differences. Its files belong to two configs; compared with either one, some would look
 /// like changes by hand.
-fn half_way(
+fn tell_unfinished(
     ui: &Ui<'_>,
     root: &Root,
     args: &ConfigArgs,
@@ -40,8 +40,8 @@ fn half_way(
         ..Heading::of_machine(&machine::observe_machine(root)?)
     };
     let text = match ui.output {
-        Output::Json => report::verify::half_way_json(&heading, &interrupted.name)?,
-        Output::Text => report::verify::half_way(&heading, &interrupted.name),
+        Output::Json => report::verify::unfinished_json(&heading, &interrupted.name)?,
+        Output::Text => report::verify::unfinished_text(&heading, &interrupted.name),
     };
     report::print(text.as_bytes())?;
     Ok(ExitCode::Drift)
@@ -64,7 +64,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
     machine::expect_system(&root)?;
     access::expect_access(&root, AccessNeed::Read)?;
     if let Pending::Unfinished(interrupted, _) = transaction::find_pending(&root)? {
-        return half_way(ui, &root, args, &interrupted);
+        return tell_unfinished(ui, &root, args, &interrupted);
     }
     let session = Session::observe(root, ui.runner, args.choice(), Unnamed::Recorded)?;
     // The plan knows both sides of every difference.

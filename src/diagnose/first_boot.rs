@@ -300,13 +300,13 @@ pub struct AvailableConfig {
 /// # Errors
 /// The reason why no config is chosen, with the way to name one.
 pub fn only<'a>(
-    at_hand: &'a [AvailableConfig],
+    available: &'a [AvailableConfig],
     pool: Option<&str>,
 ) -> Result<&'a AvailableConfig, String> {
     let of_pool = |one: &&AvailableConfig| {
         pool.is_none() || one.pool.is_none() || one.pool.as_deref() == pool
     };
-    let (whole, damaged): (Vec<_>, Vec<_>) = at_hand
+    let (whole, damaged): (Vec<_>, Vec<_>) = available
         .iter()
         .filter(of_pool)
         .partition(|one| one.name_matches != Some(false));
@@ -462,7 +462,7 @@ mod tests {
         }
     }
 
-    fn at_hand(name: &str, pool: &str, place: &'static str) -> AvailableConfig {
+    fn available(name: &str, pool: &str, place: &'static str) -> AvailableConfig {
         AvailableConfig {
             name: name.into(),
             pool: Some(pool.into()),
@@ -475,11 +475,11 @@ mod tests {
     #[test]
     fn one_config_is_taken_two_are_not() {
         let (a, b) = (
-            at_hand("a", "worker", "image"),
-            at_hand("b", "worker", "medium"),
+            available("a", "worker", "image"),
+            available("b", "worker", "medium"),
         );
-        let again = at_hand("a", "worker", "medium");
-        let master = at_hand("m", "master", "image");
+        let again = available("a", "worker", "medium");
+        let master = available("m", "master", "image");
         assert!(
             only(&[], None)
                 .unwrap_err()
@@ -499,11 +499,11 @@ mod tests {
     fn a_config_that_is_not_what_its_name_says_is_named_and_left() {
         let wrong = AvailableConfig {
             name_matches: Some(false),
-            ..at_hand("w", "worker", "image")
+            ..available("w", "worker", "image")
         };
         let said = only(std::slice::from_ref(&wrong), None).unwrap_err();
         assert!(said.contains("mco_rescue.config=/image/w"), "{said}");
-        let right = at_hand("r", "worker", "medium");
+        let right = available("r", "worker", "medium");
         assert_eq!(only(&[wrong, right.clone()], None), Ok(&right));
     }
 }

@@ -303,7 +303,7 @@ pub fn refused_text(heading: &Heading, blockers: &[Notice]) -> String {
 }
 
 /// Returns the plan of a node with an interrupted run, with the paths that remain from that run.
-pub fn half_way(heading: &Heading, plan: &Plan, left: &[RootPath]) -> String {
+pub fn unfinished_text(heading: &Heading, plan: &Plan, left: &[RootPath]) -> String {
     let config = format!("{:<10}{}\n\n", "Config", inline(&heading.config));
     let left = left.iter().map(|path| format!("  {path}\n"));
     machine_line(heading)

@@ -110,7 +110,7 @@ pub fn to_text(end: &RollbackEnd<'_>) -> String {
     let reboot = end.reboot.as_ref();
     let reboot = reboot.map(|reboot| wrap(&format!("Reboot needed: {}", reboot.words()), 0));
     format!(
-        "Reverted: {}\n{}; recorded is {recorded} now. {next}\n{}Next: {}\n",
+        "Reverted: {}\n{}; recorded is {recorded} now.\n{next}\n{}Next: {}\n",
         end.run.config,
         count_noun(end.steps, "step"),
         reboot.unwrap_or_default(),

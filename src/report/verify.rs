@@ -141,7 +141,7 @@ fn not_compared(config: &str) -> String {
 }
 
 /// Returns the result as JSON while a run to `config` is unfinished: there is no comparison.
-pub fn half_way_json(heading: &Heading, config: &str) -> serde_json::Result<String> {
+pub fn unfinished_json(heading: &Heading, config: &str) -> serde_json::Result<String> {
     let findings = VerifyFindings {
         drifts: &[],
         verdict: None,
@@ -159,7 +159,7 @@ pub fn half_way_json(heading: &Heading, config: &str) -> serde_json::Result<Stri
 }
 
 /// Returns the result as text while a run to `config` is unfinished: there is no comparison.
-pub fn half_way(heading: &Heading, config: &str) -> String {
+pub fn unfinished_text(heading: &Heading, config: &str) -> String {
     let said = format!(
         "{}.\nNext: {}, then {}\n",
         not_compared(config),

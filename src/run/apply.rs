@@ -313,7 +313,7 @@ impl<'a> ApplyRun<'a> {
                 staging.files_came();
                 Ok(run.told)
             }
-            Err(error) => Err(match staging.take_back() {
+            Err(error) => Err(match staging.withdraw() {
                 Ok(()) => error.context("what was staged for the next boot is dropped again"),
                 Err(second) => error.context(format!("{second:#}")),
             }),

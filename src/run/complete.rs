@@ -33,7 +33,7 @@ use crate::run::node_change::NodeChange;
 use crate::run::opening::{Needs, Opening, is_held};
 use crate::run::recover::StartedUnits;
 use crate::run::recover::{at_boot, recover_first};
-use crate::run::taking_back::{TakeBack, TakingBack};
+use crate::run::reverting::{RevertRequest, RunRevert};
 use crate::run::work::RunWork;
 
 /// Maximum wait for the guard of a trial. The timeout of the unit is one minute longer.
@@ -413,7 +413,7 @@ impl<'a> JudgedBoot<'a> {
     fn back(&self, awaited: Awaited) -> Result<Completed> {
         let history = state::summarise_runs(&transaction::read_history(self.root())?);
         let restored = match awaited.goes_back(&history) {
-            GoesBack::Runs(runs) => self.take_back(&awaited, &runs)?,
+            GoesBack::Runs(runs) => self.revert_runs(&awaited, &runs)?,
             GoesBack::Superseded(_) => false,
         };
         let half = deployments::describe_half(self.root(), self.runner());
@@ -446,7 +446,7 @@ impl<'a> JudgedBoot<'a> {
             }
             GoesBack::Runs(runs) => {
                 let why = self.why_stayed(&awaited);
-                let restored = self.take_back(&awaited, &runs)?;
+                let restored = self.revert_runs(&awaited, &runs)?;
                 let completed = self.not_taken(without_files(awaited), why)?;
                 Ok(completed.with_restored(restored))
             }
@@ -480,7 +480,7 @@ impl<'a> JudgedBoot<'a> {
 
     /// Reverts runs; returns true if there was one. Nobody can be asked during a boot, so paths that were changed since are left as
     /// they are, and reported.
-    fn take_back(&self, awaited: &Awaited, runs: &[String]) -> Result<bool> {
+    fn revert_runs(&self, awaited: &Awaited, runs: &[String]) -> Result<bool> {
         if let Some(id) = awaited
             .run
             .as_ref()
@@ -502,11 +502,11 @@ impl<'a> JudgedBoot<'a> {
 
     fn take_run_back(&self, run: FinishedRun) -> Result<()> {
         let config = run.config.clone();
-        let wanted = TakeBack {
+        let wanted = RevertRequest {
             changed: ChangedSince::Leave,
-            ..TakeBack::default()
+            ..RevertRequest::default()
         };
-        let back = TakingBack::prepare(self.root(), self.runner(), run, &wanted)?;
+        let back = RunRevert::prepare(self.root(), self.runner(), run, &wanted)?;
         for notice in &back.plan.notices {
             log::warn!("{}: {}", notice.subject, notice.message);
         }

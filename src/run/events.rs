@@ -22,7 +22,7 @@ pub enum RunEnd {
     /// An interrupted run was undone.
     Undone,
     /// The run is incomplete.
-    HalfWay,
+    Incomplete,
 }
 
 /// An event in the life of a node.
@@ -55,7 +55,7 @@ impl NodeEvent<'_> {
                 "cf3733eff3e2497299deef868b48ad74"
             }
             Self::RunEnded(RunEnd::PutBack | RunEnd::Undone) => "5c0f468648374a92a1156446d9b0931f",
-            Self::RunEnded(RunEnd::HalfWay) => "97f4d27900f246389711593210cd3d30",
+            Self::RunEnded(RunEnd::Incomplete) => "97f4d27900f246389711593210cd3d30",
             Self::TrialBegan(_) => "644f1c37eb0b4430a30d1633a11f71f1",
             Self::TrialEnded(TrialOutcome::Confirmed) => "293e1481e93045cb99d8e44b3b1f5982",
             Self::TrialEnded(_) => "9665f2bd0d49474292605f607bcfbce4",
@@ -77,7 +77,7 @@ impl NodeEvent<'_> {
             | Self::TrialEnded(TrialOutcome::Reverted)
             | Self::Drift(_) => Priority::Warning,
             Self::RunEnded(RunEnd::PutBack) | Self::BootFailed(_) => Priority::Error,
-            Self::RunEnded(RunEnd::HalfWay)
+            Self::RunEnded(RunEnd::Incomplete)
             | Self::TrialEnded(TrialOutcome::PartlyReverted | TrialOutcome::NotReverted)
             | Self::Critical(_) => Priority::Critical,
         }
@@ -91,7 +91,7 @@ impl NodeEvent<'_> {
             Self::RunEnded(RunEnd::Recovered) => "recovered".to_owned(),
             Self::RunEnded(RunEnd::PutBack) => "rolled-back".to_owned(),
             Self::RunEnded(RunEnd::Undone) => "undone".to_owned(),
-            Self::RunEnded(RunEnd::HalfWay) => "incomplete".to_owned(),
+            Self::RunEnded(RunEnd::Incomplete) => "incomplete".to_owned(),
             Self::TrialBegan(_) => "trial".to_owned(),
             Self::TrialEnded(TrialOutcome::Confirmed) => "confirmed".to_owned(),
             Self::TrialEnded(TrialOutcome::Reverted) => "reverted".to_owned(),
@@ -115,7 +115,7 @@ impl NodeEvent<'_> {
                 format!("The run for {config} failed, and everything was put back")
             }
             Self::RunEnded(RunEnd::Undone) => format!("An interrupted run for {config} was undone"),
-            Self::RunEnded(RunEnd::HalfWay) => {
+            Self::RunEnded(RunEnd::Incomplete) => {
                 format!(
                     "The run for {config} is unfinished. Next: {recover}",
                     recover = mco_rescue("recover")
@@ -212,7 +212,7 @@ mod tests {
             RunEnded(RunEnd::Recovered),
             RunEnded(RunEnd::PutBack),
             RunEnded(RunEnd::Undone),
-            RunEnded(RunEnd::HalfWay),
+            RunEnded(RunEnd::Incomplete),
             TrialBegan(300),
             TrialEnded(TrialOutcome::Confirmed),
             TrialEnded(TrialOutcome::Reverted),

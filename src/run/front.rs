@@ -10,11 +10,11 @@ use crate::node::command::CommandRunner;
 
 /// What to do with an interrupted run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HalfWayAnswer {
+pub enum InterruptedAnswer {
     /// Finish it.
     Finish,
     /// Undo it.
-    TakeBack,
+    Undo,
     /// Leave it as it is, and stop.
     Stop,
 }
@@ -63,7 +63,7 @@ pub trait Front {
     ///
     /// # Errors
     /// The answer cannot be read.
-    fn ask_half_way(&self, stopped: &str) -> Result<HalfWayAnswer>;
+    fn ask_about_interrupted(&self, stopped: &str) -> Result<InterruptedAnswer>;
 
     /// Shows a message during the run.
     fn tell(&self, news: RunNews<'_>);

@@ -107,7 +107,7 @@ pub fn plan_handover(
         config: &config,
         current: then.current.as_deref(),
         prediction: &branch.prediction,
-        at_hand: &names,
+        available: &names,
         change: change.as_ref(),
     }))
 }

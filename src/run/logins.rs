@@ -30,7 +30,7 @@ fn find_trouble(root: &Root) -> Result<Option<String>> {
     if let Pending::Unfinished(config, ..) = transaction::find_pending(root)?
         && !transaction::is_held(root)
     {
-        return Ok(Some(notice::announce_half_way(&config.name)));
+        return Ok(Some(notice::announce_unfinished(&config.name)));
     }
     let failed = state::read_awaited(root)?.filter(|awaited| awaited.failed.is_some());
     Ok(failed.map(|awaited| notice::announce_failed_boot(&awaited.config.name)))

@@ -12,7 +12,7 @@
 //! - [`fetch`] gets configs into the cache, [`cluster`] what the API and the daemon's log say, and [`change`] derives a config in
 //!   place of the cluster's controllers.
 //! - [`first_boot`] does the work of a boot in the initramfs, and [`complete`] that after a reboot.
-//! - [`recover`] finishes or undoes an interrupted run, [`rollback`] and [`taking_back`] revert finished runs.
+//! - [`recover`] finishes or undoes an interrupted run, [`rollback`] and [`reverting`] revert finished runs.
 //! - [`trial`] is a change that reverts automatically unless it is confirmed.
 //! - [`status`], [`handover`], [`history`], [`compared`] and [`keep`] observe a node as a whole, and change nothing.
 //! - [`snapshot`] records the node's facts at the end of a run, [`events`] writes to the journal, and [`logins`] informs people who
@@ -41,7 +41,7 @@ pub mod opening;
 
 pub mod work;
 
-pub mod taking_back;
+pub mod reverting;
 
 pub mod trial;
 

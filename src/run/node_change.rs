@@ -22,7 +22,7 @@ pub struct NodeChange<'a> {
     /// Start time, in seconds since 1970.
     pub started: u64,
     /// True if an interrupted run was undone first, at the user's request.
-    pub was_taken_back: bool,
+    pub was_undone: bool,
     pub(super) lock: Lock,
     /// The last transaction, for the snapshot at the end.
     pub(super) ran: RefCell<Option<(Event, String)>>,

@@ -22,7 +22,7 @@ use crate::change::staging::state;
 use crate::change::transaction::{self, Direction, Lock, LockError, Pending};
 use crate::change::trial::on_disk::refuse_during_trial;
 use crate::host::root::Root;
-use crate::run::front::{Front, HalfWayAnswer};
+use crate::run::front::{Front, InterruptedAnswer};
 use crate::run::node_change::NodeChange;
 use crate::run::recover::{has_run_files, recover_first};
 
@@ -45,7 +45,7 @@ pub struct Needs {
     patience: Duration,
     during_trial: DuringTrial,
     before_boot: BeforeBoot,
-    half_way: HalfWay,
+    interrupted: InterruptedPolicy,
 }
 
 /// The kind of machine that a command requires.
@@ -79,7 +79,7 @@ enum BeforeBoot {
 
 /// What happens to an interrupted run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum HalfWay {
+enum InterruptedPolicy {
     /// The user is asked; with `--yes` the run is finished first.
     Asked,
     /// The run is finished first, as nobody can be asked.
@@ -98,13 +98,13 @@ const RUN: Needs = Needs {
     patience: Duration::ZERO,
     during_trial: DuringTrial::Refused,
     before_boot: BeforeBoot::Allowed,
-    half_way: HalfWay::Asked,
+    interrupted: InterruptedPolicy::Asked,
 };
 /// Needs of a command that ends what another one has begun.
 const END: Needs = Needs {
     machine: MachineNeed::Any,
     during_trial: DuringTrial::Allowed,
-    half_way: HalfWay::Left,
+    interrupted: InterruptedPolicy::Left,
     ..RUN
 };
 
@@ -132,19 +132,19 @@ impl Needs {
     pub const INSTALL: Self = Self {
         // The version being installed may be the one that knows the state files.
         knows_state: false,
-        half_way: HalfWay::Left,
+        interrupted: InterruptedPolicy::Left,
         ..RUN
     };
     /// Needs of `install --remove`.
     pub const REMOVE: Self = Self {
         machine: MachineNeed::System,
-        half_way: HalfWay::Refused("removing would take away what it needs"),
+        interrupted: InterruptedPolicy::Refused("removing would take away what it needs"),
         ..RUN
     };
     /// Needs of `firstboot` with a config, in an initramfs.
     pub const FIRST_BOOT: Self = Self {
         is_written: false,
-        half_way: HalfWay::Finished,
+        interrupted: InterruptedPolicy::Finished,
         ..RUN
     };
     /// Needs of `firstboot` for an interrupted run, which is finished even during a trial: a trial can only revert complete runs.
@@ -155,7 +155,7 @@ impl Needs {
     };
     /// Needs of `complete`, during a boot.
     pub const COMPLETE: Self = Self {
-        half_way: HalfWay::Finished,
+        interrupted: InterruptedPolicy::Finished,
         ..END
     };
     /// Needs of `recover`.
@@ -211,7 +211,7 @@ impl Needs {
     pub fn for_dry_run(self, is_dry_run: bool) -> Self {
         match is_dry_run {
             true => Self {
-                half_way: HalfWay::Refused("a dry run does not recover it"),
+                interrupted: InterruptedPolicy::Refused("a dry run does not recover it"),
                 ..self
             },
             false => self,
@@ -261,7 +261,9 @@ impl Needs {
                 mco_rescue("rollback")
             );
         }
-        if let (HalfWay::Refused(why), (state, Some(config))) = (self.half_way, pending.state()) {
+        if let (InterruptedPolicy::Refused(why), (state, Some(config))) =
+            (self.interrupted, pending.state())
+        {
             bail!(
                 "an earlier run ({}) is {state}, and {why}. Nothing was changed. Next: {}",
                 config.name,
@@ -291,7 +293,7 @@ fn find_pending(root: &Root) -> Result<Pending> {
 #[allow(missing_debug_implementations, reason = "it borrows a front end")]
 pub struct Opening<'a> {
     change: NodeChange<'a>,
-    half_way: HalfWay,
+    interrupted: InterruptedPolicy,
     pending: Pending,
 }
 
@@ -303,8 +305,8 @@ impl<'a> Opening<'a> {
     pub fn of(front: &'a dyn Front, root: Root, needs: &Needs) -> Result<Self> {
         needs.expect_root(&root)?;
         let lock = needs.take_lock(&root)?;
-        let pending = match needs.half_way {
-            HalfWay::Left => Pending::Nothing,
+        let pending = match needs.interrupted {
+            InterruptedPolicy::Left => Pending::Nothing,
             _ => find_pending(&root)?,
         };
         needs.expect_quiet(&root, &pending)?;
@@ -313,11 +315,11 @@ impl<'a> Opening<'a> {
                 front,
                 root,
                 started: now(),
-                was_taken_back: false,
+                was_undone: false,
                 lock,
                 ran: RefCell::default(),
             },
-            half_way: needs.half_way,
+            interrupted: needs.interrupted,
             pending,
         })
     }
@@ -342,14 +344,14 @@ impl<'a> Opening<'a> {
     /// # Errors
     /// The user wants to leave that run as it is, or it can be neither finished nor undone.
     pub fn begin(self) -> Result<NodeChange<'a>> {
-        let direction = match (self.half_way, &self.pending) {
-            (HalfWay::Left, _) => return Ok(self.change),
-            (HalfWay::Asked, Pending::Unfinished(config, _)) => self.ask(&config.name)?,
+        let direction = match (self.interrupted, &self.pending) {
+            (InterruptedPolicy::Left, _) => return Ok(self.change),
+            (InterruptedPolicy::Asked, Pending::Unfinished(config, _)) => self.ask(&config.name)?,
             _ => Direction::Forward,
         };
         recover_first(&self.change, direction)?;
         Ok(NodeChange {
-            was_taken_back: direction == Direction::Back,
+            was_undone: direction == Direction::Back,
             ..self.change
         })
     }
@@ -361,10 +363,10 @@ impl<'a> Opening<'a> {
             None => String::new(),
         };
         let stopped = format!("A run to {config} was interrupted{steps}");
-        match self.change.front.ask_half_way(&stopped)? {
-            HalfWayAnswer::Finish => Ok(Direction::Forward),
-            HalfWayAnswer::TakeBack => Ok(Direction::Back),
-            HalfWayAnswer::Stop => bail!(
+        match self.change.front.ask_about_interrupted(&stopped)? {
+            InterruptedAnswer::Finish => Ok(Direction::Forward),
+            InterruptedAnswer::Undo => Ok(Direction::Back),
+            InterruptedAnswer::Stop => bail!(
                 "{}{}. Nothing was changed. Finish it: {}; or revert it: {}; then run this again",
                 &stopped[..1].to_lowercase(),
                 &stopped[1..],

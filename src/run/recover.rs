@@ -199,18 +199,18 @@ pub fn has_run_files(root: &Root) -> Result<bool> {
 /// Finishes or undoes an interrupted run. If that fails, the error says that the node is left incomplete.
 pub fn recover(change: &NodeChange<'_>, direction: Direction, leave: &Leave) -> Result<Recovered> {
     let (root, runner, lock) = (&change.root, change.runner(), change.lock());
-    let half_way = has_run_files(root)?;
-    let _half_way = half_way.then(RunStage::changing);
-    let _phase = half_way.then(|| {
+    let has_files = has_run_files(root)?;
+    let _has_files = has_files.then(RunStage::changing);
+    let _phase = has_files.then(|| {
         signals::set_answer(SignalAnswer::SeeStatus);
         progress::begin_phase(Work::new("Recovering an interrupted run"))
     });
     let deployment = Host::observe(root)?.deployment;
-    let boot = match half_way {
+    let boot = match has_files {
         true => BootIdentity::observe(root, deployment.clone(), runner),
         false => None,
     };
-    if half_way && systemd_runs(root) && boot.is_none() {
+    if has_files && systemd_runs(root) && boot.is_none() {
         anyhow::bail!(
             "the kernel tells no boot id, so it is not known which services read the new files"
         );
@@ -230,7 +230,7 @@ pub fn recover(change: &NodeChange<'_>, direction: Direction, leave: &Leave) -> 
     if result.is_ok() {
         state::settle_files(root);
     }
-    result.map_err(|error| match half_way {
+    result.map_err(|error| match has_files {
         true => failed(&error).into(),
         false => anyhow::anyhow!("looking for an interrupted run: {error}"),
     })
@@ -244,7 +244,7 @@ fn tell_journal(root: &Root, pending: &Pending, result: &Result<Recovered, Recov
         | (Err(RecoverError::Undone(..)), Pending::Unfinished(config, _)) => {
             (config, RunEnd::Undone)
         }
-        (Err(_), Pending::Unfinished(config, _)) => (config, RunEnd::HalfWay),
+        (Err(_), Pending::Unfinished(config, _)) => (config, RunEnd::Incomplete),
         _ => return,
     };
     events::send(root, &NodeEvent::RunEnded(end), &config.name);
@@ -294,7 +294,7 @@ fn end_interrupted(change: &NodeChange<'_>, recovered: &Recovered) -> Result<()>
     }
     workloads::start_again(root, runner)?;
     if root.is_live() {
-        Lease { root, lock, runner }.take_back()?;
+        Lease { root, lock, runner }.withdraw()?;
     }
     Ok(())
 }

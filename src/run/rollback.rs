@@ -25,7 +25,7 @@ use crate::node::{Host, OsRelease, Records};
 use crate::node::{deploy_directories, kubelet_state};
 use crate::run::node_change::NodeChange;
 use crate::run::recover::recover_first;
-use crate::run::taking_back::{TakeBack, TakingBack, observe_run};
+use crate::run::reverting::{RevertRequest, RunRevert, observe_run};
 use crate::run::trial::running;
 use crate::run::trial::running::{RunningTrial, TrialOptions, TrialRequest};
 use anyhow::{Context, Result, anyhow, bail};
@@ -55,7 +55,7 @@ pub struct RollbackOptions<'a> {
 
 /// The result of a rollback.
 #[derive(Debug)]
-pub struct TookBack {
+pub struct RevertResult {
     /// The reverted run, or the oldest of several.
     pub run: Ran,
     /// Name of the config that is recorded now.
@@ -68,7 +68,7 @@ pub struct TookBack {
     pub reboot: Vec<RebootNeed>,
 }
 
-impl TookBack {
+impl RevertResult {
     /// Reads the facts of the report. The rollback is complete, so read errors are only logged.
     fn observe(root: &Root, runner: &dyn CommandRunner, run: Ran, steps: usize) -> Self {
         let left =
@@ -95,7 +95,7 @@ pub enum HowBack<'a> {
     /// The files are reverted, and the rollback is on trial.
     Tried(Box<RunningTrial<'a>>),
     /// The files are reverted.
-    Done(TookBack),
+    Done(RevertResult),
 }
 
 /// A rollback that is in place, but not ended yet.
@@ -123,7 +123,7 @@ impl<'a> WentBack<'a> {
 #[derive(Debug)]
 pub struct GoingBack {
     /// The newest run.
-    pub back: TakingBack,
+    pub back: RunRevert,
     /// The requested older runs, the newest first.
     pub older: Vec<FinishedRun>,
     /// The operating system that is reverted with them.
@@ -165,7 +165,7 @@ impl GoingBack {
             true => Vec::new(),
             false => run.jobs_back(),
         };
-        let wanted = TakeBack {
+        let wanted = RevertRequest {
             changed: changed_since(options),
             allowed: allowed(change, options, &run)?,
             older: &older_runs,
@@ -177,7 +177,7 @@ impl GoingBack {
                 activates: !options.no_actions,
             }),
         };
-        let mut back = TakingBack::prepare(root, runner, run, &wanted)?;
+        let mut back = RunRevert::prepare(root, runner, run, &wanted)?;
         if let Some(way) = &way {
             let notices = kubelet_notices(root, &way.leaving.to).unwrap_or_else(|error| {
                 log::warn!("whether the older kubelet suits the cluster is not known: {error:#}");
@@ -265,7 +265,7 @@ impl GoingBack {
             });
         }
         let gone = vec![run.config.clone()];
-        let more = take_back(&change, options, gone, &earlier);
+        let more = revert_earlier(&change, options, gone, &earlier);
         let more = more.inspect_err(|_| hold_signals(signals.as_mut()))?;
         match &self.way {
             // The staged deployment is discarded and its files are reverted, so it can no longer boot, whatever the engine reports.
@@ -278,7 +278,7 @@ impl GoingBack {
             config: last.config.clone(),
         };
         let steps = self.back.plan.steps.len() + more;
-        let how = HowBack::Done(TookBack::observe(root, change.runner(), ran, steps));
+        let how = HowBack::Done(RevertResult::observe(root, change.runner(), ran, steps));
         Ok(WentBack {
             change,
             how,
@@ -483,11 +483,11 @@ impl Together {
         let runs = find_runs(root, &self.leaving.runs)?;
         let mut signals = DeferredSignals::new();
         let gone = vec![format!("the operating system of {}", self.run.config)];
-        let steps = take_back(&change, options, gone, &runs);
+        let steps = revert_earlier(&change, options, gone, &runs);
         let steps = steps.inspect_err(|_| hold_signals(Some(&mut signals)))?;
         // The staged deployment can no longer boot, whatever the engine reports.
         state::forget_awaited(root)?;
-        let how = HowBack::Done(TookBack::observe(root, runner, self.run.clone(), steps));
+        let how = HowBack::Done(RevertResult::observe(root, runner, self.run.clone(), steps));
         Ok(WentBack {
             change,
             how,
@@ -519,7 +519,7 @@ fn hold_signals(signals: Option<&mut DeferredSignals>) {
 
 /// Reverts runs, the newest first, and returns the number of steps. `gone` names what was already reverted. Each run is reverted as
 /// a whole, so an error says what was reverted and what was not.
-fn take_back(
+fn revert_earlier(
     change: &NodeChange<'_>,
     options: &RollbackOptions<'_>,
     mut gone: Vec<String>,
@@ -551,12 +551,12 @@ fn take_one_back(
     let Some(found) = history.next().filter(|found| found.id == run.id) else {
         bail!("the run to {} is not the newest of the history", run.config);
     };
-    let wanted = TakeBack {
+    let wanted = RevertRequest {
         changed: changed_since(options),
         allowed: options.allowed,
-        ..TakeBack::default()
+        ..RevertRequest::default()
     };
-    let back = TakingBack::prepare(root, runner, found, &wanted)?;
+    let back = RunRevert::prepare(root, runner, found, &wanted)?;
     if let Some(blocker) = back.plan.blockers.first() {
         bail!("{}: {}", blocker.subject, blocker.message);
     }

@@ -72,7 +72,7 @@ pub struct NodeStatus {
     /// The reboot that changed files need.
     pub reboot: Option<RebootReport>,
     /// The mismatch between the running operating system and the record, if no boot is awaited.
-    pub half: Option<Half>,
+    pub half: Option<OsMismatch>,
     /// Name of the recorded config.
     pub recorded: Option<String>,
     /// Digest of the recorded config.
@@ -124,7 +124,7 @@ pub struct DeployedImage {
 
 /// A running operating system other than the recorded one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Half {
+pub struct OsMismatch {
     /// The difference.
     pub words: String,
     /// True if the next boot enters the recorded one.
@@ -600,7 +600,7 @@ fn half_of(
     records: &Records,
     facts: &SystemFacts,
     seen: &ClusterReport,
-) -> Option<Half> {
+) -> Option<OsMismatch> {
     let mut words = drift::os_mismatch(records, facts)?;
     let reboot = drift::is_next(records, facts);
     let runs = config_of(root, records, facts, seen);
@@ -629,7 +629,7 @@ fn half_of(
         ),
         (None, None) => mco_rescue("apply"),
     };
-    Some(Half {
+    Some(OsMismatch {
         words,
         reboot,
         runs,

@@ -16,7 +16,7 @@ use super::apply::{Applied, ApplyOptions, ApplyRun};
 use super::fetch::{FetchOptions, fetch_configs};
 use super::first_boot::FirstBootAttempt;
 use super::first_boot_units::{continue_boot, is_completed};
-use super::front::{Front, HalfWayAnswer, RunNews};
+use super::front::{Front, InterruptedAnswer, RunNews};
 use super::history::History;
 use super::install::{InstalledPaths, find_due, install_due};
 use super::keep::{KeepOptions, KeepRun};
@@ -76,9 +76,9 @@ impl Front for RecordingFront {
         Ok(())
     }
 
-    fn ask_half_way(&self, stopped: &str) -> Result<HalfWayAnswer> {
+    fn ask_about_interrupted(&self, stopped: &str) -> Result<InterruptedAnswer> {
         self.0.borrow_mut().push(stopped.to_owned());
-        Ok(HalfWayAnswer::Stop)
+        Ok(InterruptedAnswer::Stop)
     }
 
     fn tell(&self, news: RunNews<'_>) {

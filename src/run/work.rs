@@ -131,7 +131,7 @@ impl RunWork<'_> {
             Err(TransactionFailure::NothingChanged(_) | TransactionFailure::RolledBack(_)) => {
                 RunEnd::PutBack
             }
-            Err(TransactionFailure::Incomplete(_)) => RunEnd::HalfWay,
+            Err(TransactionFailure::Incomplete(_)) => RunEnd::Incomplete,
         };
         events::send(root, &NodeEvent::RunEnded(end), config);
         match result {

@@ -225,11 +225,11 @@ impl OsPlan {
             return;
         }
         self.repository = false;
-        let is_at_hand = |step: &OsStep| match step {
+        let is_available = |step: &OsStep| match step {
             OsStep::Kept { to, commit, .. } => facts.deployments.kept_alone(to, commit).is_some(),
             _ => true,
         };
-        if facts.stages_commits.is_err() || !self.steps.iter().all(is_at_hand) {
+        if facts.stages_commits.is_err() || !self.steps.iter().all(is_available) {
             self.fetch_image();
         }
     }

@@ -121,7 +121,7 @@ pub struct RollbackInputs<'a> {
 
 /// Plans to revert a run.
 pub(super) fn plan_rollback(inputs: RollbackInputs<'_>) -> Plan {
-    let mut plan = take_back(inputs.run, inputs.node, inputs.changed);
+    let mut plan = plan_revert(inputs.run, inputs.node, inputs.changed);
     if !inputs.jobs.is_empty() && !plan.steps.is_empty() {
         let jobs: Vec<String> = inputs.jobs.iter().map(ToString::to_string).collect();
         plan.notices.push(Notice {
@@ -151,7 +151,7 @@ fn add_older(plan: &mut Plan, inputs: RollbackInputs<'_>) {
     };
     let mut later: BTreeSet<String> = paths(inputs.run).into_iter().collect();
     for (run, node) in inputs.older {
-        let its = take_back(run, node, inputs.changed);
+        let its = plan_revert(run, node, inputs.changed);
         let is_new = |notice: &Notice| !later.contains(&notice.subject);
         plan.blockers
             .extend(its.blockers.into_iter().filter(is_new));
@@ -168,7 +168,7 @@ fn add_older(plan: &mut Plan, inputs: RollbackInputs<'_>) {
     }
 }
 
-fn take_back(run: &FinishedRun, node: &NodeState, wanted: ChangedSince) -> Plan {
+fn plan_revert(run: &FinishedRun, node: &NodeState, wanted: ChangedSince) -> Plan {
     let mut plan = Plan::default();
     // The daemon's records come last here too, together with the directories that were created for them.
     let steps = run.steps.iter().enumerate().rev();

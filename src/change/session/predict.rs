@@ -292,7 +292,7 @@ impl<'a> ForecastSources<'a> {
     /// Compares the disk with every relevant config, and determines which updates would fail.
     fn look(&mut self, root: &Root, release: Release) -> Result<()> {
         let configs: Vec<MachineConfig> = self
-            .at_hand()
+            .available()
             .values()
             .map(|one| one.config.clone())
             .collect();
@@ -457,7 +457,7 @@ impl<'a> ForecastSources<'a> {
     }
 
     /// Returns the available configs by name. Those whose hash matches are preferred.
-    fn at_hand(&self) -> BTreeMap<String, KnownConfig<'_>> {
+    fn available(&self) -> BTreeMap<String, KnownConfig<'_>> {
         let mut all = BTreeMap::new();
         let mut add = |config, proven| {
             let config: &MachineConfig = config;
@@ -549,7 +549,7 @@ impl<'a> ForecastSources<'a> {
     }
 
     fn forecast(&self, given: GivenDaemon<'_>, cluster: &ClusterSettings) -> Forecast {
-        let configs = self.at_hand();
+        let configs = self.available();
         let initial = self.initial.as_ref();
         let image = self.image();
         let compared = |name: &str| self.compared.get(name).cloned().unwrap_or_default();

@@ -41,14 +41,14 @@ pub struct Lease<'a> {
 impl Lease<'_> {
     /// Removes everything that was provided during this boot, even by an interrupted run. From a previous boot, only the
     /// repository can be left, which is a matter for the plan, because it knows whether another program uses it.
-    pub fn take_back(&self) -> Result<()> {
+    pub fn withdraw(&self) -> Result<()> {
         if !runtime::has_runtime(runtime::LENT) {
             return Ok(());
         }
         let repository = RootPath::parse(REPO_FILE)?;
         place::remove_file(self.root, self.lock, &repository)?;
         let removed = |path: &str| {
-            runtime::take_back(path).with_context(|| format!("removing {path}; remove it by hand"))
+            runtime::withdraw(path).with_context(|| format!("removing {path}; remove it by hand"))
         };
         removed(runtime::EXTENSIONS)?;
         let bound = removed(runtime::POLICY_BINDING)?;

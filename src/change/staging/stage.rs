@@ -127,10 +127,10 @@ impl Staging<'_> {
             state::store_awaited(self.root, &self.awaited())?;
         }
         let staged = self.take_steps(facts, &lease, &signals);
-        let taken_back = lease.take_back();
+        let withdrawn = lease.withdraw();
         let failed = match (
             staged.and_then(|()| self.prove_staged(facts.engine)),
-            taken_back,
+            withdrawn,
         ) {
             (Ok(()), Ok(())) => {
                 signals::set_answer(SignalAnswer::SeeStatus);
@@ -260,7 +260,7 @@ impl Staging<'_> {
 
     /// Reverts the staging, because the files could not be applied: drops what this run staged, and restores what was pending
     /// before.
-    pub fn take_back(&self) -> Result<()> {
+    pub fn withdraw(&self) -> Result<()> {
         self.leave_nothing()
             .map_err(|cause| said(self.root, &cause).context("dropping what was staged"))?;
         self.unpin();

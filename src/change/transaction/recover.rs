@@ -290,7 +290,7 @@ impl Unfinished<'_> {
         let stages = borrow_stages(&dirs);
         match self.decide_direction(wanted, &stages)? {
             (Direction::Forward, survey) => self.finish_forward(&survey, &stages),
-            (Direction::Back, survey) => self.take_back(&survey, &stages),
+            (Direction::Back, survey) => self.undo(&survey, &stages),
         }
     }
 
@@ -311,7 +311,7 @@ impl Unfinished<'_> {
     }
 
     /// Undoes the steps, and runs the jobs again if services have read the new files.
-    fn take_back(self, survey: &Survey, stages: &Stages<'_>) -> Result<Recovered, RecoverError> {
+    fn undo(self, survey: &Survey, stages: &Stages<'_>) -> Result<Recovered, RecoverError> {
         let journal = &self.journal;
         let steps: Vec<usize> = survey.pending_steps(Direction::Back).collect();
         let changes = RecoveryChanges {

@@ -336,7 +336,7 @@ pub struct Configs {
     /// Configs that are named somewhere.
     pub named: Vec<MentionedConfig>,
     /// Configs with contents on the node.
-    pub at_hand: Vec<NamedConfig>,
+    pub available: Vec<NamedConfig>,
     /// Damaged files, with the error.
     pub damaged: Vec<(String, String)>,
     /// The source of the desired config, and its time (seconds since 1970).

@@ -165,7 +165,7 @@ fn make_closed(path: &Path) -> io::Result<()> {
 }
 
 /// Removes a file or directory that was made available to programs. Returns true if it existed.
-pub fn take_back(path: &str) -> io::Result<bool> {
+pub fn withdraw(path: &str) -> io::Result<bool> {
     let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),
         Ok(_) => fs::remove_file(path),
@@ -200,7 +200,7 @@ pub fn announce_at_login(text: &str) -> io::Result<()> {
 pub fn show_trouble_at_login(text: Option<&str>) -> io::Result<()> {
     match text {
         Some(text) => announce_in(MOTD.as_ref(), TROUBLE, text),
-        None => take_back(&format!("{MOTD}/{TROUBLE}")).map(drop),
+        None => withdraw(&format!("{MOTD}/{TROUBLE}")).map(drop),
     }
 }
 
@@ -209,7 +209,7 @@ pub fn show_trouble_at_login(text: Option<&str>) -> io::Result<()> {
 /// # Errors
 /// The system's error.
 pub fn withdraw_announcement() -> io::Result<bool> {
-    take_back(&announcement_path())
+    withdraw(&announcement_path())
 }
 
 /// Returns the path of the text, for a program that removes it later.

@@ -159,7 +159,7 @@ pub struct InterruptIgnored(Option<SigAction>);
 
 impl InterruptIgnored {
     /// Ignores Ctrl-C from here on. Programs that run already are unaffected.
-    pub fn new() -> Self {
+    pub fn begin() -> Self {
         let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
         // SAFETY: no handler runs.
         Self(unsafe { sigaction(Signal::SIGINT, &ignore) }.ok())

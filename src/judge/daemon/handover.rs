@@ -26,7 +26,7 @@ pub struct Given<'a> {
     /// The daemon's behavior once the cluster desires that config.
     pub prediction: &'a Prediction,
     /// Names of the configs whose contents are on the node.
-    pub at_hand: &'a [String],
+    pub available: &'a [String],
     /// The change that produced the config, if it was made on the node.
     pub change: Option<&'a OfflineChange>,
 }
@@ -197,7 +197,7 @@ fn objects(given: &Given<'_>) -> Vec<Lost> {
         names.push(given.config);
     }
     let lost = |name: &str| {
-        let here = given.at_hand.iter().any(|known| known == name);
+        let here = given.available.iter().any(|known| known == name);
         let file = word(&format!("{name}.json"));
         Lost {
             machine_config: name.to_owned(),

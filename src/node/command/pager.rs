@@ -35,7 +35,7 @@ pub fn show_in_pager(pager: &str, text: &[u8]) -> bool {
     let Ok(mut child) = started else {
         return false;
     };
-    let _ignored = InterruptIgnored::new();
+    let _ignored = InterruptIgnored::begin();
     if let Some(mut input) = child.stdin.take() {
         // A person who has read enough leaves the pager, which closes the pipe.
         let _ = input.write_all(text);

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::at_hand::{self, AtHand};
+use super::available::{self, FoundConfigs};
 use crate::change::source::{self, ConfigMedium, Http, ReferenceNetwork};
 use crate::config::document::{self, pointer};
 use crate::diagnose::first_boot::{self, AvailableConfig, Parameters};
@@ -118,7 +118,7 @@ fn give(
 ) -> Result<Option<String>> {
     let pool = pointer.and_then(|text| pointer::server_addresses(text).into_iter().next());
     let pool = pool.as_deref().and_then(pointer::requested_pool);
-    let (all, _medium) = all_at_hand(parameters, runner)?;
+    let (all, _medium) = all_available(parameters, runner)?;
     if all.is_empty() {
         return Ok(None);
     }
@@ -143,19 +143,19 @@ fn give(
 }
 
 /// Returns the available configs: named, in the initramfs, or on a medium. The root is not mounted yet.
-fn all_at_hand(
+fn all_available(
     parameters: &Parameters,
     runner: &dyn CommandRunner,
 ) -> Result<(Vec<AvailableConfig>, Option<ConfigMedium>)> {
     let named = parameters.config.as_deref();
-    let mut all = AtHand::default();
+    let mut all = FoundConfigs::default();
     if let Some(named) = named.filter(|named| named.starts_with('/')) {
         all.add_file(named, "named on the kernel command line");
         return Ok((all.read()?, None));
     }
     all.add_image(None);
     if all.is_empty() {
-        let medium = at_hand::medium(runner);
+        let medium = available::medium(runner);
         if let Some(medium) = &medium {
             all.add_directory(&medium.path(), "on the medium MCO-RESCUE");
         }

@@ -1,9 +1,9 @@
 //! `firstboot`: what happens to the root of a node before it is booted: recovering an interrupted run, or applying a config.
 //!
-//! [`FirstBootAttempt::run`] decides if there is work, and does it. [`at_hand`] finds the configs that an initramfs has, and
+//! [`FirstBootAttempt::run`] decides if there is work, and does it. [`available`] finds the configs that an initramfs has, and
 //! [`beside_ignition`] gives one to an Ignition whose server does not answer.
 
-pub mod at_hand;
+pub mod available;
 pub mod beside_ignition;
 
 use std::path::Path;
@@ -122,7 +122,7 @@ impl<'a> FirstBootAttempt<'a> {
                 Some(runtime::runtime_path(runtime::GIVEN).display().to_string()),
                 None,
             ),
-            _ => at_hand::choose(&root, self.front.runner(), parameters, facts.recorded)?,
+            _ => available::choose(&root, self.front.runner(), parameters, facts.recorded)?,
         };
         if argument.is_none() && reason == WorkReason::FirstBoot {
             let why = "a first boot without a config, and none is available";

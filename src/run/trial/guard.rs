@@ -152,7 +152,7 @@ impl Guard<'_> {
             });
             match state {
                 BootState::Failed(why) if place == TrialPlace::New => {
-                    return take_back(front, root, &trial, &why);
+                    return revert_trial(front, root, &trial, &why);
                 }
                 BootState::Ended => scene.is_booted = true,
                 BootState::Failed(_) | BootState::UnderWay => {}
@@ -184,7 +184,7 @@ impl Guard<'_> {
             GuardStep::Revert(why) => {
                 let failed = self.failed.as_ref().map(|words| format!("; probe {words}"));
                 let why = why + &failed.unwrap_or_default();
-                take_back(front, root, &trial, &why)
+                revert_trial(front, root, &trial, &why)
             }
         }
     }
@@ -253,7 +253,7 @@ impl Guard<'_> {
     }
 }
 
-fn take_back(front: &dyn Front, root: &Root, seen: &Trial, why: &str) -> Result<Look> {
+fn revert_trial(front: &dyn Front, root: &Root, seen: &Trial, why: &str) -> Result<Look> {
     let Some(change) = begin(front, root)? else {
         return Ok(Look::Wait);
     };

@@ -102,7 +102,7 @@ pub fn end_guards(root: &Root, runner: &dyn CommandRunner, is_second: bool) {
         let removed = root
             .exists(&RootPath::fixed(path))
             .is_ok_and(|exists| exists);
-        if removed && let Err(error) = runtime::take_back(&format!("/{path}")) {
+        if removed && let Err(error) = runtime::withdraw(&format!("/{path}")) {
             log::info!("/{path}: {error}");
         }
     }

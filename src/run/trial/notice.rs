@@ -66,7 +66,7 @@ pub fn warn_before_end(left: Duration, way_back: TrialWayBack) -> String {
 
 /// Returns the text for terminals and logins after a trial was reverted. `reason`: a clause, such as `nothing confirmed it in
 /// time`.
-pub fn announce_taken_back(at: u64, reason: &str) -> String {
+pub fn announce_reverted(at: u64, reason: &str) -> String {
     wrap(
         &format!(
             "mco-rescue: the changes on trial were reverted at {}: {reason}. Details: `{}`",
@@ -102,7 +102,7 @@ pub fn announce_kept(at: u64, reason: &str) -> String {
 }
 
 /// Returns the login message while a run is unfinished.
-pub fn announce_half_way(config: &str) -> String {
+pub fn announce_unfinished(config: &str) -> String {
     wrap(
         &format!(
             "mco-rescue: the run for {} is UNFINISHED: some files of this node are new, others are old. The next command \
@@ -150,12 +150,12 @@ mod tests {
                 "this node reboots",
             ),
             (
-                announce_taken_back(0, "nothing confirmed it in time"),
+                announce_reverted(0, "nothing confirmed it in time"),
                 "mco-rescue status",
             ),
             (announce_stuck(0, "the disk is full"), "mco-rescue recover"),
             (announce_kept(0, "it is gone"), "mco-rescue status"),
-            (announce_half_way("rendered-x"), "mco-rescue recover"),
+            (announce_unfinished("rendered-x"), "mco-rescue recover"),
             (announce_failed_boot("rendered-x"), "mco-rescue status"),
         ];
         for (text, words) in all {

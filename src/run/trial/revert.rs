@@ -34,7 +34,7 @@ use crate::run::events;
 use crate::run::events::NodeEvent;
 use crate::run::node_change::NodeChange;
 use crate::run::recover::undo_interrupted;
-use crate::run::taking_back::{TakeBack, TakingBack};
+use crate::run::reverting::{RevertRequest, RunRevert};
 use crate::run::trial::boot_loader::disarm_boot_counter;
 use crate::run::trial::notice;
 
@@ -285,7 +285,7 @@ fn take_files_back(change: &NodeChange<'_>, trial: &Trial, tells: bool) -> Resul
         jobs.extend(run.jobs_back());
         paths.extend(run.steps.iter().map(|(step, _)| step.path().clone()));
         let config = run.config.clone();
-        let wanted = TakeBack {
+        let wanted = RevertRequest {
             changed: ChangedSince::Restore,
             allowed: Allowed {
                 clear_immutable: true,
@@ -293,9 +293,9 @@ fn take_files_back(change: &NodeChange<'_>, trial: &Trial, tells: bool) -> Resul
                 staged: true,
                 ..Allowed::default()
             },
-            ..TakeBack::default()
+            ..RevertRequest::default()
         };
-        let back = TakingBack::prepare(root, runner, run, &wanted)?;
+        let back = RunRevert::prepare(root, runner, run, &wanted)?;
         if let Some(blocker) = back.plan.blockers.first() {
             bail!(
                 "the files of {config} cannot go back: {}: {}",
@@ -433,7 +433,7 @@ pub(super) fn announce_end(runner: &dyn CommandRunner, result: &TrialResult) {
     let text = match result.outcome {
         TrialOutcome::PartlyReverted => notice::announce_stuck(result.ended, &result.why),
         TrialOutcome::NotReverted => notice::announce_kept(result.ended, &result.why),
-        _ => notice::announce_taken_back(result.ended, &result.why),
+        _ => notice::announce_reverted(result.ended, &result.why),
     };
     wall::write_to_terminals(runner, &text);
     if let Err(error) = runtime::announce_at_login(&text) {

@@ -493,7 +493,7 @@ fn list_jobs_back(runner: &dyn CommandRunner, request: &TrialRequest<'_>) -> Vec
 
 /// How `rollback` reverts a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TakenBack {
+pub enum TrialRevert {
     /// The next boot reverts it.
     AtNextBoot,
     /// The trial ended with this result.
@@ -504,7 +504,7 @@ pub enum TakenBack {
 ///
 /// # Errors
 /// The trial cannot be read or reverted.
-pub fn take_back_now(change: NodeChange<'_>) -> Result<Option<TakenBack>> {
+pub fn revert_now(change: NodeChange<'_>) -> Result<Option<TrialRevert>> {
     let (front, root) = (change.front, &change.root);
     let Some(trial) = read_trial(root)? else {
         return Ok(None);
@@ -519,9 +519,9 @@ pub fn take_back_now(change: NodeChange<'_>) -> Result<Option<TakenBack>> {
     front.confirm(&question)?;
     if !root.is_live() {
         let Some(result) = revert::revert_on_disk(&change, trial, ASKED)? else {
-            return Ok(Some(TakenBack::AtNextBoot));
+            return Ok(Some(TrialRevert::AtNextBoot));
         };
-        return Ok(Some(TakenBack::Ended(result)));
+        return Ok(Some(TrialRevert::Ended(result)));
     }
     let running = RunningTrial {
         front,
@@ -547,7 +547,7 @@ pub fn take_back_now(change: NodeChange<'_>) -> Result<Option<TakenBack>> {
             result.context("the end of the trial was not kept")?
         }
     };
-    Ok(Some(TakenBack::Ended(result)))
+    Ok(Some(TrialRevert::Ended(result)))
 }
 
 /// Returns the error of a command whose change was reverted.

@@ -70,7 +70,7 @@ fn find_altered_config(evidence: &DoctorEvidence, configs: &Configs) -> Option<D
     // The record of a first boot has the right name but no contents.
     let emptied = |one: &NamedConfig| record.is_some_and(|it| it.emptied && it.name == one.name);
     let wrong = |one: &&NamedConfig| one.name_matches == Some(false) && !emptied(one);
-    let wrong = configs.at_hand.iter().find(wrong)?;
+    let wrong = configs.available.iter().find(wrong)?;
     let means = "The contents were changed without the name, or a copy is incomplete. The daemon trusts the name alone.";
     let says = format!(
         "{}: the hash in the name does not match the contents",

@@ -52,7 +52,7 @@ fn cut_off(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding
     let configs = evidence.configs.get()?;
     let recorded = evidence.recorded()?;
     let is_recorded = |one: &&NamedConfig| one.name == recorded;
-    let prepared = configs.at_hand.iter().find(is_recorded)?.network?;
+    let prepared = configs.available.iter().find(is_recorded)?.network?;
     let runs = |whose: &str| network.cluster.iter().any(|(_, of)| *of == whose);
     if runs(prepared) {
         return None;
@@ -63,7 +63,7 @@ fn cut_off(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding
     };
     let fits = |one: &&NamedConfig| one.network == Some(other) && one.fetched.is_some();
     // The cache lists the newest first; clocks are less reliable.
-    let ready = configs.at_hand.iter().find(fits);
+    let ready = configs.available.iter().find(fits);
     let source = ready.map_or("FILE".to_owned(), |one| one.at.clone());
     let means = format!(
         "A change of the cluster network was interrupted: {other} runs, but the node is prepared for {prepared}. No pod \

@@ -467,7 +467,7 @@ fn configs(root: &Root, records: Option<&Records>, forecast: Option<&Forecast>) 
     let mut found = Configs::default();
     let mut add = |config: &MachineConfig, at: String, fetched| {
         if !config.bare {
-            found.at_hand.push(NamedConfig {
+            found.available.push(NamedConfig {
                 name: config.name.clone(),
                 pool: cache::pool_of(config),
                 at,
@@ -500,7 +500,7 @@ fn configs(root: &Root, records: Option<&Records>, forecast: Option<&Forecast>) 
             found.damaged.push((path.to_string(), why.clone()));
         }
     }
-    found.named = named(root, records, &found.at_hand)?;
+    found.named = named(root, records, &found.available)?;
     found.told = forecast
         .filter(|forecast| forecast.told != AnnotationSource::Missing)
         .map(|forecast| (forecast.told, forecast.at));
@@ -511,10 +511,10 @@ fn configs(root: &Root, records: Option<&Records>, forecast: Option<&Forecast>) 
 fn named(
     root: &Root,
     records: Option<&Records>,
-    at_hand: &[NamedConfig],
+    available: &[NamedConfig],
 ) -> Result<Vec<MentionedConfig>> {
     let mut at: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for one in at_hand {
+    for one in available {
         at.entry(&one.name).or_default().push(one.at.clone());
     }
     let seen = annotations::read_annotations(root).context("reading the annotations")?;
@@ -562,7 +562,7 @@ fn times(root: &Root, evidence: &DoctorEvidence) -> Clock {
     let cached = evidence
         .configs
         .get()
-        .map(|configs| configs.at_hand.as_slice());
+        .map(|configs| configs.available.as_slice());
     let fetched = cached.unwrap_or_default().iter();
     clock.passed.extend(fetched.filter_map(|one| {
         Some(Passed {

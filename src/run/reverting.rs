@@ -18,7 +18,7 @@ use crate::run::work::{LATER_IN_TRIAL, RunWork};
 
 /// The options for reverting a run.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct TakeBack<'a> {
+pub struct RevertRequest<'a> {
     /// What happens to paths that were changed since.
     pub changed: ChangedSince,
     /// Guards to override.
@@ -37,7 +37,7 @@ pub struct TakeBack<'a> {
 
 /// A finished run, with the plan to revert it.
 #[derive(Debug)]
-pub struct TakingBack {
+pub struct RunRevert {
     /// The run.
     pub run: FinishedRun,
     /// The state of the node that the plan is based on.
@@ -47,13 +47,13 @@ pub struct TakingBack {
     keeps_history: bool,
 }
 
-impl TakingBack {
+impl RunRevert {
     /// Observes the node and plans the revert.
     pub fn prepare(
         root: &Root,
         runner: &dyn CommandRunner,
         run: FinishedRun,
-        wanted: &TakeBack<'_>,
+        wanted: &RevertRequest<'_>,
     ) -> Result<Self> {
         let node = observe_run(root, runner, &run)?;
         let inputs = RollbackInputs {

@@ -35,7 +35,7 @@ pub(super) fn choose(
     if parameters.mode == Mode::Apply && recorded {
         return Ok((None, None));
     }
-    let mut all = AtHand::default();
+    let mut all = FoundConfigs::default();
     all.add_image(Some(root));
     all.configs.extend(of_cache(root)?);
     let medium = match (all.is_empty(), parameters.mode) {
@@ -129,12 +129,12 @@ fn fetched(
 
 /// The configs that were found, and messages about skipped ones.
 #[derive(Default)]
-pub(super) struct AtHand {
+pub(super) struct FoundConfigs {
     configs: Vec<AvailableConfig>,
     passed_over: Vec<String>,
 }
 
-impl AtHand {
+impl FoundConfigs {
     /// Adds the configs in the initramfs, and in the image's own root if that is mounted.
     pub(super) fn add_image(&mut self, root: Option<&Root>) {
         self.add_directory(&format!("/{}", paths::IMAGE_CONFIGS), "in the initramfs");
@@ -229,14 +229,14 @@ fn rendered(config: MachineConfig) -> Result<MachineConfig> {
 
 fn of_cache(root: &Root) -> Result<Vec<AvailableConfig>> {
     let cached = cache::read_cache(root).context("reading the cache")?;
-    let at_hand = |entry: &cache::CacheEntry| AvailableConfig {
+    let available = |entry: &cache::CacheEntry| AvailableConfig {
         name: entry.name.clone(),
         pool: entry.pool.clone(),
         name_matches: entry.name_matches,
         argument: format!("cached:{}", entry.name),
         place: "in the node's cache",
     };
-    Ok(cache::whole_entries(&cached).map(at_hand).collect())
+    Ok(cache::whole_entries(&cached).map(available).collect())
 }
 
 fn wait_for_medium(runner: &dyn CommandRunner, bound: Duration) -> Option<ConfigMedium> {
