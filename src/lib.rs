@@ -32,6 +32,8 @@ pub mod diagnose;
 
 pub mod run;
 
+pub mod rehearse;
+
 pub mod report;
 
 pub mod cli;

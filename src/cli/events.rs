@@ -44,6 +44,7 @@ fn name(command: &Command) -> &'static str {
         Command::Verify(_) => "verify",
         Command::Pivot(_) => "pivot",
         Command::Preflight(_) => "preflight",
+        Command::Rehearse(_) => "rehearse",
         Command::Show(_) => "show",
         Command::Doctor(_) => "doctor",
         Command::Record(_) => "record",

@@ -18,6 +18,11 @@ pub(super) const PLAN: &str = "Examples:
   mco-rescue plan worker.yaml --files-only
   mco-rescue plan --latest --output json";
 
+pub(super) const REHEARSE: &str = "Examples:
+  mco-rescue rehearse
+  mco-rescue rehearse worker.yaml
+  mco-rescue rehearse --output json && systemctl reboot";
+
 pub(super) const VERIFY: &str = "Examples:
   mco-rescue verify
   mco-rescue verify worker.yaml --root /mnt";

@@ -31,6 +31,7 @@ mod plan;
 mod preflight;
 mod record;
 mod recover;
+mod rehearse;
 mod render;
 mod rollback;
 mod short_help;
@@ -70,6 +71,7 @@ use self::pivot::PivotArgs;
 use self::preflight::PreflightArgs;
 use self::record::RecordArgs;
 use self::recover::RecoverArgs;
+use self::rehearse::RehearseArgs;
 use self::render::RenderArgs;
 use self::rollback::RollbackArgs;
 use self::show::ShowArgs;
@@ -266,6 +268,15 @@ pub enum Command {
     #[command(after_long_help = examples::PREFLIGHT)]
     Preflight(Deferred<PreflightArgs>),
 
+    /// Boot the next system in namespaces, before the node reboots into it
+    ///
+    /// Changes nothing. Boots what runs now, then what is staged or CONFIG, in memory and without
+    /// devices and network, beside the running node. Lists what is new: units that fail or are no longer
+    /// started, missing programs, refused configurations. Ends with exit code 1 when
+    /// the node would be out of reach.
+    #[command(after_long_help = examples::REHEARSE)]
+    Rehearse(Deferred<RehearseArgs>),
+
     /// List what is in CONFIG, or print one decoded file
     ///
     /// Changes nothing. With one argument that is a path of the recorded config,
@@ -448,8 +459,10 @@ pub enum Command {
 
 /// Runs the command.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
-    // This comes before any document is read.
-    privileges::keep_possible();
+    // This comes before any document is read. The first process of a rehearsal boots a whole system.
+    if !matches!(&cli.command, Command::Rehearse(args) if args.stage.is_some()) {
+        privileges::keep_possible();
+    }
     invocation::remember_root(&cli.root);
     invocation::remember_arguments(std::env::args_os().skip(1));
     events::remember_command(&cli.command);
@@ -541,6 +554,7 @@ fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {
         Command::Pivot(args) => pivot::run(ui, args),
         Command::Plan(args) => plan::run(ui, args),
         Command::Preflight(args) => preflight::run(ui, args),
+        Command::Rehearse(args) => rehearse::run(ui, args),
         Command::Verify(args) => verify::run(ui, args),
         Command::Show(args) => show::run(ui, args),
         Command::Doctor(args) => doctor::run(ui, args),

@@ -19,7 +19,7 @@ Change   apply      make the node be its config, all of it or nothing
          recover    finish or undo an interrupted run
          rollback   revert the last run
          confirm    keep a change that was made with --try
-System   pivot, preflight: stage an OS image alone, say if the node can run it
+System   pivot, preflight, rehearse: stage an OS image, judge it, try its boot
 Configs  fetch, cache, show, render, butane, change, keep
 History  record, history, diff, report
 Setup    install, complete, firstboot, version

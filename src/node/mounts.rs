@@ -9,6 +9,8 @@
     reason = "this is the one place that changes the tree of mounts"
 )]
 
+pub mod stage;
+
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 

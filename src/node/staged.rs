@@ -41,7 +41,7 @@ impl StagedEvidence {
         }
         let file = staged_file(root)?;
         let origin = match &file {
-            Some(file) => origin_of(root, file)?,
+            Some(file) => read_staged_origin(root, file)?,
             None => None,
         };
         let units = systemctl::query_activity(runner, &STAGERS).unwrap_or_else(|error| {
@@ -71,7 +71,11 @@ fn written_at(stat: &FileStat) -> u64 {
     u64::try_from(micros).unwrap_or_default()
 }
 
-fn origin_of(root: &Root, file: &StagedFile) -> Result<Option<OriginFile>, RootError> {
+/// Reads the origin file of the staged deployment.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read_staged_origin(root: &Root, file: &StagedFile) -> Result<Option<OriginFile>, RootError> {
     let path = format!(
         "/{}/{}/deploy/{}.origin",
         paths::STATEROOTS,

@@ -31,6 +31,7 @@ pub mod preflight;
 pub mod question;
 pub mod reboot;
 pub mod recover;
+pub mod rehearse;
 pub mod rollback;
 pub mod show;
 pub mod status;

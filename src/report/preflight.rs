@@ -27,8 +27,9 @@ struct TargetEntry<'a> {
     architecture: Option<&'a str>,
 }
 
-#[derive(Serialize)]
-struct FindingEntry<'a> {
+/// A finding in a document.
+#[derive(Debug, Serialize)]
+pub(super) struct FindingEntry<'a> {
     check: &'static str,
     severity: CrossingSeverity,
     subject: &'a str,
@@ -36,6 +37,20 @@ struct FindingEntry<'a> {
     evidence: &'a [Evidence],
     prevents: Option<&'a str>,
     next: &'a [String],
+}
+
+impl<'a> FindingEntry<'a> {
+    pub(super) fn of(finding: &'a CrossingFinding) -> Self {
+        Self {
+            check: finding.check,
+            severity: finding.severity,
+            subject: &finding.subject,
+            what: &finding.what,
+            evidence: &finding.evidence,
+            prevents: finding.prevents.as_deref(),
+            next: &finding.next,
+        }
+    }
 }
 
 /// Returns the document.
@@ -47,15 +62,6 @@ pub fn to_json(
     target: &Target,
     findings: &[CrossingFinding],
 ) -> serde_json::Result<String> {
-    let findings = findings.iter().map(|finding| FindingEntry {
-        check: finding.check,
-        severity: finding.severity,
-        subject: &finding.subject,
-        what: &finding.what,
-        evidence: &finding.evidence,
-        prevents: finding.prevents.as_deref(),
-        next: &finding.next,
-    });
     let document = PreflightDocument {
         schema: "mco-rescue/preflight/v1",
         node: &heading.node,
@@ -67,7 +73,7 @@ pub fn to_json(
             kernel: target.kernel.as_deref(),
             architecture: target.tree.architecture.as_deref(),
         },
-        findings: findings.collect(),
+        findings: findings.iter().map(FindingEntry::of).collect(),
     };
     super::pretty(&document)
 }
@@ -81,6 +87,12 @@ pub fn to_text(heading: &Heading, target: &Target, findings: &[CrossingFinding])
     let mut text = machine_line(heading);
     text += &format!("Image     {} ({})\n", inline(name), target.tree.source);
     text += &format!("Result    {}\n", conclude(findings));
+    text + &findings_text(findings)
+}
+
+/// Returns the findings under the titles of their severities.
+pub(super) fn findings_text(findings: &[CrossingFinding]) -> String {
+    let mut text = String::new();
     for (severity, title) in [
         (CrossingSeverity::Inhibitor, "Inhibitors"),
         (CrossingSeverity::Cured, "Cured by the run"),

@@ -95,6 +95,16 @@ pub fn keep_none() {
     }
 }
 
+/// Makes sure that this process, and the program that it becomes, never has these again.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn forbid(unwanted: &[Capability]) -> Result<(), CapsError> {
+    unwanted
+        .iter()
+        .try_for_each(|capability| caps::drop(None, CapSet::Bounding, *capability))
+}
+
 /// Limits a thread that is about to start a program to these, whatever its file or user id grants.
 pub fn keep_for_program(wanted: &[Capability]) {
     if let Err(errno) = nix::sys::prctl::set_no_new_privs() {

@@ -29,6 +29,9 @@ pub const LENT: &str = "lent";
 /// Exists if the root was writable before the shell began.
 pub const SHELL: &str = "shell.json";
 
+/// Directory of a rehearsal: its scene, its config, and the place where its namespaces mount their root.
+pub const REHEARSAL: &str = "/run/mco-rescue-rehearsal";
+
 /// Returns the path of a file, for messages and for programs that open it by name.
 pub fn runtime_path(name: &str) -> PathBuf {
     PathBuf::from(DIRECTORY).join(name)
@@ -130,6 +133,15 @@ pub fn write_for_programs(path: &str, bytes: &[u8]) -> io::Result<()> {
     let path = Path::new(path);
     make_parent(path)?;
     write_file(path, bytes, 0o644)
+}
+
+/// Writes a file below `/run` that only root may read, and creates its directory.
+///
+/// # Errors
+/// The system's error.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    make_parent(path)?;
+    write_file(path, bytes, 0o600)
 }
 
 /// Creates a directory below `/run`, and its parents, in which only this user can create files.

@@ -64,6 +64,42 @@ impl CommandRunner for HostRunner {
     }
 }
 
+/// Places of systemd in a tree, the first one that exists is started.
+const INITS: [&str; 2] = ["/usr/lib/systemd/systemd", "/sbin/init"];
+
+/// Becomes the systemd of the root, with the console as its terminal. `arguments` are those of the kernel. Returns only if that
+/// fails.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "this is the one place that starts programs"
+)]
+pub fn become_init(arguments: &[String]) -> std::io::Error {
+    let console = || {
+        std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/console")
+    };
+    let streams = console().and_then(|first| Ok((first.try_clone()?, first.try_clone()?, first)));
+    let (input, output, errors) = match streams {
+        Ok(streams) => streams,
+        Err(error) => return error,
+    };
+    let init = INITS.iter().find(|path| PathBuf::from(path).exists());
+    let mut command = Command::new(init.unwrap_or(&INITS[0]));
+    command
+        .args(["--log-target=console", "--log-color=false"])
+        .args(arguments)
+        .env_clear()
+        .env("container", "mco-rescue")
+        .env("TERM", "dumb")
+        .env("PATH", DIRECTORIES.join(":"))
+        .stdin(input)
+        .stdout(output)
+        .stderr(errors);
+    command.exec()
+}
+
 /// Returns the progress phase for a running program: its name, and its verb if it has one.
 fn waiting_for(command: &CommandLine) -> Work {
     let verb = command.args.first().filter(|verb| !verb.starts_with('-'));

@@ -19,6 +19,7 @@ pub mod network_manager;
 pub mod origin;
 pub mod ostree;
 pub mod pager;
+pub mod rehearsal_unit;
 pub mod rpm;
 pub mod rpm_ostree;
 pub mod shadow;
@@ -29,7 +30,7 @@ use std::time::Duration;
 
 use crate::host::sys::privileges::Capability;
 
-pub use host::HostRunner;
+pub use host::{HostRunner, become_init};
 
 /// A program with its arguments and time limit.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,73 @@
+//! `rehearse`: boots the next system in namespaces, before the node reboots into it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+
+use super::Output;
+use crate::base::error::ExitCode;
+use crate::change::session::{machine, open_root};
+use crate::change::trial::parse_time;
+use crate::cli::args::WHICH;
+use crate::cli::ui::Ui;
+use crate::judge::crossing::CrossingSeverity;
+use crate::rehearse::rehearsal::{RehearsalOptions, rehearse};
+use crate::rehearse::stage_entry::boot_stage;
+use crate::report;
+use crate::report::plan::Heading;
+
+/// What to rehearse.
+#[derive(Debug, Args)]
+pub struct RehearseArgs {
+    /// A config as for apply [default: what is staged, else the config wanted last]
+    #[arg(value_name = "CONFIG")]
+    pub config: Option<String>,
+
+    /// The same as CONFIG, as with oc
+    #[arg(
+        short = 'f',
+        long = "filename",
+        value_name = "CONFIG",
+        conflicts_with = "config",
+        hide_short_help = true,
+        help_heading = WHICH
+    )]
+    pub filename: Option<String>,
+
+    /// Time for each of the two boots, such as 90s or 2m
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
+    pub limit: Duration,
+
+    /// Be the first process of the namespaces
+    #[arg(long, value_name = "SCENE", hide = true)]
+    pub stage: Option<PathBuf>,
+}
+
+/// Runs `rehearse`.
+pub(super) fn run(ui: &Ui<'_>, args: &RehearseArgs) -> Result<ExitCode> {
+    if let Some(scene) = &args.stage {
+        match boot_stage(ui.runner, scene)? {}
+    }
+    let root = open_root(&ui.root)?;
+    machine::expect_system(&root)?;
+    let options = RehearsalOptions {
+        config: args.config.as_deref().or(args.filename.as_deref()),
+        limit: args.limit,
+    };
+    let rehearsal = rehearse(&root, &ui.root, ui.runner, &options)?;
+    let heading = Heading::of_machine(&machine::observe_machine(&root)?);
+    let text = match ui.output {
+        Output::Json => report::rehearse::to_json(&heading, &rehearsal)?,
+        Output::Text => report::rehearse::to_text(&heading, &rehearsal),
+    };
+    report::print(text.as_bytes())?;
+    let stops = |severity| severity == CrossingSeverity::Inhibitor;
+    let stopped = rehearsal.findings.iter().any(|one| stops(one.severity));
+    Ok(if stopped {
+        ExitCode::Error
+    } else {
+        ExitCode::Done
+    })
+}

@@ -1,0 +1,392 @@
+//! One boot of a rehearsal: the unit, its console, and questions to the system inside.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::pty::openpty;
+use nix::unistd::ttyname;
+
+use super::facts::{
+    PROPERTIES, ProbeFacts, RehearsalEnd, RehearsedBoot, UnitFacts, parse_units, read_complaints,
+    started_programs,
+};
+use super::scene::{RehearsalScene, STAND_INS};
+use crate::host::progress::{self, Work};
+use crate::host::running;
+use crate::host::sys::runtime::{self, REHEARSAL};
+use crate::host::sys::signals::DeferredSignals;
+use crate::node::command::rehearsal_unit::{
+    UnitBounds, forget_failure, is_rehearsing, query_main_process, query_result, run_inside,
+    start_rehearsal, stop_rehearsal,
+};
+use crate::node::command::{CommandError, CommandOutput, CommandRunner};
+
+/// Memory for processes and for what they write: 512 MiB.
+pub const MEMORY: u64 = 512 << 20;
+/// Processes and threads.
+const TASKS: u32 = 2048;
+/// Seconds for laying the stage and for the questions, besides the boot itself.
+const AROUND: u64 = 60;
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Time for one answer of the system inside.
+const ANSWER: Duration = Duration::from_secs(20);
+/// Bytes of the console that are kept.
+const CONSOLE: usize = 4 << 20;
+/// Failed units whose journal is read, and lines of each.
+const LOGS: usize = 20;
+const LINES: &str = "8";
+
+/// Questions to the booted system besides its units: id, and the program with its arguments. One that the system does not have is
+/// not asked.
+const PROBES: [(&str, &[&str]); 6] = [
+    ("sshd", &["sshd", "-t"]),
+    (
+        "login",
+        &[
+            "systemd-run",
+            "--quiet",
+            "--wait",
+            "--collect",
+            "--property=PAMName=sshd",
+            "--property=User=core",
+            "true",
+        ],
+    ),
+    ("sudo", &["visudo", "-c"]),
+    ("chrony", &["chronyd", "-p"]),
+    ("network-manager", &["NetworkManager", "--print-config"]),
+    ("crio", &["crio", "config"]),
+];
+
+/// The status of nsenter if the program is missing.
+const NO_PROGRAM: i32 = 127;
+
+/// Boots a scene, and returns what was seen of it. Nothing of it is left afterwards.
+///
+/// # Errors
+/// The boot cannot be started, or the program was asked to end.
+pub fn boot_scene(
+    runner: &dyn CommandRunner,
+    scene: &RehearsalScene,
+    limit: Duration,
+) -> Result<RehearsedBoot> {
+    let signals = DeferredSignals::new();
+    let running = RunningBoot::start(runner, scene, limit)?;
+    let facts = running.watch(&signals, limit);
+    running.end();
+    facts
+}
+
+/// A boot that was started.
+struct RunningBoot<'a> {
+    runner: &'a dyn CommandRunner,
+    console: std::cell::RefCell<Console>,
+}
+
+impl<'a> RunningBoot<'a> {
+    fn start(
+        runner: &'a dyn CommandRunner,
+        scene: &RehearsalScene,
+        limit: Duration,
+    ) -> Result<Self> {
+        let terminal = openpty(None, None).context("opening a terminal")?;
+        let console = ttyname(&terminal.slave).context("naming the terminal")?;
+        let scene = RehearsalScene {
+            console,
+            ..scene.clone()
+        };
+        let here = Path::new(REHEARSAL);
+        let write = |name: &str, bytes: &[u8]| runtime::write_private(&here.join(name), bytes);
+        let stage = here.join("stage").display().to_string();
+        let text = serde_json::to_vec(&scene)?;
+        write("scene.json", &text)
+            .and_then(|()| runtime::make_directory(&stage))
+            .context("writing the scene")?;
+        let bounds = UnitBounds {
+            memory: MEMORY,
+            tasks: TASKS,
+            seconds: limit.as_secs() + AROUND,
+        };
+        let path = here.join("scene.json").display().to_string();
+        let program = scene.program.display().to_string();
+        let args = ["rehearse", "--stage", &path];
+        let console = scene.console.display().to_string();
+        let line = start_rehearsal(&program, &args, bounds, REHEARSAL, &console);
+        // Of an earlier one, which was ended from outside.
+        forget_failure(runner)?;
+        let started = runner.run(&line)?;
+        if started.status != Some(0) {
+            remove_files();
+            bail!("systemd-run: {}", started.stderr.trim());
+        }
+        let console = Console::new(terminal.master.into())?;
+        // The other end stays open inside; here it would hide the end of the boot.
+        drop(terminal.slave);
+        Ok(Self {
+            runner,
+            console: console.into(),
+        })
+    }
+
+    /// Waits for the end of the boot, and asks.
+    fn watch(&self, signals: &DeferredSignals, limit: Duration) -> Result<RehearsedBoot> {
+        let _phase = progress::begin_phase(Work::new("Rehearsing the boot").within(limit));
+        let deadline = Instant::now() + limit;
+        let mut first = None;
+        loop {
+            self.console.borrow_mut().read();
+            if signals.waiting().is_some() {
+                bail!("the rehearsal was ended; nothing was changed");
+            }
+            if first.is_none() {
+                first = self.find_init()?;
+            }
+            if first.is_none() && !is_rehearsing(self.runner)? {
+                return self.describe_end(false);
+            }
+            let state = first.map(|pid| self.state(pid)).transpose()?;
+            match state.as_deref() {
+                Some("running" | "degraded") => return self.gather(first, RehearsalEnd::Started),
+                Some("maintenance") => return self.gather(first, RehearsalEnd::Emergency),
+                Some(_) if !is_rehearsing(self.runner)? => return self.describe_end(true),
+                _ => {}
+            }
+            if Instant::now() >= deadline {
+                let jobs = first.map_or_else(Vec::new, |pid| self.jobs(pid));
+                return self.gather(first, RehearsalEnd::StillStarting(jobs));
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Returns the first process inside once it is systemd.
+    fn find_init(&self) -> Result<Option<u32>> {
+        let Some(main) = query_main_process(self.runner)? else {
+            return Ok(None);
+        };
+        let children = format!("/proc/{main}/task/{main}/children");
+        // It may have ended by now; the unit's state shows that.
+        let Ok(children) = running::read_text(children) else {
+            return Ok(None);
+        };
+        let child = children.split_whitespace().next();
+        let Some(pid) = child.and_then(|pid| pid.parse::<u32>().ok()) else {
+            return Ok(None);
+        };
+        let name = running::read_text(format!("/proc/{pid}/comm"));
+        let is_init = name.is_ok_and(|name| matches!(name.trim(), "systemd" | "init"));
+        Ok(is_init.then_some(pid))
+    }
+
+    fn ask(&self, pid: u32, words: &[&str]) -> Result<CommandOutput, CommandError> {
+        run_inside(self.runner, pid, words, ANSWER)
+    }
+
+    fn state(&self, pid: u32) -> Result<String> {
+        let answer = self.ask(pid, &["systemctl", "is-system-running"])?;
+        Ok(answer.stdout.trim().to_owned())
+    }
+
+    fn jobs(&self, pid: u32) -> Vec<String> {
+        let options = ["systemctl", "list-jobs", "--no-legend", "--plain", "--full"];
+        let answer = self.ask(pid, &options).map(|answer| answer.stdout);
+        let running = |line: &str| line.split_whitespace().nth(3) == Some("running");
+        let name = |line: &str| line.split_whitespace().nth(1).map(str::to_owned);
+        let answer = answer.unwrap_or_else(|error| error.to_string());
+        answer
+            .lines()
+            .filter(|line| running(line))
+            .filter_map(name)
+            .collect()
+    }
+
+    /// Describes a boot whose first process has ended: a failed step of the stage is an error of the rehearsal.
+    fn describe_end(&self, was_booted: bool) -> Result<RehearsedBoot> {
+        let result = query_result(self.runner)?;
+        if result == "oom-kill" {
+            bail!(
+                "the rehearsal needs more than {} MiB of memory; it has no result",
+                MEMORY >> 20
+            );
+        }
+        self.console.borrow_mut().read();
+        let console = self.console.borrow().text();
+        match console.split_once("error: ") {
+            Some((_, said)) if !was_booted => bail!("{}", said.replace('\r', "").trim()),
+            _ => Ok(RehearsedBoot::without_units(
+                RehearsalEnd::Ended,
+                read_complaints(&console),
+            )),
+        }
+    }
+
+    fn gather(&self, pid: Option<u32>, end: RehearsalEnd) -> Result<RehearsedBoot> {
+        self.console.borrow_mut().read();
+        let complaints = read_complaints(&self.console.borrow().text());
+        let Some(pid) = pid else {
+            return Ok(RehearsedBoot::without_units(end, complaints));
+        };
+        let times = self.ask(
+            pid,
+            &[
+                "systemctl",
+                "show",
+                "--property=UserspaceTimestampMonotonic,FinishTimestampMonotonic",
+            ],
+        )?;
+        let time = |name: &str| {
+            let mut lines = times.stdout.lines().filter_map(|line| line.split_once('='));
+            let value = lines.find(|(key, _)| *key == name).map(|(_, value)| value);
+            value
+                .and_then(|value| value.parse::<u64>().ok())
+                .filter(|time| *time > 0)
+        };
+        let begun = time("UserspaceTimestampMonotonic").unwrap_or_default();
+        let shown = self.ask(pid, &["systemctl", "show", PROPERTIES, "*"])?;
+        let units = parse_units(&shown.stdout, begun);
+        if units.is_empty() {
+            bail!(
+                "the systemd of the rehearsal lists no units: {}",
+                shown.stderr.trim()
+            );
+        }
+        Ok(RehearsedBoot {
+            logs: self.read_logs(pid, &units)?,
+            probes: self.probe(pid)?,
+            missing: self.find_missing(pid, &units)?,
+            duration: time("FinishTimestampMonotonic").map(|end| end.saturating_sub(begun)),
+            end,
+            units,
+            complaints,
+        })
+    }
+
+    fn read_logs(
+        &self,
+        pid: u32,
+        units: &BTreeMap<String, UnitFacts>,
+    ) -> Result<BTreeMap<String, Vec<String>>> {
+        let failed = units.iter().filter(|(_, unit)| unit.has_failed());
+        let mut logs = BTreeMap::new();
+        for (name, _) in failed.take(LOGS) {
+            let words = [
+                "journalctl",
+                "--no-pager",
+                "--output=cat",
+                "--lines",
+                LINES,
+                "--unit",
+                name,
+            ];
+            let answer = self.ask(pid, &words)?;
+            let lines = answer
+                .stdout
+                .lines()
+                .map(str::trim)
+                .filter(|line| !line.is_empty());
+            // A service that is restarted says the same again.
+            let mut seen = BTreeSet::new();
+            let lines = lines.filter(|line| seen.insert(*line));
+            logs.insert(name.clone(), lines.map(str::to_owned).collect());
+        }
+        Ok(logs)
+    }
+
+    fn probe(&self, pid: u32) -> Result<Vec<ProbeFacts>> {
+        let mut facts = Vec::new();
+        for (id, words) in PROBES {
+            let answer = self.ask(pid, words);
+            let failed = match answer {
+                Ok(answer) if answer.status == Some(0) => None,
+                Ok(answer) if answer.status == Some(NO_PROGRAM) => continue,
+                Ok(answer) => Some(last_lines(&answer)),
+                Err(error @ CommandError::TimedOut(..)) => Some(error.to_string()),
+                Err(error) => return Err(error.into()),
+            };
+            facts.push(ProbeFacts { id, failed });
+        }
+        Ok(facts)
+    }
+
+    /// Looks for the programs of the services that were started in name only.
+    fn find_missing(
+        &self,
+        pid: u32,
+        units: &BTreeMap<String, UnitFacts>,
+    ) -> Result<BTreeSet<(String, String)>> {
+        let mut missing = BTreeSet::new();
+        let is_loaded = |name: &&&str| units.get(**name).is_some_and(|unit| unit.load == "loaded");
+        for name in STAND_INS.iter().filter(is_loaded) {
+            let files = self.ask(pid, &["systemctl", "cat", name])?;
+            for program in started_programs(&files.stdout) {
+                let found = self.ask(pid, &["test", "-x", &program])?;
+                if found.status == Some(1) {
+                    missing.insert((program, (*name).to_owned()));
+                }
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Ends the boot, and removes its files. What remains is logged: systemd ends the unit at its time limit.
+    fn end(self) {
+        if let Err(error) = stop_rehearsal(self.runner) {
+            log::warn!("ending the rehearsal: {error}");
+        }
+        remove_files();
+    }
+}
+
+fn remove_files() {
+    if let Err(error) = runtime::take_back(REHEARSAL) {
+        log::warn!("removing {REHEARSAL}: {error}");
+    }
+}
+
+/// Returns what a failed program said.
+fn last_lines(answer: &CommandOutput) -> String {
+    let said = [&answer.stderr, &answer.stdout].map(|text| text.trim());
+    let said = said.into_iter().find(|said| !said.is_empty());
+    said.unwrap_or("it failed without a message").to_owned()
+}
+
+/// The terminal of the boot, read without blocking.
+struct Console {
+    master: std::fs::File,
+    bytes: Vec<u8>,
+}
+
+impl Console {
+    fn new(master: std::fs::File) -> Result<Self> {
+        fcntl(master.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
+            .context("reading the terminal")?;
+        Ok(Self {
+            master,
+            bytes: Vec::new(),
+        })
+    }
+
+    /// Reads what is there. The oldest half is dropped when there is too much.
+    fn read(&mut self) {
+        let mut piece = [0; 16 << 10];
+        // No data, or nobody has the other end open; both are the end for now.
+        while let Ok(count @ 1..) = self.master.read(&mut piece) {
+            self.bytes
+                .extend_from_slice(piece.get(..count).unwrap_or_default());
+            if self.bytes.len() > CONSOLE {
+                self.bytes.drain(..CONSOLE / 2);
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+}
