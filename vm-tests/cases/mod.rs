@@ -22,6 +22,7 @@ mod node;
 mod os;
 mod other_machine;
 mod power_cut;
+mod rehearsals;
 mod rescue_shell;
 mod selinux;
 mod trial_clock;
