@@ -323,7 +323,7 @@ fn a_validator_accepts_what_the_program_prints() {
     assert_eq!(all.kinds(), kinds);
     let table = Table::read();
     // The tests of their commands read the others.
-    assert!(table.documents.len() <= kinds.len() + 8);
+    assert!(table.documents.len() <= kinds.len() + 9);
     let Some(python) = python() else {
         return skip(
             Lacks::Setup,

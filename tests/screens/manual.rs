@@ -338,7 +338,8 @@ fn named_options(prose: &str) -> BTreeSet<String> {
         .collect()
 }
 
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 21] = [
+    "rehearse",
     "man",
     "butane",
     "apply",
