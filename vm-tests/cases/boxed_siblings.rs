@@ -105,8 +105,8 @@ fn booted_image(node: &impl Shell) -> String {
         return image.as_str().unwrap_or_default().to_owned();
     }
     let status = deployments(node);
-    let booted = status.as_array().unwrap().iter();
-    let booted = booted.filter(|one| one["booted"] == true).next().unwrap();
+    let mut all = status.as_array().unwrap().iter();
+    let booted = all.find(|one| one["booted"] == true).unwrap();
     let reference = booted["container-image-reference"].as_str();
     let pivoted = booted["custom-origin"][0].as_str();
     match (reference, pivoted) {
