@@ -345,7 +345,7 @@ impl<'a> RunningBoot<'a> {
 }
 
 fn remove_files() {
-    if let Err(error) = runtime::take_back(REHEARSAL) {
+    if let Err(error) = runtime::withdraw(REHEARSAL) {
         log::warn!("removing {REHEARSAL}: {error}");
     }
 }

@@ -577,7 +577,7 @@ fn status_and_history_know_the_run() {
             .into_iter()
             .map(|run| run.config)
             .collect();
-        assert_eq!(runs, [name.clone()]);
+        assert_eq!(runs, std::slice::from_ref(&name));
         let history = History::of_root(&disk.root()).unwrap();
         let configs: Vec<_> = history
             .entries
