@@ -12,6 +12,7 @@
 mod support;
 
 mod apply;
+mod capsule;
 mod commands;
 mod config;
 mod controllers;

@@ -53,7 +53,8 @@ install() {
     mco_rescue_unit mco-rescue-beside-ignition.service ignition-complete.target
     inst_simple "$moddir/ignition-fetch.conf" "$systemdsystemunitdir/ignition-fetch.service.d/50-mco-rescue.conf"
     # Configs and an authority that the image brings along.
-    for config in "${dracutsysrootdir-}"/usr/lib/mco-rescue/configs/* "${dracutsysrootdir-}/usr/lib/mco-rescue/ca.pem"; do
+    for config in "${dracutsysrootdir-}"/usr/lib/mco-rescue/configs/* "${dracutsysrootdir-}/usr/lib/mco-rescue/ca.pem" \
+        "${dracutsysrootdir-}/usr/lib/mco-rescue/policy" "${dracutsysrootdir-}/usr/lib/mco-rescue/allowed_signers"; do
         if [[ -f $config ]]; then
             inst_simple "$config" "${config#"${dracutsysrootdir-}"}"
         fi

@@ -219,6 +219,14 @@ pub const AUTHORITIES: [&str; 8] = [
 /// Authorities that an admin or the daemon added to those of the OS.
 pub const ANCHORS: &str = "etc/pki/ca-trust/source/anchors";
 
+/// The keys that may sign capsules, in OpenSSH's format: by a MachineConfig, else of the image.
+pub const ALLOWED_SIGNERS: [&str; 2] = [
+    "etc/mco-rescue/allowed_signers",
+    "usr/lib/mco-rescue/allowed_signers",
+];
+/// The inputs for which a capsule is demanded, in the same places.
+pub const CAPSULE_POLICY: [&str; 2] = ["etc/mco-rescue/policy", "usr/lib/mco-rescue/policy"];
+
 /// State of this program.
 pub const STATE: &str = "var/lib/mco-rescue";
 /// Proves that this `var` is the node's real one.
@@ -339,6 +347,8 @@ pub const CHANGES: &str = "var/lib/mco-rescue/changes.json";
 pub const SERVER: &str = "var/lib/mco-rescue/server.json";
 /// Time of the server's clock at its last answer, together with that of the node.
 pub const SERVER_CLOCK: &str = "var/lib/mco-rescue/server-clock.json";
+/// The last capsule that was accepted, and who signed which config.
+pub const CAPSULES: &str = "var/lib/mco-rescue/capsules.json";
 /// The node's annotations, as the API last reported them.
 pub const ANNOTATIONS: &str = "var/lib/mco-rescue/annotations.json";
 /// The cluster's node disruption policies, as the API last reported them.

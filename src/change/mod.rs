@@ -9,6 +9,8 @@
 //! `transaction::acquire_lock` returns. Its only caller is `run::opening::Opening`, with which every command that takes the lock
 //! of a node begins.
 
+pub mod capsule;
+
 pub mod image;
 
 pub mod source;

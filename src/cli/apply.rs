@@ -13,7 +13,7 @@ use crate::change::session::{
     RunOptions, Session, Unnamed, choose_config, open_root, policies, predict,
 };
 use crate::change::source::{Chosen, LATEST};
-use crate::cli::args::{AFTER, GuardArgs, PlanArgs};
+use crate::cli::args::{AFTER, ConfigArgs, GuardArgs, PlanArgs};
 use crate::cli::firstboot::FirstbootArgs;
 use crate::cli::ui::Ui;
 use crate::host::root::Root;
@@ -74,6 +74,10 @@ impl ApplyArgs {
     /// Returns the arguments to apply the config that the node chooses itself, in place of the first-boot service.
     pub(super) fn of_first_boot(args: &FirstbootArgs) -> Self {
         let plan = PlanArgs {
+            config: ConfigArgs {
+                capsule: args.capsule.clone(),
+                ..ConfigArgs::default()
+            },
             bits: args.bits.clone(),
             guards: GuardArgs {
                 first_boot: true,
@@ -101,7 +105,7 @@ impl ApplyArgs {
         let trial = args.trial.options();
         let reboot = TrialReboot::when(self.reboot);
         Ok(ApplyOptions {
-            config: args.config.choice(),
+            config: args.config.request(),
             run: RunOptions {
                 reboots: self.reboot,
                 stops_workloads: self.stop_workloads,
@@ -155,7 +159,7 @@ fn read_given(root: &Root, args: &PlanArgs) -> Result<Option<Chosen>> {
         return Ok(None);
     };
     let records = Records::read(root).context("reading the daemon's records")?;
-    let chosen = choose_config(root, Some(config), Unnamed::Wanted, &records)?;
+    let chosen = choose_config(root, args.config.request(), Unnamed::Wanted, &records)?;
     Ok((config != LATEST).then_some(chosen))
 }
 

@@ -10,6 +10,7 @@ use crate::change::probes::parse_probe;
 use crate::change::session::RunOptions;
 use crate::change::session::predict::GivenDaemon;
 use crate::change::source::LATEST;
+use crate::change::source::gate::{CapsuleOptions, ConfigOrigin, ConfigRequest};
 use crate::change::staging::image_source::SourceOptions;
 use crate::change::trial::parse_time;
 use crate::judge::crossing::checks;
@@ -58,9 +59,46 @@ pub struct ConfigArgs {
     /// Show contents that may be secret, too [default: their sizes]
     #[arg(long, hide_short_help = true)]
     pub show_secrets: bool,
+
+    /// The capsule that it is read through.
+    #[command(flatten)]
+    pub capsule: CapsuleArgs,
+}
+
+/// A medium with one signature.
+#[derive(Debug, Clone, Default, Args)]
+pub struct CapsuleArgs {
+    /// Read through the capsule in DIR [default: that of the input's directory, or of one
+    /// above it]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    pub capsule: Option<PathBuf>,
+
+    /// Read what no capsule proves, because the key is lost; only from a login at the
+    /// console of the node [default: refuse where the node demands a capsule]
+    #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
+    pub accept_unsigned: bool,
+}
+
+impl CapsuleArgs {
+    /// Returns what the user says about capsules.
+    pub(super) fn options(&self) -> CapsuleOptions<'_> {
+        CapsuleOptions {
+            directory: self.capsule.as_deref(),
+            accepts_unsigned: self.accept_unsigned,
+            origin: ConfigOrigin::Named,
+        }
+    }
 }
 
 impl ConfigArgs {
+    /// Returns the requested config, with what the user says about capsules.
+    pub(super) fn request(&self) -> ConfigRequest<'_> {
+        ConfigRequest {
+            named: self.choice(),
+            capsule: self.capsule.options(),
+        }
+    }
+
     /// Returns the requested config.
     pub(super) fn choice(&self) -> Option<&str> {
         if self.latest {
@@ -255,8 +293,9 @@ pub struct BitsArgs {
 
 impl BitsArgs {
     /// Returns the options that choose the source of the image.
-    pub fn options(&self) -> SourceOptions<'_> {
+    pub fn options<'a>(&'a self, capsule: &'a CapsuleArgs) -> SourceOptions<'a> {
         SourceOptions {
+            capsule: capsule.options(),
             os_from: self.os_from.as_deref(),
             os_proofs: &self.os_proof,
             from_storage: self.from_storage,
@@ -407,7 +446,7 @@ impl PlanArgs {
             },
             risks: self.risks.accepted()?,
             ignores_quorum: self.guards.ignore_quorum,
-            source: self.bits.options(),
+            source: self.bits.options(&self.config.capsule),
             completion: self.guards.completion(),
             reboots: false,
             stops_workloads: false,

@@ -53,6 +53,7 @@ fn name(command: &Command) -> &'static str {
         Command::Status(_) => "status",
         Command::Fetch(_) => "fetch",
         Command::Image(_) => "image",
+        Command::Capsule(_) => "capsule",
         Command::Cache(_) => "cache",
         Command::Render(_) => "render",
         Command::Butane(_) => "butane",

@@ -122,6 +122,11 @@ pub(super) const INSTALL: &str = "Examples:
   ./mco-rescue install --initramfs rescue.img --config worker.yaml
   mco-rescue install --remove";
 
+pub(super) const CAPSULE: &str = "Examples:
+  mco-rescue capsule make /run/media/stick --sign ~/.ssh/id_ed25519 --pool worker
+  mco-rescue capsule verify /run/media/stick
+  mco-rescue capsule show /run/media/stick";
+
 pub(super) const IMAGE: &str = "Examples:
   mco-rescue image list
   mco-rescue image export /run/media/stick/os

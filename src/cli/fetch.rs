@@ -10,6 +10,7 @@ use super::Output;
 use crate::base::error::ExitCode;
 use crate::change::session::access::{self, AccessNeed};
 use crate::change::session::{machine, open_root};
+use crate::cli::args::CapsuleArgs;
 use crate::cli::ui::Ui;
 use crate::report;
 use crate::run::fetch::{FetchOptions, fetch_configs};
@@ -70,6 +71,10 @@ pub struct FetchArgs {
     #[arg(long, value_name = "HEX", value_parser = |text: &str| digest(text, 128), conflicts_with = "sha256", hide_short_help = true)]
     pub sha512: Option<String>,
 
+    /// The capsule that SOURCE is read through.
+    #[command(flatten)]
+    pub capsule: CapsuleArgs,
+
     /// Give up after so many seconds, all attempts together
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..), hide_short_help = true)]
     pub timeout: u64,
@@ -85,6 +90,7 @@ impl FetchArgs {
             server: self.server.as_deref(),
             ca: self.ca.as_deref(),
             resolve: &self.resolve,
+            capsule: self.capsule.options(),
             policy: self.policy.as_deref(),
             digest: self.digest(),
             timeout: Duration::from_secs(self.timeout),

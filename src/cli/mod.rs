@@ -5,6 +5,7 @@ mod apply;
 mod args;
 mod butane;
 mod cache;
+mod capsule;
 mod change;
 mod complete;
 mod confirm;
@@ -53,6 +54,7 @@ use self::args::ConfigArgs;
 use self::args::PlanArgs;
 use self::butane::ButaneArgs;
 use self::cache::CacheCommand;
+use self::capsule::CapsuleCommand;
 use self::change::ChangeCommand;
 use self::confirm::ConfirmArgs;
 pub use self::deferred::Deferred;
@@ -339,6 +341,10 @@ pub enum Command {
     #[command(subcommand, after_long_help = examples::IMAGE)]
     Image(Deferred<ImageCommand>),
 
+    /// A medium with one signature: list and sign a directory, verify it, show it
+    #[command(subcommand, after_long_help = examples::CAPSULE)]
+    Capsule(Deferred<CapsuleCommand>),
+
     /// List, export or forget the configs in the node's cache
     #[command(subcommand, after_long_help = examples::CACHE)]
     Cache(Deferred<CacheCommand>),
@@ -564,6 +570,7 @@ fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {
         Command::Status(args) => status::run(ui, args),
         Command::Fetch(args) => fetch::run(ui, args),
         Command::Image(command) => image::run(ui, command),
+        Command::Capsule(command) => capsule::run(ui, command),
         Command::Cache(command) => cache::run(ui, command),
         Command::Butane(args) => butane::run(ui, args),
         Command::Render(args) => render::run(args),

@@ -12,7 +12,7 @@ use crate::change::session::{machine, open_root};
 use crate::change::staging::awaited::Verdict;
 use crate::change::staging::next_boot::{Author, find_next_boot};
 use crate::change::staging::state;
-use crate::cli::args::{BitsArgs, GuardArgs, OVERRIDES, RiskArgs, TryArgs};
+use crate::cli::args::{BitsArgs, CapsuleArgs, GuardArgs, OVERRIDES, RiskArgs, TryArgs};
 use crate::cli::ui::{DryRunEnd, Ui};
 use crate::host::root::Root;
 use crate::node::boot::is_soft_prepared;
@@ -40,6 +40,10 @@ pub struct PivotArgs {
     /// How it is had.
     #[command(flatten)]
     pub bits: BitsArgs,
+
+    /// The capsule that it is read through.
+    #[command(flatten)]
+    pub capsule: CapsuleArgs,
 
     /// What may be passed over in the image.
     #[command(flatten)]
@@ -72,7 +76,7 @@ impl PivotArgs {
     fn options(&self) -> Result<PivotOptions<'_>> {
         Ok(PivotOptions {
             image: self.image.as_deref(),
-            source: self.bits.options(),
+            source: self.bits.options(&self.capsule),
             risks: self.risks.accepted()?,
             reboots: self.reboot,
             accepted: Accepted {

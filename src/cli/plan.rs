@@ -40,7 +40,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
     if let Pending::Unfinished(interrupted, _) = &pending {
         return plan_after_interrupted(ui, root, &machine, args, interrupted);
     }
-    let session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
+    let session = Session::observe(root, ui.runner, args.config.request(), Unnamed::Wanted)?;
     let before = match pending.state() {
         (state, Some(config)) => {
             let config = &config.name;
@@ -126,7 +126,7 @@ fn plan_after_interrupted(
         };
         records.reader = RecordReader::Same;
     }
-    let chosen = choose_config(&root, args.config.choice(), Unnamed::Wanted, &records)?;
+    let chosen = choose_config(&root, args.config.request(), Unnamed::Wanted, &records)?;
     if let Ok(None) = &outlook {
         // All of its files are in place, or none of them.
         let before = format!(

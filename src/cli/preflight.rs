@@ -12,6 +12,7 @@ use crate::change::session::access;
 use crate::change::session::access::AccessNeed;
 use crate::change::session::machine;
 use crate::change::session::{Unnamed, choose_config, open_root, with_disk};
+use crate::change::source::gate::CapsuleOptions;
 use crate::change::staging::image_source::{SourceOptions, find_refusal};
 use crate::change::staging::target::{describe_missing, find_target};
 use crate::cli::ui::Ui;
@@ -58,6 +59,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
     let (image, config) = find_image(&root, args)?;
     let options = SourceOptions {
         os_proofs: &[],
+        capsule: CapsuleOptions::default(),
         os_from: args.os_from.as_deref(),
         from_storage: args.from_storage,
         extensions_from: None,

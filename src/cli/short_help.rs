@@ -20,7 +20,7 @@ Change   apply      make the node be its config, all of it or nothing
          rollback   revert the last run
          confirm    keep a change that was made with --try
 System   pivot, preflight, rehearse: stage an OS image, judge it, try its boot
-Configs  fetch, cache, show, render, butane, change, keep
+Configs  fetch, cache, show, render, butane, change, keep, capsule
 History  record, history, diff, report
 Setup    install, complete, firstboot, version
 

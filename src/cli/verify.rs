@@ -31,7 +31,7 @@ fn tell_unfinished(
     interrupted: &ConfigRef,
 ) -> Result<ExitCode> {
     let records = Records::read(root).context("reading the daemon's records")?;
-    let config = choose_config(root, args.choice(), Unnamed::Recorded, &records)?.config;
+    let config = choose_config(root, args.request(), Unnamed::Recorded, &records)?.config;
     let heading = Heading {
         config: config.name,
         digest: config.digest,
@@ -66,7 +66,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
     if let Pending::Unfinished(interrupted, _) = transaction::find_pending(&root)? {
         return tell_unfinished(ui, &root, args, &interrupted);
     }
-    let session = Session::observe(root, ui.runner, args.choice(), Unnamed::Recorded)?;
+    let session = Session::observe(root, ui.runner, args.request(), Unnamed::Recorded)?;
     // The plan knows both sides of every difference.
     let (plan, drifts) = session.compare();
     let (record_problem, said) = unread(&session.records);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::change::plan::fit::{Accepted, Doubt};
+use crate::change::source::gate::ConfigOrigin;
 
 /// Timeout for a server, an address or Ignition if the kernel command line sets none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
@@ -283,6 +284,8 @@ pub fn work(mode: Mode, facts: BootFacts) -> BootWork {
 /// A config that is available for a first boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AvailableConfig {
+    /// If it has to be read through a capsule.
+    pub origin: ConfigOrigin,
     /// `metadata.name`.
     pub name: String,
     /// Its pool, if it names one.
@@ -464,6 +467,7 @@ mod tests {
 
     fn available(name: &str, pool: &str, place: &'static str) -> AvailableConfig {
         AvailableConfig {
+            origin: ConfigOrigin::Trusted,
             name: name.into(),
             pool: Some(pool.into()),
             name_matches: Some(true),

@@ -12,10 +12,13 @@
 //! - [`labels`] evaluates the SELinux policy's table of paths.
 //! - [`etcd_data`], [`ovsdb`] and [`checkpoint`] judge whether a database or a checkpoint file can be read.
 //! - [`age`] encrypts a bundle to public keys.
+//! - [`sshsig`] verifies OpenSSH's signatures of files.
 
 pub mod go_yaml;
 
 pub mod age;
+
+pub mod sshsig;
 
 pub mod gvariant;
 

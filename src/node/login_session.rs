@@ -145,6 +145,11 @@ impl fmt::Display for LoginSession {
 }
 
 impl LoginSession {
+    /// Returns true for a login at a console or a serial line of the machine, and through nothing else.
+    pub fn is_at_console(&self) -> bool {
+        self.ssh.is_none() && self.keeper.is_none() && self.is_console()
+    }
+
     /// Returns true if the terminal is a console or a serial line of the machine.
     fn is_console(&self) -> bool {
         let tty = self.tty.as_deref().unwrap_or_default();

@@ -20,6 +20,7 @@ impl Heading {
             name_hash: (!session.desired.bare).then(|| session.name_hash().clone()),
             digest: session.chosen.config.digest.clone(),
             origin: session.chosen.config.origin.clone(),
+            signed: session.chosen.signed.clone(),
             chosen: session.chosen.why.clone(),
             root: session.root.shown().display().to_string(),
             recorded,

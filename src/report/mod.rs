@@ -4,6 +4,7 @@
 
 pub mod after;
 pub mod butane;
+pub mod capsule;
 pub mod change;
 pub mod colour;
 pub mod complete;

@@ -13,6 +13,7 @@ use crate::base::notice::Notice;
 use crate::base::secrets::{has_hidden, reason_of_text, shown_arguments};
 use crate::base::text::{count_noun, inline, one_line};
 use crate::base::time::utc;
+use crate::change::capsule::opened::CapsuleFacts;
 use crate::change::plan::{
     Force, Held, OsPlan, OsStep, PackageChange, PackageRepository, Payload, Plan, PlannedStep,
     Section, Step,
@@ -42,6 +43,8 @@ pub struct Heading {
     pub digest: String,
     /// The source of the config.
     pub origin: String,
+    /// Who signed it; `None` if it was read without a capsule.
+    pub signed: Option<CapsuleFacts>,
     /// The reason for the choice.
     pub chosen: String,
     /// Path of the root.
@@ -195,6 +198,11 @@ pub fn to_text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) ->
     if let Some(hash) = &heading.name_hash {
         out.push_str(&format!("{:<10}", "Hash"));
         out.push_str(wrap(&hash_words(hash), 10).trim_start());
+    }
+    let signed = heading.signed.as_ref().map(ToString::to_string);
+    if let Some(signed) = signed {
+        out.push_str(&format!("{:<10}", "Signed by"));
+        out.push_str(wrap(&signed, 10).trim_start());
     }
     for (label, value) in [
         ("From", &heading.origin),

@@ -122,6 +122,9 @@ fn record_text(report: &NodeStatus) -> String {
     if let Some(note) = &report.record_note {
         add_line(&mut out, "", note);
     }
+    if let Some(signed) = &report.recorded_signed {
+        out.push_str(&wrapped("Signed by", &signed.to_string()));
+    }
     let image = match report.recorded_image.as_deref() {
         None => "(no record)",
         Some("") => "not layered",

@@ -23,6 +23,7 @@ use crate::change::install::completion::Beforehand;
 use crate::change::plan::{After, Force, Plan, PlanOptions};
 use crate::change::session::{RunOptions, Session, Unnamed};
 use crate::change::source::Chosen;
+use crate::change::source::gate::ConfigRequest;
 use crate::change::staging::stage::{Over, Staging};
 use crate::change::staging::{deployments, quorum, reboots, state};
 use crate::change::workloads::Stopped;
@@ -33,6 +34,7 @@ use crate::judge::drift::Drift;
 use crate::node::command::job::{Done, Job};
 use crate::node::host::systemd_runs;
 use crate::node::system::SystemFacts;
+use crate::run::capsule::{remember_capsule, remember_image_capsule};
 
 /// Capabilities that are needed after the files are in place: to discard a staged deployment, and to reboot.
 const LATER: [Capability; 4] = [
@@ -45,8 +47,8 @@ const LATER: [Capability; 4] = [
 /// The options of `apply`.
 #[derive(Debug, Clone)]
 pub struct ApplyOptions<'a> {
-    /// The name of the config; `None` for the one that the node should have.
-    pub config: Option<&'a str>,
+    /// The config, and what the user says about capsules.
+    pub config: ConfigRequest<'a>,
     /// The options of the plan.
     pub run: RunOptions<'a>,
     /// The options of a trial.
@@ -101,12 +103,29 @@ impl<'a> ApplyRun<'a> {
         })
     }
 
+    /// Remembers the capsules of the config and the image.
+    fn remember_capsules(&self, change: &NodeChange<'_>) -> Result<()> {
+        let chosen = &self.session.chosen;
+        if let Some(signed) = &chosen.signed {
+            let (name, digest) = (&chosen.config.name, &chosen.config.digest);
+            remember_capsule(&change.root, signed, name, Some(digest))?;
+        }
+        match self.plan.os.changes_image() {
+            true => {
+                let image = &chosen.config.os_image_url;
+                remember_image_capsule(&change.root, &self.options.run.source, image)
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Carries out the plan, with everything that comes before and after it on a running node. A trial that fails is reverted.
     ///
     /// # Errors
     /// The plan has blockers, or something failed; the message says what was changed.
     pub fn carry_out(mut self, change: NodeChange<'a>) -> Result<Applied<'a>> {
         self.expect_no_blockers()?;
+        self.remember_capsules(&change)?;
         self.install_units(&change)?;
         let tried = self.begin_trial(&change)?;
         let jobs = match self.take_steps(&change) {

@@ -10,6 +10,7 @@ use crate::base::paths;
 use crate::base::time::now;
 use crate::change::session::{Unnamed, choose_config};
 use crate::change::source::changes::{KeptChange, KeptChanges, title_of};
+use crate::change::source::gate::CapsuleOptions;
 use crate::change::source::{self, cache, objects};
 use crate::change::transaction::{open_store, store_value};
 use crate::config::controllers::cluster::role_of;
@@ -143,7 +144,7 @@ pub fn make_change(
         ChangeRequest::Runtime(settings) => {
             set_fields("runtime", settings, &pool, &rendered, &before)?
         }
-        ChangeRequest::With(files) => take_objects(files, has_parts, &rendered)?,
+        ChangeRequest::With(files) => take_objects(root, files, has_parts, &rendered)?,
     };
     let derived = derive_change(options, &base, &pool, rendered, &wanted)?;
     let mut change = describe(&base, &pool, &wanted, &derived);
@@ -283,10 +284,11 @@ fn set_fields(
 }
 
 /// Returns the change that adds objects from files to those of the node.
-fn take_objects(files: &[&str], has_parts: bool, rendered: &Value) -> Result<Wanted> {
+fn take_objects(root: &Root, files: &[&str], has_parts: bool, rendered: &Value) -> Result<Wanted> {
     let mut given = Vec::new();
     for file in files {
-        given.extend(objects::read_given(&source::read_named(file)?, file)?);
+        let read = source::read_config(root, file, &CapsuleOptions::default())?;
+        given.extend(objects::read_given(&read.bytes, file)?);
     }
     let mut wanted = Wanted {
         what: given

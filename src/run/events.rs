@@ -44,6 +44,8 @@ pub enum NodeEvent<'a> {
     Drift(usize),
     /// `doctor` found something critical, in these checks.
     Critical(&'a [&'a str]),
+    /// A run takes a config or an image from a capsule: who signed it.
+    CapsuleAccepted(&'a str),
 }
 
 impl NodeEvent<'_> {
@@ -63,6 +65,7 @@ impl NodeEvent<'_> {
             Self::BootFailed(_) => "a4eda40cf2234bfca88fab847a1881f2",
             Self::Drift(_) => "9a7c42ee44e2467a855401896a2f1a82",
             Self::Critical(_) => "488eead00967426c85e77fff1976fad5",
+            Self::CapsuleAccepted(_) => "0c9f6f0f4a5d4c5c8f5b2f6f1d7b3e21",
         }
     }
 
@@ -72,6 +75,7 @@ impl NodeEvent<'_> {
             | Self::RunEnded(RunEnd::Finished | RunEnd::Recovered)
             | Self::TrialBegan(_)
             | Self::TrialEnded(TrialOutcome::Confirmed)
+            | Self::CapsuleAccepted(_)
             | Self::BootCompleted(_) => Priority::Notice,
             Self::RunEnded(RunEnd::Undone)
             | Self::TrialEnded(TrialOutcome::Reverted)
@@ -101,6 +105,7 @@ impl NodeEvent<'_> {
             Self::BootFailed(_) => "failed".to_owned(),
             Self::Drift(number) => count_noun(*number, "difference"),
             Self::Critical(checks) => checks.join(", "),
+            Self::CapsuleAccepted(signer) => (*signer).to_owned(),
         }
     }
 
@@ -158,6 +163,7 @@ impl NodeEvent<'_> {
                 count_noun(*number, "difference"),
                 verify = mco_rescue("verify")
             ),
+            Self::CapsuleAccepted(signer) => format!("{config} was signed by {signer}"),
             Self::Critical(checks) => format!(
                 "doctor found something critical: {}. Next: {doctor}",
                 checks.join(", "),
@@ -204,7 +210,8 @@ mod tests {
 
     fn all() -> Vec<NodeEvent<'static>> {
         use NodeEvent::{
-            BootCompleted, BootFailed, Critical, Drift, RunBegan, RunEnded, TrialBegan, TrialEnded,
+            BootCompleted, BootFailed, CapsuleAccepted, Critical, Drift, RunBegan, RunEnded,
+            TrialBegan, TrialEnded,
         };
         vec![
             RunBegan,
@@ -224,6 +231,7 @@ mod tests {
             BootFailed(Some(Way::Back)),
             Drift(2),
             Critical(&["FP-02", "FP-09"]),
+            CapsuleAccepted("alice (SHA256:x), capsule 7"),
         ]
     }
 

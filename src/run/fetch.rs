@@ -7,10 +7,13 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use super::cache::{Fetched, keep_config};
+use super::capsule::remember_capsule;
 use super::cluster::{ClusterReport, ClusterRequest, HEADER_TIMEOUT, MAX_BYTES, ask_cluster};
 use crate::base::paths;
 use crate::base::time::now;
+use crate::change::capsule::opened::CapsuleFacts;
 use crate::change::session::policies::in_file;
+use crate::change::source::gate::CapsuleOptions;
 use crate::change::source::server::{self, Server, ServerClock};
 use crate::change::source::{self, ConfigMedium, Http, ReferenceNetwork, cache};
 use crate::change::transaction::store_value;
@@ -36,6 +39,8 @@ pub struct FetchOptions<'a> {
     pub server: Option<&'a str>,
     /// The file with the server's authority, if it is given.
     pub ca: Option<&'a str>,
+    /// The capsule that configs are read through.
+    pub capsule: CapsuleOptions<'a>,
     /// The addresses of host names.
     pub resolve: &'a [(String, IpAddr)],
     /// A file with the cluster's MachineConfiguration, to be stored too.
@@ -77,6 +82,8 @@ struct Got {
     bytes: Vec<u8>,
     origin: String,
     server: Option<Server>,
+    /// Who signed it.
+    signed: Option<CapsuleFacts>,
 }
 
 /// Gets configs into the cache, and what else is asked for.
@@ -151,13 +158,15 @@ fn single(
     match options.source {
         None => from_server(root, records, options, seen),
         Some(url) if url.contains("://") => from_url(root, url, options),
-        Some(name) => from_file(name),
+        Some(name) => from_file(root, name, options),
     }
 }
 
-fn from_file(name: &str) -> Result<Got> {
+fn from_file(root: &Root, name: &str, options: &FetchOptions<'_>) -> Result<Got> {
+    let read = source::read_config(root, name, &options.capsule)?;
     Ok(Got {
-        bytes: source::read_named(name)?,
+        bytes: read.bytes,
+        signed: read.signed,
         origin: if name == "-" { "standard input" } else { name }.to_owned(),
         server: None,
     })
@@ -172,7 +181,8 @@ fn directory(
     outcome: &mut FetchOutcome,
 ) -> Result<()> {
     for file in source::documents_in(path)? {
-        let kept = from_file(&file).and_then(|got| take(root, records, got, options));
+        let kept =
+            from_file(root, &file, options).and_then(|got| take(root, records, got, options));
         match kept {
             Ok(kept) => outcome.kept.push(kept),
             Err(error) => outcome.passed_over.push(PassedOver {
@@ -197,6 +207,9 @@ fn take(root: &Root, records: &Records, got: Got, options: &FetchOptions<'_>) ->
         )
     })?;
     check(&config, options, &got.origin)?;
+    if let Some(signed) = &got.signed {
+        remember_capsule(root, signed, &config.name, Some(&config.digest))?;
+    }
     keep_config(root, records, &config, text, &got.origin)
 }
 
@@ -255,6 +268,7 @@ fn from_server(
         bytes: answer.bytes,
         origin: url,
         server: Some(server),
+        signed: None,
     })
 }
 
@@ -284,6 +298,7 @@ fn from_url(root: &Root, url: &str, options: &FetchOptions<'_>) -> Result<Got> {
         bytes: get(root, url, &authorities, options)??.bytes,
         origin: crate::base::secrets::redacted_url(url),
         server: None,
+        signed: None,
     })
 }
 

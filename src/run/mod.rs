@@ -13,6 +13,7 @@
 //!   place of the cluster's controllers.
 //! - [`first_boot`] does the work of a boot in the initramfs, and [`complete`] that after a reboot.
 //! - [`recover`] finishes or undoes an interrupted run, [`rollback`] and [`reverting`] revert finished runs.
+//! - [`capsule`] remembers the capsules that runs take something from, and lists a directory for a new one.
 //! - [`trial`] is a change that reverts automatically unless it is confirmed.
 //! - [`status`], [`handover`], [`history`], [`compared`] and [`keep`] observe a node as a whole, and change nothing.
 //! - [`snapshot`] records the node's facts at the end of a run, [`events`] writes to the journal, and [`logins`] informs people who
@@ -26,6 +27,8 @@ pub mod front;
 pub mod node_change;
 
 pub mod events;
+
+pub mod capsule;
 
 pub mod first_boot_units;
 

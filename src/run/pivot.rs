@@ -6,6 +6,7 @@ use std::cell::RefCell;
 
 use anyhow::{Context, Result, bail};
 
+use super::capsule::remember_image_capsule;
 use super::ending::Ending;
 use super::front::RunNews;
 use super::node_change::NodeChange;
@@ -166,6 +167,7 @@ impl<'a> PivotRun<'a> {
             change.install_completion(&self.options.completion, &self.plan, beforehand)?;
         }
         let print = |line: &str| change.front.tell(RunNews::Staging(line));
+        remember_image_capsule(&change.root, &self.options.source, &self.image)?;
         let staging = self.staging(change, &print)?;
         let (options, os) = (&self.options.trial, &self.plan.os);
         let request = TrialRequest::of_plan(options, &self.image, &self.plan, self.reboots());

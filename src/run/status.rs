@@ -10,9 +10,11 @@ use super::trial::guards::is_guarded;
 use crate::base::invocation::{self, mco_rescue};
 use crate::base::notice::Notice;
 use crate::base::time::now;
+use crate::change::capsule::opened::CapsuleFacts;
 use crate::change::plan;
 use crate::change::plan::staged::enter_command;
 use crate::change::session::access;
+use crate::change::session::known_signer;
 use crate::change::session::predict::{self, ForecastMoment, GivenDaemon};
 use crate::change::source::cache;
 use crate::change::staging::awaited::{Awaited, Scene, Verdict, Way};
@@ -77,6 +79,8 @@ pub struct NodeStatus {
     pub recorded: Option<String>,
     /// Digest of the recorded config.
     pub recorded_digest: Option<String>,
+    /// Who signed the recorded config, if it came from a capsule.
+    pub recorded_signed: Option<CapsuleFacts>,
     /// The error in the record, or the reason why it cannot be used.
     pub record_note: Option<String>,
     /// The recorded layered image; empty without layering.
@@ -445,6 +449,7 @@ impl NodeStatus {
             awaited,
             firstboot: read_initramfs(root, &host, runner, &mut unreadable),
             deployment: host.deployment,
+            recorded_signed: known_signer(root, recorded_digest.as_deref()),
             recorded,
             recorded_digest,
             record_note,

@@ -34,6 +34,7 @@ use crate::change::plan::fit::Accepted;
 use crate::change::plan::{AcceptedRisks, Allowed};
 use crate::change::session::RunOptions;
 use crate::change::session::predict::GivenDaemon;
+use crate::change::source::gate::CapsuleOptions;
 use crate::change::staging::image_source::SourceOptions;
 use crate::change::transaction::{self, Pending, PendingState};
 use crate::diagnose::first_boot::{FirstBootOutcome, Parameters};
@@ -185,7 +186,7 @@ fn no_trial() -> TrialOptions {
 
 fn options() -> ApplyOptions<'static> {
     ApplyOptions {
-        config: Some(CONFIG),
+        config: Some(CONFIG).into(),
         run: RunOptions::default(),
         trial: no_trial(),
         no_actions: false,
@@ -445,6 +446,7 @@ fn the_program_is_not_installed_where_another_user_could_replace_it() {
 /// The options that get a config from `source`.
 fn fetch_from(source: &str) -> FetchOptions<'_> {
     FetchOptions {
+        capsule: CapsuleOptions::default(),
         source: Some(source),
         from_media: false,
         pool: None,
@@ -495,7 +497,7 @@ fn a_config_from_a_server_is_in_the_cache_and_is_applied_from_there() {
         assert!(!again.kept[0].new);
         let named = format!("cached:{}", outcome.kept[0].name);
         let options = ApplyOptions {
-            config: Some(&named),
+            config: Some(named.as_str()).into(),
             ..options()
         };
         let change = disk.begin(&front, &Needs::APPLY);
@@ -552,7 +554,7 @@ fn a_first_boot_that_is_off_leaves_the_root_alone() {
         let (disk, front) = (Disk::new(), RecordingFront::default());
         let before = disk.seen();
         let off = Parameters::parse("mco_rescue=off");
-        let mut attempt = FirstBootAttempt::new(&front, false);
+        let mut attempt = FirstBootAttempt::new(&front, false, CapsuleOptions::default());
         let ended = attempt.run(disk.0.path(), &off).unwrap();
         assert_eq!(ended.outcome, FirstBootOutcome::Nothing);
         assert_eq!(disk.seen(), before);

@@ -213,6 +213,17 @@ fn of_a_directory(all: &mut Collected) {
         root.run(&["--output", "json", "doctor", "--until", "2999-12-31"])
             .exits(3),
     );
+    let stick = root.path("stick");
+    fs::create_dir(&stick).unwrap();
+    fs::write(stick.join("one.json"), fs::read(first.path()).unwrap()).unwrap();
+    let stick = stick.to_str().unwrap();
+    all.run(
+        &root,
+        &[
+            &["capsule", "make", stick, "--unsigned"],
+            &["capsule", "show", stick],
+        ],
+    );
     let archive = root.path("rescue.img");
     all.run(
         &root,
@@ -314,6 +325,8 @@ fn a_validator_accepts_what_the_program_prints() {
         "status/v1",
         "fleet/v1",
         "keep/v1",
+        "capsule-made/v1",
+        "capsule/v1",
     ]);
     with_mounts(|| {
         of_a_system(&mut all);

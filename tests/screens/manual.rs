@@ -376,6 +376,8 @@ fn every_option_that_the_manual_names_exists() {
         help += &output(&["change", what, "--help"]);
     }
     help += &output(&["image", "export", "--help"]);
+    help += &output(&["capsule", "make", "--help"]);
+    help += &output(&["capsule", "verify", "--help"]);
     let known: BTreeSet<&str> = help
         .split(|letter: char| letter.is_whitespace() || "=,[].`'()".contains(letter))
         .filter(|word| word.starts_with("--"))

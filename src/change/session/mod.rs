@@ -30,7 +30,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::base::invocation::mco_rescue;
+use crate::change::capsule::accepted::AcceptedCapsules;
+use crate::change::capsule::opened::CapsuleFacts;
 use crate::change::plan::{self, Plan, PlanInputs, PlanOptions, Step, after_steps};
+use crate::change::source::gate::ConfigRequest;
 use crate::change::source::identity::{self, NodeIdentity};
 use crate::change::source::{self, Chosen, Http, KnownSources, LATEST, cache};
 use crate::change::transaction::journal::ConfigRef;
@@ -214,24 +217,25 @@ pub enum Unnamed {
 }
 
 /// Chooses the config from the argument and from what is stored on the node.
-pub fn choose_config(
+pub fn choose_config<'a>(
     root: &Root,
-    config: Option<&str>,
+    config: impl Into<ConfigRequest<'a>>,
     unnamed: Unnamed,
     records: &Records,
 ) -> Result<Chosen> {
-    choose_by(root, config, unnamed, records, &mut Http::new(root))
+    choose_by(root, config.into(), unnamed, records, &mut Http::new(root))
 }
 
 fn choose_by(
     root: &Root,
-    config: Option<&str>,
+    request: ConfigRequest<'_>,
     unnamed: Unnamed,
     records: &Records,
     http: &mut Http<'_>,
 ) -> Result<Chosen> {
     let _phase = progress::begin_phase(Work::new("Reading the config"));
     let cache = cache::read_cache(root).context("reading the cache")?;
+    let config = request.named;
     let (annotations, log) = match (config, unnamed) {
         (None, Unnamed::Wanted) => (
             annotations::read_annotations(root).context("reading the annotations")?,
@@ -250,7 +254,21 @@ fn choose_by(
         log: log.as_ref(),
         node: &node,
     };
-    Ok(source::choose_source(config, &kept, http)?)
+    let mut chosen = source::choose_source(root, &request, &kept, http)?;
+    if chosen.signed.is_none() {
+        chosen.signed = known_signer(root, Some(&chosen.config.digest));
+    }
+    Ok(chosen)
+}
+
+/// Returns who signed a config that was taken from a capsule earlier, such as one of the cache.
+pub fn known_signer(root: &Root, digest: Option<&str>) -> Option<CapsuleFacts> {
+    let digest = digest?;
+    let accepted = AcceptedCapsules::read(root).unwrap_or_else(|error| {
+        log::warn!("{error}");
+        None
+    });
+    accepted?.signer_of(digest).cloned()
 }
 
 /// The parts of a [`Session`] that are read while other threads work for it.
@@ -340,15 +358,16 @@ impl<'a> Session<'a> {
     pub fn observe(
         root: Root,
         runner: &'a dyn CommandRunner,
-        config: Option<&str>,
+        config: impl Into<ConfigRequest<'a>>,
         unnamed: Unnamed,
     ) -> Result<Self> {
+        let config = config.into();
         let (sender, texts) = channel::<Text>();
         let find_hash = move || texts.recv().ok().map(|text| render::name_hash_of(&text));
         let gather = |ahead: Option<ThreadResult<Ahead>>| {
             let mut hashed = None;
             // A given config may differ from the recorded one.
-            let hashes = ahead.is_some() && config.is_none();
+            let hashes = ahead.is_some() && config.named.is_none();
             let found = &mut hashed;
             // Without a text the other thread ends as soon as `sender` is dropped, which is before the config is parsed.
             let share = move |text: &Text| {
@@ -387,7 +406,7 @@ impl<'a> Session<'a> {
     pub fn in_boot(
         root: Root,
         runner: &'a dyn CommandRunner,
-        config: Option<&str>,
+        config: ConfigRequest<'_>,
         timeout: Duration,
         first: bool,
     ) -> Result<Self> {
@@ -416,6 +435,7 @@ impl<'a> Session<'a> {
             config,
             why: String::new(),
             others: Vec::new(),
+            signed: None,
         };
         Self::of(root, runner, records, chosen)
     }

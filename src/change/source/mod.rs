@@ -4,6 +4,7 @@
 pub mod cache;
 pub mod changes;
 mod choice;
+pub mod gate;
 mod http;
 pub mod identity;
 mod medium;
@@ -20,13 +21,17 @@ use std::path::Path;
 use crate::base::invocation::mco_rescue;
 use crate::base::paths;
 use crate::base::reason::Reason;
+use crate::change::capsule::CAPSULE;
+use crate::change::capsule::opened::{CapsuleError, CapsuleFacts};
+use crate::change::capsule::policy::CapsuleInput;
 use crate::change::source::identity::Membership;
 use crate::config::document::{self, DocumentError, MachineConfig};
 use crate::host::caller;
 use crate::host::progress::{self, Work};
-use crate::host::root::RootError;
+use crate::host::root::{Root, RootError};
 use crate::node::{Recorded, Records};
 use cache::{CacheEntry, Cached};
+use gate::{CapsuleOptions, ConfigOrigin, ConfigRequest, GateError, open_capsule};
 
 /// Maximum size of a YAML document (64 MiB). The operator refuses rendered configs above 1.5 MiB.
 const MAX_YAML: u64 = 64 << 20;
@@ -43,6 +48,8 @@ pub struct Chosen {
     pub why: String,
     /// All other available configs, each with the reason why it was not chosen; empty if a config was named.
     pub others: Vec<Candidate>,
+    /// Who signed it; `None` if it was read without a capsule.
+    pub signed: Option<CapsuleFacts>,
 }
 
 /// The reason why there is no config.
@@ -122,6 +129,9 @@ pub enum SourceError {
         /// The error and the next step.
         problem: String,
     },
+    /// A capsule is missing, or does not have the document.
+    #[error(transparent)]
+    Gate(#[from] GateError),
     /// The document was refused.
     #[error(transparent)]
     Document(#[from] DocumentError),
@@ -141,22 +151,23 @@ pub const LATEST: &str = "cached:latest";
 /// Returns the config named on the command line, or else the automatic choice. The references of a named bare Ignition config
 /// are fetched.
 pub fn choose_source(
-    argument: Option<&str>,
+    root: &Root,
+    request: &ConfigRequest<'_>,
     kept: &KnownSources<'_>,
     fetch: &mut dyn Fetch,
 ) -> Result<Chosen, SourceError> {
     let (records, cache) = (kept.records, kept.cache);
-    let mut given = match argument {
+    let mut given = match request.named {
         Some(LATEST) => latest(kept)?,
         Some(name) if name.starts_with(CACHED) => cached(name, cache)?,
-        Some("-") => parse(read_named("-")?, "standard input")?,
+        Some("-") => parse(read_config(root, "-", &request.capsule)?, "standard input")?,
         Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
             return Err(SourceError::Url(crate::base::secrets::redacted_url(url)));
         }
         Some(name) if !caller::is_there(name) => return Err(no_file(name, kept)),
         Some(path) => match recorded_as(path, records)? {
             Some(config) => as_given(config),
-            None => parse(read_named(path)?, path)?,
+            None => parse(read_config(root, path, &request.capsule)?, path)?,
         },
         None => return taken(by_itself(kept).map_err(SourceError::NoneRecorded)?),
     };
@@ -232,6 +243,7 @@ fn taken(choice: Choice<'_>) -> Result<Chosen, SourceError> {
         config,
         why: choice.why,
         others: choice.others,
+        signed: None,
     })
 }
 
@@ -248,6 +260,7 @@ fn whole(given: Chosen, records: &Records, cache: &[Cached]) -> Result<Chosen, S
             config,
             why: "the full config of the given encapsulated one".to_owned(),
             others: Vec::new(),
+            signed: None,
         }),
         None => Err(SourceError::Encapsulated(given.config.origin)),
     }
@@ -264,6 +277,7 @@ fn cached(argument: &str, cache: &[Cached]) -> Result<Chosen, SourceError> {
         config: find_named(argument, cache)?.config()?,
         why: "named on the command line".to_owned(),
         others: Vec::new(),
+        signed: None,
     })
 }
 
@@ -283,6 +297,7 @@ fn latest(kept: &KnownSources<'_>) -> Result<Chosen, SourceError> {
         config: newest.config()?,
         why: why.to_owned(),
         others: find_rivals(newest, kept.cache),
+        signed: None,
     })
 }
 
@@ -313,8 +328,11 @@ pub fn find_named<'a>(name: &str, cache: &'a [Cached]) -> Result<&'a CacheEntry,
     }
 }
 
-fn parse(bytes: Vec<u8>, origin: &str) -> Result<Chosen, SourceError> {
-    Ok(as_given(document::parse_document(bytes, origin)?))
+fn parse(read: ReadConfig, origin: &str) -> Result<Chosen, SourceError> {
+    Ok(Chosen {
+        signed: read.signed,
+        ..as_given(document::parse_document(read.bytes, origin)?)
+    })
 }
 
 fn as_given(config: MachineConfig) -> Chosen {
@@ -322,6 +340,7 @@ fn as_given(config: MachineConfig) -> Chosen {
         config,
         why: "given on the command line".to_owned(),
         others: Vec::new(),
+        signed: None,
     }
 }
 
@@ -349,6 +368,62 @@ pub fn read_named(name: &str) -> Result<Vec<u8>, SourceError> {
     }
 }
 
+/// A document, and who signed it.
+#[derive(Debug)]
+pub struct ReadConfig {
+    /// Its bytes, which are those that were compared with the capsule.
+    pub bytes: Vec<u8>,
+    /// Who signed it; `None` if it was read without a capsule.
+    pub signed: Option<CapsuleFacts>,
+}
+
+/// Reads a config: a file named by the user, or `-` for standard input. Where there is a capsule, or the node demands one, it is
+/// read through that.
+///
+/// # Errors
+/// It cannot be read, or must not be.
+pub fn read_config(
+    root: &Root,
+    name: &str,
+    options: &CapsuleOptions<'_>,
+) -> Result<ReadConfig, SourceError> {
+    let input = match (name, options.origin) {
+        (_, ConfigOrigin::Trusted) => {
+            let bytes = read_named(name)?;
+            return Ok(ReadConfig {
+                bytes,
+                signed: None,
+            });
+        }
+        ("-", _) => CapsuleInput::Stdin,
+        (_, ConfigOrigin::FirstBoot) => CapsuleInput::FirstBoot,
+        (_, ConfigOrigin::Named) => CapsuleInput::Media,
+    };
+    let path = Path::new(name);
+    let near = (name != "-").then_some(path);
+    let Some(capsule) = open_capsule(root, options, input, near)? else {
+        let bytes = read_named(name)?;
+        return Ok(ReadConfig {
+            bytes,
+            signed: None,
+        });
+    };
+    let bytes = match near {
+        Some(path) => capsule.read(path).map_err(GateError::from)?,
+        None => {
+            let bytes = read_named(name)?;
+            if !capsule.lists_contents(&bytes) {
+                return Err(GateError::from(CapsuleError::NotListed(name.to_owned())).into());
+            }
+            bytes
+        }
+    };
+    Ok(ReadConfig {
+        bytes,
+        signed: Some(capsule.facts),
+    })
+}
+
 /// Returns true if a file of this name may contain a config.
 pub fn is_document(name: &str) -> bool {
     let extension = Path::new(name)
@@ -363,7 +438,8 @@ pub fn documents_in(directory: &str) -> Result<Vec<String>, SourceError> {
     let mut all = Vec::new();
     for path in caller::list_paths(directory).map_err(error)? {
         let name = path.display().to_string();
-        if is_document(&name) && caller::is_file(&path) {
+        let is_list = path.file_name().is_some_and(|name| name == CAPSULE);
+        if is_document(&name) && !is_list && caller::is_file(&path) {
             all.push(name);
         }
     }

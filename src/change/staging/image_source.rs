@@ -8,11 +8,15 @@ use super::release_registry;
 use crate::base::invocation::{mco_rescue, shell_word};
 use crate::base::notice::Notice;
 use crate::base::paths;
+use crate::change::capsule::document::CapsuleImage;
+use crate::change::capsule::opened::OpenedCapsule;
+use crate::change::capsule::policy::CapsuleInput;
 use crate::change::image::import::{ImportNeed, find_import_need};
 use crate::change::image::source::{ObjectSource, STREAM};
 use crate::change::image::trust::{ContentTrust, judge_content};
 use crate::change::plan::fit::{Doubt, Doubtful};
 use crate::change::plan::{ImageEvidence, OsPlan, OsStep, PackageRepository};
+use crate::change::source::gate::{CapsuleOptions, GateError, open_capsule};
 use crate::host::caller;
 use crate::host::root::{Root, RootPath, hex};
 use crate::judge::daemon::annotations;
@@ -51,6 +55,8 @@ pub enum ImageSource {
 pub struct SourceOptions<'a> {
     /// A medium with the image.
     pub os_from: Option<&'a Path>,
+    /// The capsule that the image is read through.
+    pub capsule: CapsuleOptions<'a>,
     /// Lists of images of other nodes, which the image of a medium is compared with.
     pub os_proofs: &'a [PathBuf],
     /// The image is in containers-storage, under exactly its name.
@@ -102,6 +108,17 @@ pub fn find_image_source(
         search.packages(options.extensions_from, extensions);
     }
     search.extensions_image();
+    let capsule = match options
+        .os_from
+        .map(|path| open_image_capsule(root, path, options))
+    {
+        Some(Ok(capsule)) => capsule,
+        None => None,
+        Some(Err(error)) => {
+            search.block("capsule", error.to_string());
+            return Ok(search.found);
+        }
+    };
     let objects = match options.os_from.map(ObjectSource::open).transpose() {
         Ok(objects) => objects.flatten(),
         Err(error) => {
@@ -112,19 +129,58 @@ pub fn find_image_source(
     };
     if let Some(source) = objects {
         if let Some(image) = os.image_to_fetch(false) {
-            search.objects(&source, &image, options.os_proofs);
+            let proofs = ContentProofs {
+                capsule: capsule.as_ref(),
+                lists: options.os_proofs,
+            };
+            search.objects(&source, &image, &proofs);
         }
         source.close();
         return Ok(search.found);
     }
     search.found.from_storage = options.source() == ImageSource::Storage;
     if let Some(image) = os.image_to_fetch(search.found.from_storage) {
+        if let Some(capsule) = &capsule {
+            search.expect_signed(capsule, &image);
+        }
         search.image(&image, options);
         if os.engine == Engine::Bootc && options.source() == ImageSource::Registry {
             search.credentials_of_bootc();
         }
     }
     Ok(search.found)
+}
+
+/// What proves the content of an image.
+struct ContentProofs<'a> {
+    /// A signed statement.
+    capsule: Option<&'a OpenedCapsule>,
+    /// Lists of other nodes.
+    lists: &'a [PathBuf],
+}
+
+/// Opens the capsule of an image on a medium.
+fn open_image_capsule(
+    root: &Root,
+    path: &Path,
+    options: &SourceOptions<'_>,
+) -> Result<Option<OpenedCapsule>, GateError> {
+    let near = (path != Path::new(STREAM)).then_some(path);
+    open_capsule(root, &options.capsule, CapsuleInput::Images, near)
+}
+
+/// Returns what a capsule states of the image with this digest.
+fn signed_image<'a>(capsule: &'a OpenedCapsule, digest: &str) -> Result<&'a CapsuleImage, String> {
+    let suffix = format!("@{digest}");
+    let mut images = capsule.document.images.iter();
+    images
+        .find(|image| image.reference.ends_with(&suffix))
+        .ok_or_else(|| {
+            format!(
+                "the capsule of {} does not have an image with the digest {digest}",
+                capsule.facts
+            )
+        })
 }
 
 /// Returns the reason why the node's tools refuse to fetch an image, regardless of the network; `None` if there is none, or if
@@ -281,7 +337,7 @@ impl Search<'_> {
     }
 
     /// Examines an image that is stored as OSTree objects, and compares it with the node's repository.
-    fn objects(&mut self, source: &ObjectSource, image: &str, proofs: &[PathBuf]) {
+    fn objects(&mut self, source: &ObjectSource, image: &str, proofs: &ContentProofs<'_>) {
         let subject = source.metadata().shown();
         if let Err(why) = self.examine_objects(source, image, proofs) {
             self.block(&subject, why);
@@ -292,7 +348,7 @@ impl Search<'_> {
         &mut self,
         source: &ObjectSource,
         image: &str,
-        proofs: &[PathBuf],
+        proofs: &ContentProofs<'_>,
     ) -> Result<(), String> {
         let name = ImageName::parse(image).map_err(|error| error.to_string())?;
         let digest = name.digest.ok_or_else(|| {
@@ -349,11 +405,32 @@ impl Search<'_> {
         &mut self,
         need: &ImportNeed,
         image: &str,
-        proofs: &[PathBuf],
+        proofs: &ContentProofs<'_>,
     ) -> Result<(), String> {
         let content = &need.image.content;
+        if let Some(capsule) = proofs.capsule {
+            let signed = signed_image(capsule, &need.image.digest)?;
+            let signer = &capsule.facts;
+            match &signed.content_checksum {
+                Some(signed) if signed == content => {
+                    self.found.notices.push(Notice {
+                        subject: "content".to_owned(),
+                        message: format!("{content} is the content of {image}, signed by {signer}"),
+                    });
+                    return Ok(());
+                }
+                Some(other) => {
+                    return Err(format!(
+                        "its content is {content}, and the capsule of {signer} says {other}: one of both was changed. Take the \
+                         image from another node"
+                    ));
+                }
+                // The capsule proves the digest alone.
+                None => {}
+            }
+        }
         let cluster = annotations::name_cluster(self.root);
-        let judged = judge_content(&need.image, proofs, cluster.as_deref());
+        let judged = judge_content(&need.image, proofs.lists, cluster.as_deref());
         match judged.map_err(|error| error.to_string())? {
             ContentTrust::Agreed(nodes) => self.found.notices.push(Notice {
                 subject: "content".to_owned(),
@@ -388,6 +465,19 @@ impl Search<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Blocks an image that a capsule does not have. Its digest proves the rest.
+    fn expect_signed(&mut self, capsule: &OpenedCapsule, image: &str) {
+        let digest = ImageName::parse(image).ok().and_then(|name| name.digest);
+        let digest = digest.map(|digest| digest.to_string()).unwrap_or_default();
+        match signed_image(capsule, &digest) {
+            Ok(_) => self.found.notices.push(Notice {
+                subject: "image".to_owned(),
+                message: format!("{image} is signed by {}", capsule.facts),
+            }),
+            Err(why) => self.block("capsule", why),
+        }
     }
 
     /// Adds a doubt about an image for another architecture, which can be staged but does not boot.

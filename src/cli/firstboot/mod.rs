@@ -10,7 +10,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::base::error::ExitCode;
-use crate::cli::args::{BitsArgs, DoubtArgs, GuardArgs};
+use crate::cli::args::{BitsArgs, CapsuleArgs, DoubtArgs, GuardArgs};
 use crate::cli::ui::Ui;
 use crate::diagnose::first_boot::{FirstBootOutcome, FirstBootResult, Mode, Parameters};
 use crate::host::sys::runtime;
@@ -43,6 +43,10 @@ pub struct FirstbootArgs {
     /// With --complete: show the plan, and change nothing
     #[arg(short = 'n', long, requires = "complete")]
     pub dry_run: bool,
+
+    /// The capsule that a config or an image is read through.
+    #[command(flatten)]
+    pub capsule: CapsuleArgs,
 
     /// How an image is had.
     #[command(flatten)]
@@ -91,7 +95,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &FirstbootArgs) -> Result<ExitCode> {
     if parameters.mode == Mode::Shell {
         return shell::enter(&path);
     }
-    let mut attempt = FirstBootAttempt::new(ui, args.guards.not_a_node);
+    let mut attempt = FirstBootAttempt::new(ui, args.guards.not_a_node, args.capsule.options());
     let result = attempt.run(&path, &parameters);
     tell(&attempt, result, started, &path)
 }

@@ -9,12 +9,13 @@ use crate::base::kargs::Kargs;
 use crate::base::paths;
 use crate::base::secrets::{is_secret_name, redacted_argument, redacted_url};
 use crate::base::time::utc;
+use crate::change::session::known_signer;
 use crate::change::source::server;
 use crate::diagnose::recorder::bounds::bound_facts;
 use crate::diagnose::recorder::digest::DigestKey;
 use crate::diagnose::recorder::known::{FileStamp, KnownFiles};
 use crate::diagnose::recorder::{Area, AreaFacts, Snapshot, secrets};
-use crate::host::root::{Root, RootPath};
+use crate::host::root::{Root, RootPath, sha256};
 use crate::judge::daemon::annotations;
 use crate::node::command::{CommandRunner, rpm, systemctl};
 use crate::node::platform::{read_interfaces, read_unmounted_partitions};
@@ -398,6 +399,10 @@ impl Observer<'_> {
             facts.insert("recorded".to_owned(), name);
             let digest = format!("{} bytes #{}", bytes.len(), self.key.digest(&bytes));
             facts.insert("recorded contents".to_owned(), digest);
+            let signed = known_signer(self.root, Some(&sha256(&bytes)));
+            facts.extend(
+                signed.map(|signed| ("recorded config signed by".to_owned(), signed.to_string())),
+            );
         }
         let image = self.text(&format!("/{}", paths::CURRENT_IMAGE))?;
         facts.extend(image.map(|image| ("recorded image".to_owned(), redacted_url(&image))));

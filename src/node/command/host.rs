@@ -1,5 +1,7 @@
 //! The only place that starts programs.
 
+use std::ffi::OsString;
+use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -145,6 +147,40 @@ fn spawn_program(program: &PathBuf, line: &CommandLine) -> std::io::Result<Child
         let ended = |_| Err(std::io::Error::other("the thread that starts it ended"));
         thread.join().unwrap_or_else(ended)
     })
+}
+
+/// A program that talks with the user at the terminal, with the environment of the user: what asks for a passphrase, or uses an
+/// agent.
+#[derive(Debug)]
+pub struct TerminalCommand {
+    /// Program name, looked up in the system directories only.
+    pub program: &'static str,
+    /// Arguments.
+    pub args: Vec<OsString>,
+    /// Standard input.
+    pub input: File,
+}
+
+impl TerminalCommand {
+    /// Runs it to its end, and returns its exit status and its output. Its errors are shown to the user.
+    ///
+    /// # Errors
+    /// It is missing, or cannot be started.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "this is the one place that starts programs"
+    )]
+    pub fn run(self) -> Result<(Option<i32>, Vec<u8>), CommandError> {
+        let name = self.program.to_owned();
+        let program = find_program(&name).ok_or_else(|| CommandError::Missing(name.clone()))?;
+        let output = Command::new(program)
+            .args(&self.args)
+            .stdin(Stdio::from(self.input))
+            .stderr(Stdio::inherit())
+            .output();
+        let output = output.map_err(|error| CommandError::Failed(name, error.to_string()))?;
+        Ok((output.status.code(), output.stdout))
+    }
 }
 
 /// The output of a program so far.

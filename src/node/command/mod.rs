@@ -23,6 +23,7 @@ pub mod rehearsal_unit;
 pub mod rpm;
 pub mod rpm_ostree;
 pub mod shadow;
+pub mod ssh_keygen;
 pub mod systemctl;
 pub mod wall;
 
@@ -30,7 +31,7 @@ use std::time::Duration;
 
 use crate::host::sys::privileges::Capability;
 
-pub use host::{HostRunner, become_init};
+pub use host::{HostRunner, TerminalCommand, become_init};
 
 /// A program with its arguments and time limit.
 #[derive(Debug, Clone, PartialEq, Eq)]

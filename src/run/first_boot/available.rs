@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::base::paths;
+use crate::change::source::gate::{CapsuleOptions, ConfigOrigin};
 use crate::change::source::identity::{Membership, NodeIdentity};
 use crate::change::source::{self, ConfigMedium, ConfigMediumError, cache};
 use crate::config::document::{self, MachineConfig};
@@ -17,23 +18,39 @@ use crate::node::Records;
 use crate::node::command::CommandRunner;
 use crate::run::fetch::{FetchOptions, into_cache};
 
-/// Returns what to apply, as an argument of `apply`; `None` if the node should choose itself, or if nothing is available. A medium
-/// must stay mounted until the config is read.
+/// What to apply.
+#[derive(Debug, Default)]
+pub(super) struct HandedConfig {
+    /// An argument of `apply`; `None` if the node should choose itself, or if nothing is available.
+    pub(super) argument: Option<String>,
+    /// If it has to be read through a capsule.
+    pub(super) origin: ConfigOrigin,
+}
+
+/// Returns what to apply. A medium must stay mounted until the config is read.
 pub(super) fn choose(
     root: &Root,
     runner: &dyn CommandRunner,
     parameters: &Parameters,
     recorded: bool,
-) -> Result<(Option<String>, Option<ConfigMedium>)> {
+) -> Result<(HandedConfig, Option<ConfigMedium>)> {
     if let Some(named) = &parameters.config {
-        return Ok((Some(argument(named, parameters, root)?), None));
+        let handed = HandedConfig {
+            argument: Some(argument(named, parameters, root)?),
+            origin: ConfigOrigin::FirstBoot,
+        };
+        return Ok((handed, None));
     }
     if let Some(server) = &parameters.server {
         let name = fetched(root, parameters, None, Some(server))?;
-        return Ok((Some(format!("cached:{name}")), None));
+        let handed = HandedConfig {
+            argument: Some(format!("cached:{name}")),
+            ..HandedConfig::default()
+        };
+        return Ok((handed, None));
     }
     if parameters.mode == Mode::Apply && recorded {
-        return Ok((None, None));
+        return Ok((HandedConfig::default(), None));
     }
     let mut all = FoundConfigs::default();
     all.add_image(Some(root));
@@ -45,7 +62,7 @@ pub(super) fn choose(
         (true, _) => medium(runner),
     };
     if let Some(medium) = &medium {
-        all.add_directory(&medium.path(), "on the medium MCO-RESCUE");
+        all.add_medium(root, medium);
     }
     let mut all = all.read()?;
     if all.is_empty() && parameters.mode == Mode::Apply {
@@ -59,11 +76,15 @@ pub(super) fn choose(
         of_own_pool(root, &mut all)?;
     }
     if all.is_empty() {
-        return Ok((None, None));
+        return Ok((HandedConfig::default(), None));
     }
     let only = first_boot::only(&all, parameters.pool()).map_err(anyhow::Error::msg)?;
     log::info!("{} is available ({})", only.name, only.place);
-    Ok((Some(only.argument.clone()), medium))
+    let handed = HandedConfig {
+        argument: Some(only.argument.clone()),
+        origin: only.origin,
+    };
+    Ok((handed, medium))
 }
 
 /// Keeps only the configs that may be of the node's pool.
@@ -113,6 +134,7 @@ fn fetched(
     let authority = format!("/{}", paths::IMAGE_AUTHORITY);
     let base = server.map(|url| url.rsplit_once("/config/").map_or(url, |(base, _)| base));
     let options = FetchOptions {
+        capsule: CapsuleOptions::default(),
         source: url,
         from_media: false,
         pool: parameters.pool(),
@@ -137,35 +159,50 @@ pub(super) struct FoundConfigs {
 impl FoundConfigs {
     /// Adds the configs in the initramfs, and in the image's own root if that is mounted.
     pub(super) fn add_image(&mut self, root: Option<&Root>) {
-        self.add_directory(&format!("/{}", paths::IMAGE_CONFIGS), "in the initramfs");
+        let directory = format!("/{}", paths::IMAGE_CONFIGS);
+        if caller::is_there(&directory) {
+            let documents = source::documents_in(&directory);
+            self.add_files(None, documents.map_err(Into::into), "in the initramfs");
+        }
         if let Some(root) = root {
-            self.add_files(documents_of(root), "in the image");
+            self.add_files(None, documents_of(root), "in the image");
         }
     }
 
-    /// Adds every config in a directory.
-    pub(super) fn add_directory(&mut self, directory: &str, place: &'static str) {
-        if caller::is_there(directory) {
-            let documents = source::documents_in(directory);
-            self.add_files(documents.map_err(Into::into), place);
-        }
+    /// Adds every config of a medium, as far as the policy of `root` allows it.
+    pub(super) fn add_medium(&mut self, root: &Root, medium: &ConfigMedium) {
+        let documents = source::documents_in(&medium.path());
+        self.add_files(
+            Some(root),
+            documents.map_err(Into::into),
+            "on the medium MCO-RESCUE",
+        );
     }
 
-    fn add_files(&mut self, documents: Result<Vec<String>>, place: &'static str) {
+    /// Adds a config of the boot image, or with `root` one that is read by its policy.
+    fn add_files(
+        &mut self,
+        root: Option<&Root>,
+        documents: Result<Vec<String>>,
+        place: &'static str,
+    ) {
         match documents {
             Ok(documents) => {
                 for path in documents {
-                    self.add_file(&path, place);
+                    self.add_file(root, &path, place);
                 }
             }
             Err(error) => self.pass_over(format!("looking for configs: {error:#}")),
         }
     }
 
-    /// Adds the config in a file.
-    pub(super) fn add_file(&mut self, path: &str, place: &'static str) {
-        let config = source::read_named(path)
-            .map_err(anyhow::Error::from)
+    /// Adds the config in a file: one of the boot image, or with `root` one that is read by its policy.
+    pub(super) fn add_file(&mut self, root: Option<&Root>, path: &str, place: &'static str) {
+        let bytes = match root {
+            Some(root) => read_by_policy(root, path),
+            None => source::read_named(path).map_err(Into::into),
+        };
+        let config = bytes
             .and_then(|bytes| Ok(document::parse_document(bytes, path)?))
             .and_then(rendered);
         match config {
@@ -174,6 +211,10 @@ impl FoundConfigs {
                 name_matches: render::name_matches(&config.record),
                 name: config.name,
                 argument: path.to_owned(),
+                origin: match root {
+                    Some(_) => ConfigOrigin::FirstBoot,
+                    None => ConfigOrigin::Trusted,
+                },
                 place,
             }),
             Err(error) => self.pass_over(format!("{path} is passed over: {error:#}")),
@@ -199,6 +240,15 @@ impl FoundConfigs {
         }
         Ok(self.configs)
     }
+}
+
+/// Reads a config of a medium in an initramfs.
+pub(super) fn read_by_policy(root: &Root, path: &str) -> Result<Vec<u8>> {
+    let options = CapsuleOptions {
+        origin: ConfigOrigin::FirstBoot,
+        ..CapsuleOptions::default()
+    };
+    Ok(source::read_config(root, path, &options)?.bytes)
 }
 
 /// Returns the files in the directory of the root, by the paths under which the initramfs opens them. A link on the root cannot
@@ -234,6 +284,7 @@ fn of_cache(root: &Root) -> Result<Vec<AvailableConfig>> {
         pool: entry.pool.clone(),
         name_matches: entry.name_matches,
         argument: format!("cached:{}", entry.name),
+        origin: ConfigOrigin::Trusted,
         place: "in the node's cache",
     };
     Ok(cache::whole_entries(&cached).map(available).collect())

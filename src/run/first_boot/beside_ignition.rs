@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::available::{self, FoundConfigs};
+use crate::change::source::gate::ConfigOrigin;
 use crate::change::source::{self, ConfigMedium, Http, ReferenceNetwork};
 use crate::config::document::{self, pointer};
 use crate::diagnose::first_boot::{self, AvailableConfig, Parameters};
@@ -118,12 +119,14 @@ fn give(
 ) -> Result<Option<String>> {
     let pool = pointer.and_then(|text| pointer::server_addresses(text).into_iter().next());
     let pool = pool.as_deref().and_then(pointer::requested_pool);
-    let (all, _medium) = all_available(parameters, runner)?;
+    // The root is not mounted yet: what is demanded is in the initramfs.
+    let initramfs = Root::open(Path::new("/"))?;
+    let (all, _medium) = all_available(&initramfs, parameters, runner)?;
     if all.is_empty() {
         return Ok(None);
     }
     let chosen = first_boot::only(&all, pool).map_err(anyhow::Error::msg)?;
-    let served = served(chosen)?;
+    let served = served(&initramfs, chosen)?;
     let config = pointer::with_served(pointer, &served)
         .map_err(|finding| anyhow::anyhow!("{}: {}", finding.path, finding.message))?;
     let before = running::exists(runtime::IGNITION_CONFIG);
@@ -144,20 +147,21 @@ fn give(
 
 /// Returns the available configs: named, in the initramfs, or on a medium. The root is not mounted yet.
 fn all_available(
+    initramfs: &Root,
     parameters: &Parameters,
     runner: &dyn CommandRunner,
 ) -> Result<(Vec<AvailableConfig>, Option<ConfigMedium>)> {
     let named = parameters.config.as_deref();
     let mut all = FoundConfigs::default();
     if let Some(named) = named.filter(|named| named.starts_with('/')) {
-        all.add_file(named, "named on the kernel command line");
+        all.add_file(Some(initramfs), named, "named on the kernel command line");
         return Ok((all.read()?, None));
     }
     all.add_image(None);
     if all.is_empty() {
         let medium = available::medium(runner);
         if let Some(medium) = &medium {
-            all.add_directory(&medium.path(), "on the medium MCO-RESCUE");
+            all.add_medium(initramfs, medium);
         }
         return Ok((all.read()?, medium));
     }
@@ -165,8 +169,11 @@ fn all_available(
 }
 
 /// Returns the config as a server would serve it: a rendered config gets the files of a first boot.
-fn served(chosen: &AvailableConfig) -> Result<String> {
-    let bytes = source::read_named(&chosen.argument)?;
+fn served(initramfs: &Root, chosen: &AvailableConfig) -> Result<String> {
+    let bytes = match chosen.origin {
+        ConfigOrigin::Trusted => source::read_named(&chosen.argument)?,
+        _ => available::read_by_policy(initramfs, &chosen.argument)?,
+    };
     let config = document::parse_document(bytes.as_slice(), &chosen.argument)?;
     if !config.bare && config.additions.is_empty() {
         let made = document::serve_config(&config);

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use self::available::HandedConfig;
+use super::capsule::remember_capsule;
 use super::front::Front;
 use super::node_change::NodeChange;
 use super::opening::{Needs, Opening};
@@ -19,6 +21,7 @@ use crate::base::paths;
 use crate::change::plan::fit::Accepted;
 use crate::change::plan::{PlanRequest, PlanScope};
 use crate::change::session::Session;
+use crate::change::source::gate::{CapsuleOptions, ConfigOrigin, ConfigRequest};
 use crate::change::transaction::{self, Pending};
 use crate::diagnose::first_boot::{
     self, BootFacts, BootWork, FirstBootOutcome, FirstBootResult, Mode, Parameters, WorkReason,
@@ -41,6 +44,8 @@ pub struct FirstBootAttempt<'a> {
     front: &'a dyn Front,
     /// The user insists on a machine that is not a node.
     not_a_node: bool,
+    /// What the user says about capsules.
+    capsule: CapsuleOptions<'a>,
     /// What is being done, as a gerund.
     pub phase: &'static str,
     /// Why there is work.
@@ -49,10 +54,11 @@ pub struct FirstBootAttempt<'a> {
 
 impl<'a> FirstBootAttempt<'a> {
     /// Creates an attempt that has not begun.
-    pub fn new(front: &'a dyn Front, not_a_node: bool) -> Self {
+    pub fn new(front: &'a dyn Front, not_a_node: bool, capsule: CapsuleOptions<'a>) -> Self {
         Self {
             front,
             not_a_node,
+            capsule,
             phase: "looking at the root",
             why: String::new(),
         }
@@ -117,14 +123,18 @@ impl<'a> FirstBootAttempt<'a> {
         self.phase = "choosing a config";
         let deadline = parameters.timeout;
         // The medium must stay mounted while its config is read.
-        let (argument, _medium) = match reason {
-            WorkReason::Given => (
-                Some(runtime::runtime_path(runtime::GIVEN).display().to_string()),
-                None,
-            ),
+        let (handed, _medium) = match reason {
+            WorkReason::Given => {
+                let given = runtime::runtime_path(runtime::GIVEN);
+                let handed = HandedConfig {
+                    argument: Some(given.display().to_string()),
+                    origin: ConfigOrigin::Trusted,
+                };
+                (handed, None)
+            }
             _ => available::choose(&root, self.front.runner(), parameters, facts.recorded)?,
         };
-        if argument.is_none() && reason == WorkReason::FirstBoot {
+        if handed.argument.is_none() && reason == WorkReason::FirstBoot {
             let why = "a first boot without a config, and none is available";
             return Ok(FirstBootResult::ended(FirstBootOutcome::Nothing, why, None));
         }
@@ -134,7 +144,14 @@ impl<'a> FirstBootAttempt<'a> {
         let change = Opening::of(self.front, root, &needs)?.begin()?;
         self.phase = "reading the config and the root";
         let first = facts.never_booted && !facts.recorded;
-        let asked = (argument.as_deref(), deadline, parameters.allow);
+        let request = ConfigRequest {
+            named: handed.argument.as_deref(),
+            capsule: CapsuleOptions {
+                origin: handed.origin,
+                ..self.capsule
+            },
+        };
+        let asked = (request, deadline, parameters.allow);
         let name = self.transact(&change, asked, first)?;
         drop(change);
         opened.give_back();
@@ -153,11 +170,11 @@ impl<'a> FirstBootAttempt<'a> {
     fn transact(
         &mut self,
         change: &NodeChange<'_>,
-        (argument, timeout, accepted): (Option<&str>, Duration, Accepted),
+        (request, timeout, accepted): (ConfigRequest<'_>, Duration, Accepted),
         first: bool,
     ) -> Result<String> {
         let root = change.root.again()?;
-        let mut session = Session::in_boot(root, change.runner(), argument, timeout, first)?;
+        let mut session = Session::in_boot(root, change.runner(), request, timeout, first)?;
         let name = session.chosen.config.name.clone();
         self.phase = "planning";
         let plan = session.plan_files(&PlanRequest {
@@ -180,6 +197,10 @@ impl<'a> FirstBootAttempt<'a> {
         }
         self.phase = "applying";
         change.lock().keep_parents();
+        if let Some(signed) = &session.chosen.signed {
+            let digest = &session.chosen.config.digest;
+            remember_capsule(&change.root, signed, &name, Some(digest))?;
+        }
         if !plan.is_empty() {
             let work = RunWork {
                 change,

@@ -1,0 +1,111 @@
+//! What a node remembers of capsules.
+
+use serde::{Deserialize, Serialize};
+
+use super::opened::CapsuleFacts;
+use crate::base::invocation::node_path;
+use crate::base::paths;
+use crate::host::root::{Root, RootError, RootPath};
+use crate::host::sealed;
+
+const VERSION: u32 = 1;
+/// Number of configs whose signers are remembered.
+const KEPT: usize = 32;
+
+/// The capsules that a node has accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceptedCapsules {
+    version: u32,
+    /// The newest one.
+    pub last: CapsuleFacts,
+    /// Configs that were taken from capsules, the newest first.
+    pub configs: Vec<SignedConfig>,
+}
+
+/// A config, and who signed it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignedConfig {
+    /// `metadata.name`.
+    pub name: String,
+    /// SHA-256 of the object.
+    pub digest: String,
+    /// Who signed it.
+    pub signed: CapsuleFacts,
+}
+
+/// The reason why it is not known which capsules were accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum AcceptedError {
+    /// The file cannot be read.
+    #[error("reading which capsules this node has seen: {0}")]
+    Read(#[from] RootError),
+    /// The file was changed, or is of another version.
+    #[error(
+        "{path} is damaged ({0}): an older capsule would not be recognised. To forget the last number: rm {path}",
+        path = node_path(paths::CAPSULES)
+    )]
+    Damaged(String),
+}
+
+impl AcceptedCapsules {
+    /// Reads what is remembered; `None` if there was no capsule yet.
+    ///
+    /// # Errors
+    /// The file cannot be read or is damaged: without it an older capsule would be accepted again.
+    pub fn read(root: &Root) -> Result<Option<Self>, AcceptedError> {
+        let Some(bytes) = root.read(&RootPath::fixed(paths::CAPSULES))? else {
+            return Ok(None);
+        };
+        let damaged = AcceptedError::Damaged;
+        sealed::check_seal(&bytes).map_err(|error| damaged(error.to_string()))?;
+        let read: Self =
+            serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+        match read.version == VERSION {
+            true => Ok(Some(read)),
+            false => Err(damaged(format!("version {}", read.version))),
+        }
+    }
+
+    /// Returns what is remembered after this capsule, and the config that was taken from it, if any.
+    pub fn after(before: Option<Self>, facts: &CapsuleFacts, config: Option<(&str, &str)>) -> Self {
+        let mut configs = before.map(|before| before.configs).unwrap_or_default();
+        if let Some((name, digest)) = config {
+            configs.retain(|known| known.digest != digest);
+            let new = SignedConfig {
+                name: name.to_owned(),
+                digest: digest.to_owned(),
+                signed: facts.clone(),
+            };
+            configs.insert(0, new);
+            configs.truncate(KEPT);
+        }
+        Self {
+            version: VERSION,
+            last: facts.clone(),
+            configs,
+        }
+    }
+
+    /// Returns who signed the config with this digest.
+    pub fn signer_of(&self, digest: &str) -> Option<&CapsuleFacts> {
+        let known = self.configs.iter().find(|one| one.digest == digest);
+        known.map(|one| &one.signed)
+    }
+
+    /// Returns the reason why a capsule is older than the last one; its text is the end of a sentence.
+    pub fn why_replayed(&self, facts: &CapsuleFacts) -> Option<String> {
+        let (last, new) = (&self.last, facts);
+        if new.sequence < last.sequence {
+            return Some(format!(
+                "is older than what this node has seen: its number is {}, and the last one was {}",
+                new.sequence, last.sequence
+            ));
+        }
+        (new.sequence == last.sequence && new.sha256 != last.sha256).then(|| {
+            format!(
+                "has the number {} of another capsule that this node has seen",
+                new.sequence
+            )
+        })
+    }
+}
