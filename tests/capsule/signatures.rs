@@ -183,11 +183,14 @@ fn put(out: &mut Vec<u8>, field: &[u8]) {
     out.extend(field);
 }
 
+/// Signs bytes.
+type Signer = Box<dyn Fn(&[u8]) -> Vec<u8>>;
+
 /// A key on a token, with what the token would do.
 struct Token {
     kind: &'static str,
     blob: Vec<u8>,
-    sign: Box<dyn Fn(&[u8]) -> Vec<u8>>,
+    sign: Signer,
 }
 
 impl Token {

@@ -92,17 +92,15 @@ fn what_is_longer_than_the_terminal_is_shown_in_the_pager() {
     assert!(shown.contains("/etc/many/39.conf"), "{shown}");
     assert!(text.contains("/etc/many/39.conf"), "{text}");
     // Everywhere else the text is printed as it is.
-    let without: [(&[&str], &[(&str, &str)]); 5] = [
-        (&["plan", config, "--no-pager"], &[]),
-        (&plan, &[("TERM", "dumb")]),
-        (&plan, &[("PAGER", "")]),
-        (&plan, &[("PAGER", "cat")]),
-        (&plan, &[("PAGER", "/missing/pager")]),
-    ];
-    for (args, variables) in without {
+    let is_not_paged = |args: &[&str], variables: &[(&str, &str)]| {
         let (text, shown) = at(args, variables);
         assert_eq!(shown, None, "{args:?} {variables:?}");
         assert!(text.contains("/etc/many/39.conf"), "{variables:?}: {text}");
+    };
+    is_not_paged(&["plan", config, "--no-pager"], &[]);
+    is_not_paged(&plan, &[("TERM", "dumb")]);
+    for pager in ["", "cat", "/missing/pager"] {
+        is_not_paged(&plan, &[("PAGER", pager)]);
     }
     // What fits the terminal, and what changes the node, needs none.
     let (_, shown) = at(&["plan", config, "--summary"], &[]);

@@ -277,7 +277,8 @@ fn shell(command: &str) -> Option<String> {
 
 /// The program's own parser takes it, and it leads to the root.
 fn of_the_program(command: &str, root: &str) -> Option<String> {
-    // The shell takes the words apart, and may expand none of them.
+    // The shell takes the words apart, and may expand none of them. It would write the file of a redirection.
+    let command = command.split(" > ").next().unwrap();
     let script = format!("printf '%s\\0' {command}");
     let output = Process::new("bash").args(["-c", &script]).output().unwrap();
     let words = String::from_utf8(output.stdout).unwrap();

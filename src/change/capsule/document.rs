@@ -227,7 +227,7 @@ pub fn why_not_path(path: &str) -> Option<&'static str> {
     let is_own = |name: &&str| path.eq_ignore_ascii_case(name);
     [CAPSULE, SIGNATURE]
         .iter()
-        .any(|name| is_own(name))
+        .any(is_own)
         .then_some("it is the capsule itself")
 }
 

@@ -195,7 +195,7 @@ mod tests {
             ),
             &format!("* cert-authority {KEY}"),
             &format!("dora namespace=\"x\" {KEY}"),
-            &format!("{KEY}"),
+            KEY,
             "eve",
             &format!("\"frank {KEY}"),
             "gina ssh-ed25519 AAAA",
