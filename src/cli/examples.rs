@@ -21,7 +21,7 @@ pub(super) const PLAN: &str = "Examples:
 pub(super) const REHEARSE: &str = "Examples:
   mco-rescue rehearse
   mco-rescue rehearse worker.yaml
-  mco-rescue rehearse --output json && systemctl reboot";
+  mco-rescue --root /mnt rehearse --output json";
 
 pub(super) const VERIFY: &str = "Examples:
   mco-rescue verify
@@ -123,7 +123,7 @@ pub(super) const INSTALL: &str = "Examples:
   mco-rescue install --remove";
 
 pub(super) const CAPSULE: &str = "Examples:
-  mco-rescue capsule make /run/media/stick --sign ~/.ssh/id_ed25519 --pool worker
+  mco-rescue capsule make /run/media/stick --sign KEY --pool worker
   mco-rescue capsule verify /run/media/stick
   mco-rescue capsule show /run/media/stick";
 

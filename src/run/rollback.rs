@@ -588,7 +588,7 @@ fn stopped_between(
         _ => "Next",
     };
     let said = format!(
-        "{} was reverted, {} was not: {error:#}. {then}: {}",
+        "{} was reverted, and not {}: {error:#}. {then}: {}",
         gone.join(", "),
         names.join(", "),
         mco_rescue(&next)

@@ -963,17 +963,22 @@ fn on_a_live_root_rpm_is_asked_which_files_the_os_owns() {
         file("/usr/local/bin/foreign", 0o755, "ours\n")
     ]);
     root.write("config.json", &files(A, entries).to_string());
-    let run = std::process::Command::new("chroot")
-        .arg(root.dir())
-        .args(["/usr/bin/mco-rescue", "apply", "--yes", "/config.json"])
-        .output()
-        .unwrap();
-    assert!(
-        run.status.success(),
-        "{}{}",
-        String::from_utf8_lossy(&run.stdout),
-        String::from_utf8_lossy(&run.stderr)
-    );
+    std::fs::create_dir(root.path("proc")).unwrap();
+    let apply = |first: &str| {
+        let script = format!("{first} exec chroot . /usr/bin/mco-rescue apply --yes /config.json");
+        let mut command = std::process::Command::new("unshare");
+        let command = command.args(["--mount", "sh", "-c", &script]);
+        let output = command.current_dir(root.dir()).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    };
+    // If an update is at work is not known without the processes.
+    let (code, said) = apply("");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("mount -t proc proc /proc"), "{said}");
+    assert_eq!(root.read("usr/local/bin/owned"), "before\n");
+    let (code, said) = apply("mount -t proc proc proc &&");
+    assert_eq!(code, Some(0), "{said}");
     assert_eq!(
         root.read("etc/machine-config-daemon/orig/usr/local/bin/owned.mcdorig"),
         "before\n"

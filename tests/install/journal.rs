@@ -206,7 +206,7 @@ fn catalogue() {
     let mut command = Command::new("journalctl");
     let listed = command.arg("--list-catalog").arg(&root).output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
-    assert_eq!(listed.lines().count(), 11, "{listed}");
+    assert_eq!(listed.lines().count(), 12, "{listed}");
     assert!(
         listed.lines().all(|line| line.contains("mco-rescue: ")),
         "{listed}"

@@ -49,7 +49,7 @@ fn says_how_far(run: &Traced, root: &TestRoot, ids: &[String]) {
     let said = flat(&run.err);
     assert_eq!(run.code, Some(5), "{said}");
     assert!(said.contains("rendered-worker-c"), "{said}");
-    let (gone, _) = said.split_once(" went back, ").expect(&said);
+    let (gone, _) = said.split_once(" was reverted, ").expect(&said);
     assert!(gone.contains("rendered-worker-c"), "{said}");
     for words in ["nothing was changed", "as it was before ("] {
         assert!(!said.contains(words), "{words}: {said}");

@@ -19,6 +19,7 @@ use crate::change::trial::facts::find_trial_facts;
 use crate::config::document::{FORCE_FILE, MachineConfig};
 use crate::config::render::NameHash;
 use crate::host::root::{Root, RootError, RootPath};
+use crate::host::running;
 use crate::judge::daemon::policies::ClusterSettings;
 use crate::node::command::CommandRunner;
 use crate::node::etcd::Etcd;
@@ -90,7 +91,13 @@ impl LiveEvidence for NodeEvidence<'_> {
     }
 
     fn activity(&self) -> Result<Activity> {
-        Activity::observe(self.root, self.runner).context("looking for updates at work")
+        let observed = Activity::observe(self.root, self.runner);
+        observed.with_context(|| match running::exists("/proc/self") {
+            true => "looking for updates at work",
+            false => {
+                "looking for updates at work; /proc is not mounted here (mount -t proc proc /proc)"
+            }
+        })
     }
 
     fn transient(&self) -> Result<Transient> {

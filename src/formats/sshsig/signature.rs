@@ -21,7 +21,7 @@ pub struct SshSignature {
     pub key: PublicKey,
     /// Encoded key.
     pub(super) blob: Vec<u8>,
-    /// WireFields of the key after its type.
+    /// Fields of the key after its type.
     fields: Vec<Vec<u8>>,
     namespace: String,
     hash: MessageHash,
