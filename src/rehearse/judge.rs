@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::facts::{RehearsalEnd, RehearsedBoot, UnitFacts};
+use crate::base::order::StableOrder;
 use crate::judge::crossing::{CrossingFinding, CrossingSeverity};
 
 /// Units without which the node is out of reach, or is no node of its cluster.
@@ -36,7 +37,7 @@ pub fn judge_boot(baseline: &RehearsedBoot, next: &RehearsedBoot) -> Vec<Crossin
     findings.extend(judge_missing(baseline, next));
     findings.extend(judge_probes(baseline, next));
     findings.extend(judge_complaints(baseline, next, &findings));
-    findings.sort_by_key(|finding| finding.severity);
+    findings.order_by_key(|finding| finding.severity);
     findings
 }
 

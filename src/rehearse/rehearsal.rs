@@ -149,6 +149,7 @@ fn prepare_scenes(
     options: &RehearsalOptions<'_>,
 ) -> Result<Scenes> {
     let now = scene_of_root(root, disk, runner)?;
+    let records = Records::read(root)?;
     let staged = match root.is_live() {
         true => staged_file(root).context("reading what is staged")?,
         false => None,
@@ -162,7 +163,7 @@ fn prepare_scenes(
         .flatten();
     let config = match (&staged, options.config) {
         (Some(_), None) => None,
-        (_, config) => Some(read_config(root, config)?),
+        (_, config) => Some(read_config(root, &records, config)?),
     };
     let is_wanted = |_: &&StagedFile| match (&config, &origin) {
         (None, _) => true,
@@ -190,7 +191,7 @@ fn prepare_scenes(
         not_rehearsed: config
             .as_ref()
             .filter(|_| chosen.is_none())
-            .and_then(|config| other_image(root, config)),
+            .and_then(|config| other_image(&records, config)),
         baseline: now,
         next,
         config,
@@ -198,9 +199,8 @@ fn prepare_scenes(
     })
 }
 
-fn read_config(root: &Root, config: Option<&str>) -> Result<MachineConfig> {
-    let records = Records::read(root)?;
-    let chosen = choose_config(root, config, Unnamed::Wanted, &records)?.config;
+fn read_config(root: &Root, records: &Records, config: Option<&str>) -> Result<MachineConfig> {
+    let chosen = choose_config(root, config, Unnamed::Wanted, records)?.config;
     if chosen.bare {
         bail!(
             "{} is an Ignition config; a rehearsal takes a rendered MachineConfig. Next: {}",
@@ -217,13 +217,12 @@ fn is_image(origin: &str, image: &str) -> bool {
 }
 
 /// Returns a sentence if the config asks for an operating system other than the recorded one, which is not rehearsed with it.
-fn other_image(root: &Root, config: &MachineConfig) -> Option<String> {
-    let records = Records::read(root).ok()?;
+fn other_image(records: &Records, config: &MachineConfig) -> Option<String> {
     let old = records.baseline().config()?;
     let differs = !config.os_image_url.is_empty() && config.os_image_url != old.os_image_url;
     differs.then(|| {
         format!(
-            "The config also asks for the image {}, which is not staged: only its files are rehearsed. PrivateRoot it first: {}",
+            "The config also asks for the image {}, which is not staged: only its files are rehearsed. Stage it first: {}",
             config.os_image_url,
             mco_rescue("pivot IMAGE")
         )
