@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::scene::{EtcChanges, RehearsalScene, SceneInterface, stand_in_files};
+use crate::base::paths::CAPSULE_POLICY;
 use crate::host::running;
 use crate::host::sys::privileges::{self, Capability};
 use crate::host::sys::runtime::REHEARSAL;
@@ -100,7 +101,16 @@ fn apply_config(
     stage: &PrivateRoot,
     config: &Path,
 ) -> Result<()> {
-    let root = ["--root".to_owned(), stage.root().display().to_string()];
+    let root = stage.root().display().to_string();
+    // The config was read as the node demands it. What is applied here is the copy of this program, which no capsule lists.
+    let policies = CAPSULE_POLICY.map(|path| format!("/{path}"));
+    let words = [root.as_str(), "rm", "-f", "--"].map(str::to_owned);
+    run_tool(
+        runner,
+        "chroot",
+        words.into_iter().chain(policies).collect(),
+    )?;
+    let root = ["--root".to_owned(), root];
     let args = root.into_iter().chain(APPLY.map(str::to_owned));
     let line = CommandLine {
         program: scene.program.display().to_string(),

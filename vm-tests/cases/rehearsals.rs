@@ -266,6 +266,28 @@ fn a_rehearsal_that_is_killed_leaves_nothing_and_the_next_one_waits_for_its_end(
 }
 
 #[test]
+fn a_node_that_demands_capsules_rehearses_the_config_that_it_has_read() {
+    let Some(case) = Case::begin_in_box("box: a rehearsal on a node that demands capsules") else {
+        return;
+    };
+    let rehearsed = on_lan_in_a(&case);
+    // What is recorded needs no capsule.
+    let more = files(json!([file("/etc/site/more.conf", 0o644, "x\n")]));
+    let config = config_with(&rehearsed, &more);
+    let node = rehearsed.node;
+    node.bring("/root/next.json", config.to_string().as_bytes());
+    node.ask(&format!("{PROGRAM} fetch next.json"));
+    node.ask("mkdir -p /etc/mco-rescue && echo 'media = required' >/etc/mco-rescue/policy");
+    let named = node.run(&format!("{PROGRAM} rehearse next.json")).exits(1);
+    assert!(named.err().contains("media = required"), "{}", named.err());
+    let name = configs::name(&config);
+    node.ask(&format!("{PROGRAM} rehearse cached:{name}"));
+    let policy = node.ask("cat /etc/mco-rescue/policy");
+    assert_eq!(policy, "media = required");
+    leaves_nothing(&node);
+}
+
+#[test]
 fn what_is_staged_is_rehearsed_with_the_etc_of_its_finalization() {
     let Some(case) = Case::begin_in_box("box: the staged system rehearsed") else {
         return;
