@@ -98,9 +98,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
         Output::Text => report::preflight::to_text(&heading, &target, &findings),
     };
     report::print(text.as_bytes())?;
-    let stops = |severity| severity == CrossingSeverity::Inhibitor;
-    let stopped = findings.iter().any(|finding| stops(finding.severity));
-    Ok(if stopped {
+    Ok(if crossing::has_inhibitor(&findings) {
         ExitCode::Error
     } else {
         ExitCode::Done

@@ -12,7 +12,7 @@ use crate::change::session::{machine, open_root};
 use crate::change::trial::parse_time;
 use crate::cli::args::WHICH;
 use crate::cli::ui::Ui;
-use crate::judge::crossing::CrossingSeverity;
+use crate::judge::crossing::has_inhibitor;
 use crate::rehearse::rehearsal::{RehearsalOptions, rehearse};
 use crate::rehearse::stage_entry::boot_stage;
 use crate::report;
@@ -63,9 +63,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RehearseArgs) -> Result<ExitCode> {
         Output::Text => report::rehearse::to_text(&heading, &rehearsal),
     };
     report::print(text.as_bytes())?;
-    let stops = |severity| severity == CrossingSeverity::Inhibitor;
-    let stopped = rehearsal.findings.iter().any(|one| stops(one.severity));
-    Ok(if stopped {
+    Ok(if has_inhibitor(&rehearsal.findings) {
         ExitCode::Error
     } else {
         ExitCode::Done

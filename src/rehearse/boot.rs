@@ -22,10 +22,10 @@ use crate::host::running;
 use crate::host::sys::runtime::{self, REHEARSAL};
 use crate::host::sys::signals::DeferredSignals;
 use crate::node::command::rehearsal_unit::{
-    UnitBounds, forget_failure, is_rehearsing, query_main_process, query_result, run_inside,
-    start_rehearsal, stop_rehearsal,
+    UNIT, UnitBounds, forget_failure, is_rehearsing, query_result, run_inside, start_rehearsal,
+    stop_rehearsal,
 };
-use crate::node::command::{CommandError, CommandOutput, CommandRunner};
+use crate::node::command::{CommandError, CommandOutput, CommandRunner, systemctl};
 
 /// Memory for processes and for what they write: 512 MiB.
 pub const MEMORY: u64 = 512 << 20;
@@ -159,8 +159,8 @@ impl<'a> RunningBoot<'a> {
                 _ => {}
             }
             if Instant::now() >= deadline {
-                let jobs = first.map_or_else(Vec::new, |pid| self.jobs(pid));
-                return self.gather(first, RehearsalEnd::StillStarting(jobs));
+                let jobs = first.map(|pid| self.running_jobs(pid)).transpose()?;
+                return self.gather(first, RehearsalEnd::StillStarting(jobs.unwrap_or_default()));
             }
             thread::sleep(PAUSE);
         }
@@ -168,7 +168,7 @@ impl<'a> RunningBoot<'a> {
 
     /// Returns the first process inside once it is systemd.
     fn find_init(&self) -> Result<Option<u32>> {
-        let Some(main) = query_main_process(self.runner)? else {
+        let Some(main) = systemctl::main_pid(self.runner, UNIT)? else {
             return Ok(None);
         };
         let children = format!("/proc/{main}/task/{main}/children");
@@ -194,17 +194,17 @@ impl<'a> RunningBoot<'a> {
         Ok(answer.stdout.trim().to_owned())
     }
 
-    fn jobs(&self, pid: u32) -> Vec<String> {
+    fn running_jobs(&self, pid: u32) -> Result<Vec<String>> {
         let options = ["systemctl", "list-jobs", "--no-legend", "--plain", "--full"];
-        let answer = self.ask(pid, &options).map(|answer| answer.stdout);
-        let running = |line: &str| line.split_whitespace().nth(3) == Some("running");
+        let answer = self.ask(pid, &options)?;
+        let running = |line: &&str| line.split_whitespace().nth(3) == Some("running");
         let name = |line: &str| line.split_whitespace().nth(1).map(str::to_owned);
-        let answer = answer.unwrap_or_else(|error| error.to_string());
-        answer
+        Ok(answer
+            .stdout
             .lines()
-            .filter(|line| running(line))
+            .filter(running)
             .filter_map(name)
-            .collect()
+            .collect())
     }
 
     /// Describes a boot whose first process has ended: a failed step of the stage is an error of the rehearsal.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::change::install;
 use crate::node::mounts::stage::StageLayers;
 
 /// Everything that the process in the namespaces needs: it is given as a file below `/run`.
@@ -127,11 +128,11 @@ pub const STAND_INS: [&str; 46] = [
 
 /// Units that are not started: those of this program, which would finish the runs of the real node.
 pub const NOT_STARTED: [&str; 6] = [
-    "mco-rescue-recover.service",
-    "mco-rescue-complete.service",
-    "mco-rescue-trial.service",
-    "mco-rescue-record.service",
-    "mco-rescue-fetch.timer",
+    install::RECOVER,
+    install::COMPLETE,
+    install::TRIAL,
+    install::RECORD,
+    install::FETCH[1],
     "sys-fs-fuse-connections.mount",
 ];
 

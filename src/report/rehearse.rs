@@ -6,7 +6,7 @@ use super::plan::{Heading, machine_line};
 use super::preflight::{FindingEntry, findings_text};
 use super::wrap;
 use crate::base::text::{count_noun, inline};
-use crate::judge::crossing::CrossingSeverity;
+use crate::judge::crossing::has_inhibitor;
 use crate::rehearse::facts::{RehearsalEnd, RehearsedBoot};
 use crate::rehearse::rehearsal::Rehearsal;
 use crate::rehearse::scene::STAND_INS;
@@ -147,13 +147,7 @@ fn boot_line(boot: &RehearsedBoot) -> String {
 }
 
 fn conclude(rehearsal: &Rehearsal) -> &'static str {
-    let has = |severity| {
-        rehearsal
-            .findings
-            .iter()
-            .any(|one| one.severity == severity)
-    };
-    if has(CrossingSeverity::Inhibitor) {
+    if has_inhibitor(&rehearsal.findings) {
         "Do not reboot until the inhibitors are gone."
     } else if rehearsal.findings.is_empty() {
         "The next boot starts everything that starts today."

@@ -147,6 +147,12 @@ impl CrossingFinding {
     }
 }
 
+/// Returns true if a finding stands against the boot: the command ends with an error then.
+pub fn has_inhibitor(findings: &[CrossingFinding]) -> bool {
+    let mut severities = findings.iter().map(|finding| finding.severity);
+    severities.any(|severity| severity == CrossingSeverity::Inhibitor)
+}
+
 /// A check for one kind of breakage.
 #[derive(Debug, Clone, Copy)]
 pub struct CrossingCheck {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::systemctl::systemctl_line;
 use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
 use crate::host::sys::privileges::Capability;
 
@@ -87,26 +88,12 @@ pub fn start_rehearsal(
     }
 }
 
-/// Returns the number of the unit's main process; `None` while it has none.
-///
-/// # Errors
-/// systemctl is missing or gives no answer.
-pub fn query_main_process(runner: &dyn CommandRunner) -> Result<Option<u32>, CommandError> {
-    let output = runner.run(&systemctl(&["show", "--property=MainPID", "--value", UNIT]))?;
-    Ok(output.stdout.trim().parse().ok().filter(|pid| *pid != 0))
-}
-
 /// Returns true if the unit is active, or is starting or stopping.
 ///
 /// # Errors
 /// systemctl is missing or gives no answer.
 pub fn is_rehearsing(runner: &dyn CommandRunner) -> Result<bool, CommandError> {
-    let output = runner.run(&systemctl(&[
-        "show",
-        "--property=ActiveState",
-        "--value",
-        UNIT,
-    ]))?;
+    let output = runner.run(&about_unit(&["show", "--property=ActiveState", "--value"]))?;
     Ok(!matches!(output.stdout.trim(), "inactive" | "failed" | ""))
 }
 
@@ -115,7 +102,7 @@ pub fn is_rehearsing(runner: &dyn CommandRunner) -> Result<bool, CommandError> {
 /// # Errors
 /// systemctl is missing or gives no answer.
 pub fn query_result(runner: &dyn CommandRunner) -> Result<String, CommandError> {
-    let output = runner.run(&systemctl(&["show", "--property=Result", "--value", UNIT]))?;
+    let output = runner.run(&about_unit(&["show", "--property=Result", "--value"]))?;
     Ok(output.stdout.trim().to_owned())
 }
 
@@ -124,7 +111,7 @@ pub fn query_result(runner: &dyn CommandRunner) -> Result<String, CommandError> 
 /// # Errors
 /// systemctl is missing or gives no answer.
 pub fn stop_rehearsal(runner: &dyn CommandRunner) -> Result<(), CommandError> {
-    runner.run(&systemctl(&["stop", UNIT]))?;
+    runner.run(&about_unit(&["stop"]))?;
     forget_failure(runner)
 }
 
@@ -133,16 +120,11 @@ pub fn stop_rehearsal(runner: &dyn CommandRunner) -> Result<(), CommandError> {
 /// # Errors
 /// systemctl is missing or gives no answer.
 pub fn forget_failure(runner: &dyn CommandRunner) -> Result<(), CommandError> {
-    runner.run(&systemctl(&["reset-failed", UNIT])).map(drop)
+    runner.run(&about_unit(&["reset-failed"])).map(drop)
 }
 
-fn systemctl(args: &[&str]) -> CommandLine {
-    CommandLine {
-        program: "systemctl".to_owned(),
-        args: args.iter().map(|word| (*word).to_owned()).collect(),
-        timeout: Duration::from_secs(30),
-        capabilities: &[],
-    }
+fn about_unit(words: &[&str]) -> CommandLine {
+    systemctl_line(words, &[UNIT], Duration::from_secs(30))
 }
 
 /// Runs a program in the namespaces of a process, as that process sees it.

@@ -318,7 +318,8 @@ fn activity_query(units: &[&str]) -> CommandLine {
     )
 }
 
-fn systemctl_line(words: &[&str], units: &[&str], timeout: Duration) -> CommandLine {
+/// Returns a command line of systemctl with these words, about these units.
+pub(super) fn systemctl_line(words: &[&str], units: &[&str], timeout: Duration) -> CommandLine {
     let end: &[&str] = if units.is_empty() { &[] } else { &["--"] };
     let args = words.iter().chain(end).chain(units);
     CommandLine {
