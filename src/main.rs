@@ -23,9 +23,10 @@ const WARNING: &str = "1;33";
 
 /// Returns the word in front of a message, in this colour if there is one.
 fn coloured_label(word: &str, colour: &str, coloured: bool) -> String {
-    match coloured && !colour.is_empty() {
-        true => format!("\u{1b}[{colour}m{word}:\u{1b}[0m"),
-        false => format!("{word}:"),
+    if coloured && !colour.is_empty() {
+        format!("\u{1b}[{colour}m{word}:\u{1b}[0m")
+    } else {
+        format!("{word}:")
     }
 }
 

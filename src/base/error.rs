@@ -81,14 +81,14 @@ fn exit_code_after(error: &anyhow::Error, has_changed_part: bool) -> ExitCode {
 /// Returns the text of an error that reached `main`, adapted to what the command had changed before.
 pub fn error_words(error: &anyhow::Error) -> String {
     let said = format!("{error:#}");
-    match has_changed(Changed::Before) {
-        true => said
-            .replace("othing was changed", "othing else was changed")
+    if has_changed(Changed::Before) {
+        said.replace("othing was changed", "othing else was changed")
             .replace(
                 "the node is as it was before",
                 "the node is as it was before this run",
-            ),
-        false => said,
+            )
+    } else {
+        said
     }
 }
 

@@ -262,12 +262,13 @@ fn place_paths(line: &str, top: &Path, var: &Path) -> String {
             "var" => (var, &below["var".len()..]),
             _ => (top, bare),
         };
-        match bare.len() == word.len() {
-            true => shell_word(&place.display().to_string()) + rest,
-            false => format!(
+        if bare.len() == word.len() {
+            shell_word(&place.display().to_string()) + rest
+        } else {
+            format!(
                 "'{}{rest}",
                 place.display().to_string().replace('\'', "'\\''")
-            ),
+            )
         }
     };
     words.map(place).collect::<String>() + &comment

@@ -420,10 +420,7 @@ fn meaning_of(token: &str) -> (&str, Option<&str>) {
         Some((at, _)) => (inner.get(..at), inner.get(at + 1..)),
         None => (Some(inner), None),
     };
-    let unquoted = |text| match is_enclosed {
-        true => without_end(text),
-        false => text,
-    };
+    let unquoted = |text| if is_enclosed { without_end(text) } else { text };
     let key = key.unwrap_or_default();
     match value {
         Some(value) => (

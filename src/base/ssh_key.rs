@@ -135,11 +135,12 @@ pub struct WireKey {
 /// The reason, as the end of a sentence.
 pub fn read_wire(line: &str) -> Result<(PublicKey, WireKey), KeyError> {
     let line = line.trim();
-    let plain = match is_type(words(line).0) {
-        true => line,
-        false => after_options(line)
+    let plain = if is_type(words(line).0) {
+        line
+    } else {
+        after_options(line)
             .filter(|rest| is_type(words(rest).0))
-            .ok_or(KeyError::NoType)?,
+            .ok_or(KeyError::NoType)?
     };
     let key = PublicKey::check(plain)?;
     let whole = || KeyError::NotWhole(key.kind.clone());
@@ -152,9 +153,10 @@ pub fn read_wire(line: &str) -> Result<(PublicKey, WireKey), KeyError> {
 /// Returns the length in bits of the RSA key on a line, also after options; `None` for any other line.
 pub fn rsa_bits(line: &str) -> Option<usize> {
     let line = line.trim();
-    let plain = match is_type(words(line).0) {
-        true => line,
-        false => after_options(line)?,
+    let plain = if is_type(words(line).0) {
+        line
+    } else {
+        after_options(line)?
     };
     let (kind, key, _) = words(plain);
     let blob = decoded(key).filter(|_| kind == "ssh-rsa")?;
@@ -167,9 +169,10 @@ impl fmt::Display for PublicKey {
         if !self.comment.is_empty() {
             write!(f, " {}", self.comment)?;
         }
-        match self.has_options {
-            true => f.write_str(" (with options)"),
-            false => Ok(()),
+        if self.has_options {
+            f.write_str(" (with options)")
+        } else {
+            Ok(())
         }
     }
 }

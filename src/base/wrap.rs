@@ -14,9 +14,10 @@ pub fn wrap(text: &str, indent: usize) -> String {
     let commands = commands.iter();
     let commands = commands.map(|line| format!("{}{line}\n", " ".repeat(indent)));
     let commands: String = commands.collect();
-    match said.is_empty() && !commands.is_empty() {
-        true => commands,
-        false => wrap_words(said, indent) + &commands,
+    if said.is_empty() && !commands.is_empty() {
+        commands
+    } else {
+        wrap_words(said, indent) + &commands
     }
 }
 

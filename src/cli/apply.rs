@@ -144,9 +144,10 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         ui.confirm(&question(apply, &run.session, &run.plan))?;
         run.carry_out(change)?
     };
-    let shown = match applied.is_seen {
-        true => show_result(ui, &apply.plan, &applied),
-        false => Ok(ExitCode::Done),
+    let shown = if applied.is_seen {
+        show_result(ui, &apply.plan, &applied)
+    } else {
+        Ok(ExitCode::Done)
     };
     applied.finish(shown)
 }
@@ -320,14 +321,18 @@ fn done(
         Some(after) => report::after::done_text(after, told),
         None => String::new(),
     };
-    let undo = match ending.is_tried {
+    let undo = if ending.is_tried {
         // A trial is reverted by itself.
-        true => String::new(),
-        false => format!("Undo: {}\n", mco_rescue("rollback")),
+        String::new()
+    } else {
+        format!("Undo: {}\n", mco_rescue("rollback"))
     };
-    let daemon = daemon.map(|daemon| match after.contains("Next: ") {
-        true => daemon.text(daemon.begin()),
-        false => daemon.text_with_next(),
+    let daemon = daemon.map(|daemon| {
+        if after.contains("Next: ") {
+            daemon.text(daemon.begin())
+        } else {
+            daemon.text_with_next()
+        }
     });
     format!(
         "Applied {}\n{}, and verify finds no difference.\n{undo}{}{after}",

@@ -114,9 +114,10 @@ pub struct MakeArgs {
 
 fn end_time(text: &str) -> Result<String, String> {
     parse_day_or_time(text)?;
-    Ok(match text.contains('T') {
-        true => text.to_owned(),
-        false => format!("{text}T23:59:59Z"),
+    Ok(if text.contains('T') {
+        text.to_owned()
+    } else {
+        format!("{text}T23:59:59Z")
     })
 }
 
@@ -236,12 +237,13 @@ fn verify(ui: &Ui<'_>, directory: &Path, signers: Option<&Path>) -> Result<ExitC
         Output::Text => report::capsule::check_text(&check),
     };
     report::print(text.as_bytes())?;
-    match is_whole {
-        true => Ok(ExitCode::Done),
-        false => bail!(
+    if is_whole {
+        Ok(ExitCode::Done)
+    } else {
+        bail!(
             "{} does not hold what its capsule says",
             directory.display()
-        ),
+        )
     }
 }
 

@@ -14,9 +14,10 @@ pub(super) fn run(ui: &Ui<'_>) -> Result<ExitCode> {
     let end = complete(ui, &open_root(&ui.root)?)?;
     let code = say(ui, &end.completed)?;
     // The trial reports why it was reverted; this command has done its part.
-    Ok(match end.is_arriving && !end.completed.is_half() {
-        true => ExitCode::Done,
-        false => code,
+    Ok(if end.is_arriving && !end.completed.is_half() {
+        ExitCode::Done
+    } else {
+        code
     })
 }
 

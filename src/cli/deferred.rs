@@ -62,9 +62,10 @@ fn add(command: Command, parts: impl FnOnce(Command) -> Command) -> Command {
         .iter()
         .fold(command, |command, id| command.mut_arg(id, |option| option));
     let name = command.get_name().to_owned();
-    match short_help::is_asked() {
-        true => short_help::shorten(command, &name),
-        false => command,
+    if short_help::is_asked() {
+        short_help::shorten(command, &name)
+    } else {
+        command
     }
 }
 

@@ -69,9 +69,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &DiffArgs) -> Result<ExitCode> {
         Output::Text => report::history::diff_text(&compared),
     };
     report::print(text.as_bytes())?;
-    Ok(match compared.differences.is_empty() {
-        true => ExitCode::Done,
-        false => ExitCode::Drift,
+    Ok(if compared.differences.is_empty() {
+        ExitCode::Done
+    } else {
+        ExitCode::Drift
     })
 }
 

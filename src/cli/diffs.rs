@@ -14,9 +14,10 @@ const MAX_DIFF: u64 = 4 << 20;
 
 /// Returns the diffs of the text files that a plan replaces; secrets only if requested.
 pub(super) fn of_session(session: &Session<'_>, plan: &Plan, show_secrets: bool) -> Diffs {
-    let secrets = match show_secrets {
-        true => SecretLines::Shown,
-        false => SecretLines::Hidden,
+    let secrets = if show_secrets {
+        SecretLines::Shown
+    } else {
+        SecretLines::Hidden
     };
     let mut diffs = Diffs::new();
     for planned in &plan.steps {

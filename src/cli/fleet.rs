@@ -140,9 +140,10 @@ impl Gathered {
                 continue;
             };
             if kind == EntryType::Directory {
-                match names.len() < MAX_DEPTH {
-                    true => self.directory(root, &path, &names)?,
-                    false => self.skip(&names, "is too deep below the directory"),
+                if names.len() < MAX_DEPTH {
+                    self.directory(root, &path, &names)?
+                } else {
+                    self.skip(&names, "is too deep below the directory")
                 }
             } else if is_wanted(&name) {
                 self.files += 1;

@@ -75,9 +75,10 @@ fn install(ui: &Ui<'_>, meant: bool, dry_run: bool) -> Result<ExitCode> {
         return Err(DryRunEnd.into());
     }
     let done = install_due(&change, &due)?;
-    let code = match done.check.is_failure() {
-        true => ExitCode::Error,
-        false => ExitCode::Done,
+    let code = if done.check.is_failure() {
+        ExitCode::Error
+    } else {
+        ExitCode::Done
     };
     let installed = Installed {
         root: change.root.shown().display().to_string(),
@@ -178,9 +179,10 @@ fn pack(archive: &[u8]) -> std::io::Result<Vec<u8>> {
 /// Writes the archive. An existing file is never overwritten: FILE could be a disk, or the node's initramfs. An archive with
 /// configs is readable only by its owner.
 fn write_archive(file: &Path, bytes: &[u8], is_readable: bool) -> Result<()> {
-    let write = match is_readable {
-        true => transaction::write_readable_output,
-        false => transaction::write_output,
+    let write = if is_readable {
+        transaction::write_readable_output
+    } else {
+        transaction::write_output
     };
     write(file, bytes, |_| false).map_err(|why| {
         let file = file.display();

@@ -164,9 +164,10 @@ fn say_end(ui: &Ui<'_>, root: &Root, run: &PivotRun<'_>) -> Result<()> {
     // Staging cancels a prepared soft reboot.
     remember_soft_reboot(is_soft_prepared(root));
     if plan.os.needs_reboot() && !reboots {
-        let what = match plan.os.steps.is_empty() {
-            true => describe_waiting(root, run.facts()?)?,
-            false => "Staged. The new image runs only after a reboot.\n".to_owned(),
+        let what = if plan.os.steps.is_empty() {
+            describe_waiting(root, run.facts()?)?
+        } else {
+            "Staged. The new image runs only after a reboot.\n".to_owned()
         };
         report::print_result(format!("{what}Next: {}\n", reboot()).as_bytes());
     } else if !plan.os.is_empty() && !reboots {
@@ -186,9 +187,10 @@ fn describe_waiting(root: &Root, facts: &SystemFacts) -> Result<String> {
         _ => String::new(),
     };
     let arguments = next.map_or_else(String::new, |next| next.arguments_words());
-    let arguments = match arguments.is_empty() {
-        true => arguments,
-        false => format!(", {arguments}"),
+    let arguments = if arguments.is_empty() {
+        arguments
+    } else {
+        format!(", {arguments}")
     };
     Ok(wrap(
         &format!("Nothing more to stage: the next boot enters this image{comes}{arguments}."),

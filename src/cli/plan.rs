@@ -69,9 +69,10 @@ fn plan_session(
     let text = match ui.output {
         Output::Json => report::plan::to_json(&heading, &plan, &diffs, &daemon)?,
         Output::Text => {
-            let text = match before.is_empty() {
-                true => String::new(),
-                false => report::wrap(before, 0) + "\n",
+            let text = if before.is_empty() {
+                String::new()
+            } else {
+                report::wrap(before, 0) + "\n"
             };
             text + &report::plan::to_text(&heading, &plan, &diffs, ui.detail(args.summary))
                 + &daemon

@@ -34,9 +34,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecordArgs) -> Result<ExitCode> {
         log::info!("{error}");
     }
     let root = open_root(&ui.root)?;
-    let event = match args.at_boot {
-        true => Event::Boot,
-        false => Event::ByHand,
+    let event = if args.at_boot {
+        Event::Boot
+    } else {
+        Event::ByHand
     };
     if event == Event::Boot && boot_id(&root).is_none() {
         bail!(

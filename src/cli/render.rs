@@ -102,9 +102,10 @@ pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
         log::warn!("{note}");
     }
     warn_of_images(&derived.rendered);
-    let shown = match args.generated {
-        true => json!({"apiVersion": "v1", "kind": "List", "items": derived.generated}),
-        false => derived.rendered,
+    let shown = if args.generated {
+        json!({"apiVersion": "v1", "kind": "List", "items": derived.generated})
+    } else {
+        derived.rendered
     };
     let text = format!("{}\n", serde_json::to_string_pretty(&shown)?);
     report::print_document(&text)?;

@@ -52,9 +52,10 @@ thread_local! {
 pub(super) fn prepare(command: Command, words: &[String]) -> Command {
     let asked = words.is_empty() || words.iter().any(|word| word == "-h");
     ASKED.set(asked);
-    match asked {
-        true => command.override_help(FIRST_SCREEN),
-        false => command,
+    if asked {
+        command.override_help(FIRST_SCREEN)
+    } else {
+        command
     }
 }
 

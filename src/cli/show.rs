@@ -79,9 +79,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &ShowArgs) -> Result<ExitCode> {
                 return Ok(ExitCode::Done);
             }
             let chosen = choose_config(&root, Some(path), Unnamed::Recorded, &records);
-            match is_of_a_config(path) {
-                true => chosen.map_err(|_| not_there(&records, path))?,
-                false => chosen?,
+            if is_of_a_config(path) {
+                chosen.map_err(|_| not_there(&records, path))?
+            } else {
+                chosen?
             }
         }
         (config, _) => choose_config(&root, config, Unnamed::Recorded, &records)?,

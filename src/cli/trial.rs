@@ -87,9 +87,10 @@ pub(super) fn boot_counter(ui: &Ui<'_>, command: &BootCounterCommand) -> Result<
         }
         BootCounterCommand::Disarm => {
             let change = open_to_write(ui)?;
-            match disarm_boot_counter(&change.root, change.lock())? {
-                true => "disarmed\n".to_owned(),
-                false => "was not armed\n".to_owned(),
+            if disarm_boot_counter(&change.root, change.lock())? {
+                "disarmed\n".to_owned()
+            } else {
+                "was not armed\n".to_owned()
             }
         }
     };
@@ -119,10 +120,7 @@ fn show(root: &Root) -> Result<String> {
         CounterState::Armed { entry } => format!("armed, back to {entry}"),
         CounterState::Fired { entry } => format!("fired, back to {entry}"),
     };
-    let mark = match found.has_mark {
-        true => "there",
-        false => "missing",
-    };
+    let mark = if found.has_mark { "there" } else { "missing" };
     Ok(format!(
         "counting: {counting}\nstate: {state}\nmark: {mark}\nentries: {}\n",
         found.order.join(" ")

@@ -187,9 +187,10 @@ fn record(
 /// Returns what is wrong with the first line of a file.
 fn fault_of_first(line: &[u8]) -> OvsdbFault {
     let known = [&b"OVSDB JSON "[..], b"OVSDB CLUSTER "];
-    match known.iter().any(|magic| line.starts_with(magic)) {
-        true => OvsdbFault::Format,
-        false => OvsdbFault::Type,
+    if known.iter().any(|magic| line.starts_with(magic)) {
+        OvsdbFault::Format
+    } else {
+        OvsdbFault::Type
     }
 }
 

@@ -38,9 +38,10 @@ impl Screen {
     fn of_standard_error() -> Self {
         let term = std::env::var("TERM").unwrap_or_default();
         let draws = !matches!(term.as_str(), "" | "dumb" | "unknown");
-        match draws && io::stderr().is_terminal() {
-            true => Self::Terminal,
-            false => Self::Lines,
+        if draws && io::stderr().is_terminal() {
+            Self::Terminal
+        } else {
+            Self::Lines
         }
     }
 

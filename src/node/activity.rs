@@ -198,12 +198,13 @@ impl Activity {
         }
         // Early in a boot there is no bus. rpm-ostree would wait for it, but no transaction can run without it either.
         let is_early = systemd_runs(root) && !root.exists(&RootPath::fixed(paths::SYSTEM_BUS))?;
-        let transaction = match is_early {
-            true => None,
-            false => rpm_ostree::running_transaction(runner).unwrap_or_else(|error| {
+        let transaction = if is_early {
+            None
+        } else {
+            rpm_ostree::running_transaction(runner).unwrap_or_else(|error| {
                 log::info!("querying rpm-ostree: {error}");
                 None
-            }),
+            })
         };
         let units = systemctl::query_activity(runner, &UNITS).unwrap_or_else(|error| {
             log::info!("querying systemd: {error}");
@@ -247,9 +248,10 @@ pub fn daemon_containers(root: &Root) -> Result<Vec<String>, RootError> {
 }
 
 fn processes_of(root: &Root) -> Result<Vec<Process>, RootError> {
-    match root.is_live() {
-        true => list_processes(),
-        false => Ok(Vec::new()),
+    if root.is_live() {
+        list_processes()
+    } else {
+        Ok(Vec::new())
     }
 }
 
@@ -287,9 +289,10 @@ fn list_processes() -> Result<Vec<Process>, RootError> {
     let mut all: Vec<Process> = all.map(process).collect();
     all.order_by_key(|process| process.pid);
     let own = std::process::id();
-    match all.iter().any(|process| process.pid == own) {
-        true => Ok(all),
-        false => Err(unread()),
+    if all.iter().any(|process| process.pid == own) {
+        Ok(all)
+    } else {
+        Err(unread())
     }
 }
 

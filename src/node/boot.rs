@@ -39,9 +39,10 @@ impl BootIdentity {
         runner: &dyn CommandRunner,
     ) -> Option<Self> {
         let id = root.is_live().then(boot_id).flatten()?;
-        let known = match systemd_runs(root) {
-            true => systemctl::query_user_space(runner),
-            false => Ok(systemctl::UserSpace::default()),
+        let known = if systemd_runs(root) {
+            systemctl::query_user_space(runner)
+        } else {
+            Ok(systemctl::UserSpace::default())
         };
         let known = known.unwrap_or_else(|error| {
             log::info!("soft reboots are not known: {error}");

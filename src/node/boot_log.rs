@@ -61,9 +61,10 @@ fn parse_boot_log(bytes: &[u8]) -> Vec<SystemStart> {
 fn number(entry: &[u8], at: usize, length: usize) -> Option<u64> {
     let bytes = entry.get(at..at + length)?;
     let value = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
-    Some(match cfg!(target_endian = "big") {
-        true => bytes.iter().fold(0, value),
-        false => bytes.iter().rev().fold(0, value),
+    Some(if cfg!(target_endian = "big") {
+        bytes.iter().fold(0, value)
+    } else {
+        bytes.iter().rev().fold(0, value)
     })
 }
 

@@ -254,9 +254,10 @@ pub fn find_disk(storage: &BlockStorage, points: &[&str]) -> Result<SystemDisk, 
             disk: disk.map(|disk| disk.path()).unwrap_or_default(),
             number: one.get("ID_PART_ENTRY_NUMBER").to_owned(),
         };
-        match on.is_disjoint(&disks) {
-            true => found.others.push(partition),
-            false => found.own.push(partition),
+        if on.is_disjoint(&disks) {
+            found.others.push(partition)
+        } else {
+            found.own.push(partition)
         }
     }
     for label in LABELS {

@@ -19,9 +19,10 @@ pub fn composefs_traces(root: &Root, host: &Host) -> Result<Option<String>, Root
         let Some(argument) = composefs_argument(&line) else {
             return Ok(None);
         };
-        let beside = match has(paths::COMPOSEFS)? {
-            true => format!("; /{}", paths::COMPOSEFS),
-            false => String::new(),
+        let beside = if has(paths::COMPOSEFS)? {
+            format!("; /{}", paths::COMPOSEFS)
+        } else {
+            String::new()
         };
         return Ok(Some(format!("kernel argument {argument}{beside}")));
     }
@@ -42,9 +43,10 @@ fn composefs_argument(line: &str) -> Option<String> {
     };
     let word = words.find(is_one)?;
     let short: String = word.chars().take(24).collect();
-    Some(match short.len() < word.len() {
-        true => format!("{short}…"),
-        false => short,
+    Some(if short.len() < word.len() {
+        format!("{short}…")
+    } else {
+        short
     })
 }
 

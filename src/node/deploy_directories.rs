@@ -52,9 +52,10 @@ fn below(root: &Root, stateroots: &RootPath) -> Result<Vec<DeployDirectory>, Roo
             let Ok(path) = folder.join(&file) else {
                 continue;
             };
-            let directory = match is_name(&file) {
-                true => root.directory(&path)?,
-                false => None,
+            let directory = if is_name(&file) {
+                root.directory(&path)?
+            } else {
+                None
             };
             let Some(directory) = directory else {
                 continue;

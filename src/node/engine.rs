@@ -15,9 +15,10 @@ pub fn installed_engine(root: &Root) -> Result<Engine, RootError> {
     };
     let is_bootc = !has(["usr/bin/rpm-ostree", "usr/sbin/rpm-ostree"])?
         && has(["usr/bin/bootc", "usr/sbin/bootc"])?;
-    Ok(match is_bootc {
-        true => Engine::Bootc,
-        false => Engine::RpmOstree,
+    Ok(if is_bootc {
+        Engine::Bootc
+    } else {
+        Engine::RpmOstree
     })
 }
 

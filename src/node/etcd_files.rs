@@ -275,9 +275,10 @@ fn read_member(
         return Ok(Some(member));
     }
     // The last file of the log may be changing while it is read.
-    let read = match member.running {
-        true => names.split_last().map_or(&[][..], |(_, all)| all),
-        false => &names,
+    let read = if member.running {
+        names.split_last().map_or(&[][..], |(_, all)| all)
+    } else {
+        &names
     };
     match read_log(root, &wal, read, member.running) {
         Ok(log) => member.log = log,
@@ -563,9 +564,10 @@ fn state(file: &File, length: u64, room: &mut u64) -> Result<BackupState> {
     let (_, sum) = root::digest_reader(reader.by_ref().take(bytes))?;
     let mut stated = Vec::new();
     reader.read_to_end(&mut stated)?;
-    Ok(match root::hex(&stated) == sum {
-        true => BackupState::Sound,
-        false => BackupState::WrongHash,
+    Ok(if root::hex(&stated) == sum {
+        BackupState::Sound
+    } else {
+        BackupState::WrongHash
     })
 }
 

@@ -49,9 +49,10 @@ pub fn group_faults<K: Copy>(
         let faults = of_kind(*kind);
         FaultGroup {
             kind: *kind,
-            weight: match is_left(*kind, &faults) {
-                true => FaultWeight::Harmless,
-                false => *weight,
+            weight: if is_left(*kind, &faults) {
+                FaultWeight::Harmless
+            } else {
+                *weight
             },
             what,
             means,

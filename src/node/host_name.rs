@@ -57,10 +57,7 @@ pub fn read_host_names(root: &Root) -> Result<HostNames, RootError> {
         let bytes = root.read_small(&RootPath::fixed(path))?;
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     };
-    let kernel = match root.is_live() {
-        true => text(KERNEL)?,
-        false => None,
-    };
+    let kernel = if root.is_live() { text(KERNEL)? } else { None };
     Ok(HostNames {
         kernel: kernel.as_deref().and_then(parse_host_name),
         file: text(FILE)?.as_deref().and_then(parse_host_name),

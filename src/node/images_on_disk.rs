@@ -233,9 +233,10 @@ fn judge_data(
 /// Returns the file name for such data: keys with any other characters are encoded.
 fn file_of(key: &str) -> String {
     let is_plain = |c: char| c == '.' || c.is_ascii_digit() || c.is_ascii_lowercase();
-    match key.chars().all(is_plain) {
-        true => key.to_owned(),
-        false => format!("={}", STANDARD.encode(key)),
+    if key.chars().all(is_plain) {
+        key.to_owned()
+    } else {
+        format!("={}", STANDARD.encode(key))
     }
 }
 
@@ -267,9 +268,10 @@ fn list<T: for<'a> Deserialize<'a>>(
         return Ok(Vec::new());
     };
     Ok(serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-        let why = match bytes.is_empty() {
-            true => "empty".to_owned(),
-            false => format!("unexpected JSON ({error})"),
+        let why = if bytes.is_empty() {
+            "empty".to_owned()
+        } else {
+            format!("unexpected JSON ({error})")
         };
         broken.push((format!("/{file}"), why));
         Vec::new()

@@ -109,9 +109,10 @@ fn judge_checkpoint(
 
 /// Returns the files that the clean-up unit removes; none if the unit is masked, missing or disabled.
 fn removed_at_boot(root: &Root) -> Result<Vec<CheckpointFile>, RootError> {
-    let text = match is_enabled(root, CLEANUP)? {
-        true => unit_text(root, CLEANUP)?.unwrap_or_default(),
-        false => String::new(),
+    let text = if is_enabled(root, CLEANUP)? {
+        unit_text(root, CLEANUP)?.unwrap_or_default()
+    } else {
+        String::new()
     };
     let removes = |file: &CheckpointFile| {
         let path = format!("/{}", file.path());

@@ -59,9 +59,10 @@ impl Login {
         if !self.kept_out.is_empty() || no_keys {
             return Certainty::No;
         }
-        match self.keys() > 0 && self.unsure.is_empty() {
-            true => Certainty::Yes,
-            false => Certainty::Unknown,
+        if self.keys() > 0 && self.unsure.is_empty() {
+            Certainty::Yes
+        } else {
+            Certainty::Unknown
         }
     }
 

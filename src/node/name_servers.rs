@@ -45,10 +45,7 @@ pub fn read_name_servers(root: &Root) -> Result<NameServers, RootError> {
     let path = RootPath::fixed(paths::RESOLV_CONF);
     let bytes = root.read(&path)?;
     let file = bytes.is_some();
-    let dangling = match file {
-        true => None,
-        false => root.read_link(&path)?,
-    };
+    let dangling = if file { None } else { root.read_link(&path)? };
     let (config, _) = Config::parse_with_errors(&bytes.unwrap_or_default());
     Ok(NameServers {
         file,

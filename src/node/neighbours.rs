@@ -152,9 +152,10 @@ fn image_based(
     let Some(evidence) = image_based_evidence(root, host)? else {
         return Ok(None);
     };
-    let monitor = match host.live && host::systemd_runs(root) {
-        true => monitor(root, runner)?,
-        false => None,
+    let monitor = if host.live && host::systemd_runs(root) {
+        monitor(root, runner)?
+    } else {
+        None
     };
     Ok(Some(ImageBased {
         evidence,

@@ -49,9 +49,10 @@ pub fn read_node_programs(
     }
     let mut found = NodePrograms::default();
     for (program, unit) in PROGRAMS {
-        let program = match text.contains(HYPERKUBE) && unit == "kubelet.service" {
-            true => HYPERKUBE,
-            false => program,
+        let program = if text.contains(HYPERKUBE) && unit == "kubelet.service" {
+            HYPERKUBE
+        } else {
+            program
         };
         let is_needed = match unit {
             "kubelet.service" => text.contains(program),

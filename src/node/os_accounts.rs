@@ -235,9 +235,12 @@ impl Texts {
 
     /// Returns the users and groups that a lookup finds with this text of `nsswitch.conf`.
     fn numbers(&self, switch: &str) -> (Numbers, Numbers) {
-        let of_os = |text: &str, database: &str| match names_altfiles(switch, database) {
-            true => numbers_in(text),
-            false => Vec::new(),
+        let of_os = |text: &str, database: &str| {
+            if names_altfiles(switch, database) {
+                numbers_in(text)
+            } else {
+                Vec::new()
+            }
         };
         (
             Numbers::of(
@@ -316,9 +319,12 @@ impl Texts {
             if !is_plain_text(root, path, text)? {
                 return Ok(None);
             }
-            let lines = text.split('\n').map(|line| match ends_with_return(line) {
-                true => line.trim_end_matches('\r'),
-                false => line,
+            let lines = text.split('\n').map(|line| {
+                if ends_with_return(line) {
+                    line.trim_end_matches('\r')
+                } else {
+                    line
+                }
             });
             let lines: Vec<&str> = lines.collect();
             changed.push((format!("/{path}"), lines.join("\n").into_bytes()));
@@ -335,13 +341,12 @@ fn with_altfiles(line: &str) -> String {
     if !is_ours || line.split_whitespace().any(|word| word == "altfiles") {
         return line.to_owned();
     }
-    match line.split_whitespace().any(|word| word == "files") {
-        true => line.replacen("files", "files altfiles", 1),
-        false => {
-            let words = line.trim_end();
-            let end = line.strip_prefix(words).unwrap_or_default();
-            format!("{words} altfiles{end}")
-        }
+    if line.split_whitespace().any(|word| word == "files") {
+        line.replacen("files", "files altfiles", 1)
+    } else {
+        let words = line.trim_end();
+        let end = line.strip_prefix(words).unwrap_or_default();
+        format!("{words} altfiles{end}")
     }
 }
 
@@ -433,9 +438,10 @@ fn find_stops(
             } else {
                 "Is a directory"
             };
-            let said = match is_lock {
-                true => format!("Failed to take /etc/passwd lock: {words}"),
-                false => format!("Failed to load the database: {words}"),
+            let said = if is_lock {
+                format!("Failed to take /etc/passwd lock: {words}")
+            } else {
+                format!("Failed to load the database: {words}")
             };
             stops.push(SysusersStop {
                 path: at.to_string(),

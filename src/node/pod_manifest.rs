@@ -104,9 +104,10 @@ impl PodManifest {
                 let Some(path) = self.on_node(part).filter(|path| is_plain(path)) else {
                     continue;
                 };
-                match MAY_BE_MISSING.contains(&before) {
-                    true => tested.push(path),
-                    false => found.push(path),
+                if MAY_BE_MISSING.contains(&before) {
+                    tested.push(path)
+                } else {
+                    found.push(path)
                 }
             }
             before = word;
@@ -148,9 +149,10 @@ fn parse_document(bytes: &[u8]) -> Result<Value, String> {
         return Err("it has zero bytes, as after a power cut".to_owned());
     }
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
-    match text.trim_start().starts_with('{') {
-        true => serde_json::from_str(text).map_err(|error| error.to_string()),
-        false => yaml::parse_yaml(text).map_err(|error| error.to_string()),
+    if text.trim_start().starts_with('{') {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    } else {
+        yaml::parse_yaml(text).map_err(|error| error.to_string())
     }
 }
 

@@ -241,9 +241,10 @@ impl Search<'_> {
                 if is_read || is_copy_name(path.name()) || path.name().starts_with("README") {
                     continue;
                 }
-                let said = match is_directory {
-                    true => "not read: it is a directory".to_owned(),
-                    false => format!("not read: only names that end in {ending} are"),
+                let said = if is_directory {
+                    "not read: it is a directory".to_owned()
+                } else {
+                    format!("not read: only names that end in {ending} are")
                 };
                 self.add(PullFaultKind::Unread, &path, said);
             }
@@ -382,9 +383,10 @@ impl Search<'_> {
                         .text(path)
                         .filter(|text| !text.contains("-----BEGIN CERTIFICATE-----"))
                     {
-                        let said = match text.contains(PEM) {
-                            true => "no certificate is in it: it is passed over".to_owned(),
-                            false => "it is not PEM: it is passed over".to_owned(),
+                        let said = if text.contains(PEM) {
+                            "no certificate is in it: it is passed over".to_owned()
+                        } else {
+                            "it is not PEM: it is passed over".to_owned()
                         };
                         self.add(PullFaultKind::Unread, path, said);
                     }

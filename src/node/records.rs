@@ -97,9 +97,10 @@ impl Records {
     ) -> Result<Self, RootError> {
         let image = root.read(&RootPath::fixed(paths::CURRENT_IMAGE))?;
         let (strictly, own_text) = recorded(root, paths::CURRENT_CONFIG, known, parse)?;
-        let (current_config, reader) = match own_text {
-            true => (strictly, RecordReader::Same),
-            false => as_the_daemon_reads(root, strictly)?,
+        let (current_config, reader) = if own_text {
+            (strictly, RecordReader::Same)
+        } else {
+            as_the_daemon_reads(root, strictly)?
         };
         Ok(Self {
             current_config,

@@ -107,9 +107,10 @@ fn find_settings(root: &Root, name: &str) -> Vec<RootPath> {
     let mut found = vec![RootPath::fixed("proc/sys")];
     for part in name.split('/') {
         let below = |folder: &RootPath| -> Vec<RootPath> {
-            let names = match part.contains(['*', '?']) {
-                true => root.list(folder).unwrap_or_default(),
-                false => vec![part.to_owned()],
+            let names = if part.contains(['*', '?']) {
+                root.list(folder).unwrap_or_default()
+            } else {
+                vec![part.to_owned()]
             };
             let names = names
                 .iter()

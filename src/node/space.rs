@@ -286,9 +286,10 @@ pub fn kernel_room(
         .map(|kernel| kernel.bytes)
         .max()
         .unwrap_or_default();
-    let needed = match new_directory.is_some_and(there) {
-        true => 0,
-        false => kernel_bytes.unwrap_or(largest),
+    let needed = if new_directory.is_some_and(there) {
+        0
+    } else {
+        kernel_bytes.unwrap_or(largest)
     };
     let kept = |name: &str| {
         let mut staying = entries.iter().filter(|entry| stays(entry));

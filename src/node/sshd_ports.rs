@@ -61,9 +61,10 @@ fn find_listeners(config: &SshdConfig) -> Vec<SshdListener> {
             (Err(_), None) => continue,
         };
         for port in port.map_or(ports.clone(), |port| vec![port]) {
-            add(match address.is_unspecified() {
-                true => SshdListener::Everywhere(port),
-                false => SshdListener::At(SocketAddr::new(address, port)),
+            add(if address.is_unspecified() {
+                SshdListener::Everywhere(port)
+            } else {
+                SshdListener::At(SocketAddr::new(address, port))
             });
         }
     }

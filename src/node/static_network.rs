@@ -129,9 +129,12 @@ pub fn read_static_addresses(root: &Root, names: &[&str]) -> StaticAddresses {
     let wanted: BTreeSet<String> = names.iter().map(short).collect();
     let is_own = |path: &str| wanted.contains(path.rsplit('/').next().unwrap_or_default());
     let has_own = of_daemon.iter().any(|(path, _)| is_own(path));
-    of_daemon.retain(|(path, _)| match has_own {
-        true => is_own(path),
-        false => path.ends_with("/cluster.yml"),
+    of_daemon.retain(|(path, _)| {
+        if has_own {
+            is_own(path)
+        } else {
+            path.ends_with("/cluster.yml")
+        }
     });
     let applied: Vec<String> = states.iter().map(|(path, _)| path.clone()).collect();
     // Old versions of nmstate do not read the second extension; other versions leave a mark.

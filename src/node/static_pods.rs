@@ -518,9 +518,10 @@ fn is_pem(path: &str, files: &Files) -> bool {
 fn certificates_in(path: &str, bytes: &[u8]) -> Vec<PodCertificate> {
     let in_bundle = path.contains("/configmaps/");
     let is_kubeconfig = path.ends_with("kubeconfig");
-    let blocks = match is_kubeconfig {
-        true => client_certificate(bytes).unwrap_or_default(),
-        false => bytes.to_vec(),
+    let blocks = if is_kubeconfig {
+        client_certificate(bytes).unwrap_or_default()
+    } else {
+        bytes.to_vec()
     };
     let found = net::system_certificates(&blocks);
     let found = found.iter().filter_map(|der| net::read_certificate(der));

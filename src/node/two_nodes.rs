@@ -59,16 +59,18 @@ impl TwoNodes {
         };
         let corosync = text(&RootPath::fixed(paths::COROSYNC))?.unwrap_or_default();
         let env = text(&RootPath::fixed(ETCD_ENV))?.unwrap_or_default();
-        let waits_for_bridge = match root.exists(&RootPath::fixed(BRIDGE_UNIT))? {
-            true => Some(has_drop_in(root)?),
-            false => None,
+        let waits_for_bridge = if root.exists(&RootPath::fixed(BRIDGE_UNIT))? {
+            Some(has_drop_in(root)?)
+        } else {
+            None
         };
         let cib = root.read_within(&RootPath::fixed(CIB), MAX_CIB)?;
         let cib = cib.unwrap_or_default();
         let starts_etcd = String::from_utf8_lossy(&cib).contains("type=\"podman-etcd\"");
-        let etcd_pod = match starts_etcd {
-            true => Some(root.exists(&RootPath::fixed(ETCD_POD))?),
-            false => None,
+        let etcd_pod = if starts_etcd {
+            Some(root.exists(&RootPath::fixed(ETCD_POD))?)
+        } else {
+            None
         };
         Ok(Some(Self {
             corosync: Corosync::parse(&corosync),
@@ -86,9 +88,10 @@ fn has_drop_in(root: &Root) -> Result<bool, RootError> {
             let Ok(path) = folder.join(&name) else {
                 continue;
             };
-            let bytes = match name.ends_with(".conf") {
-                true => root.read_small(&path)?.unwrap_or_default(),
-                false => Vec::new(),
+            let bytes = if name.ends_with(".conf") {
+                root.read_small(&path)?.unwrap_or_default()
+            } else {
+                Vec::new()
             };
             let text = String::from_utf8_lossy(&bytes);
             let mut lines = text.lines().map(str::trim);

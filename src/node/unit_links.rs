@@ -241,9 +241,10 @@ fn end_of_target(units: &UnitRoot<'_>, path: &RootPath, target: String) -> Optio
     if target.starts_with("/run/") {
         return None;
     }
-    let whole = match target.starts_with('/') {
-        true => target.clone(),
-        false => format!("{}/{target}", path.parent()?),
+    let whole = if target.starts_with('/') {
+        target.clone()
+    } else {
+        format!("{}/{target}", path.parent()?)
     };
     let next = RootPath::parse(&plain_path(&whole)).ok()?;
     if !(units.exists)(&next) {

@@ -278,9 +278,10 @@ fn status_of(stat: &FileStat) -> FileStatus {
 
 /// Returns the path that a link leads to; `None` if it is the root itself or not a path.
 fn followed(path: &RootPath, target: &str) -> Option<RootPath> {
-    let base = match target.starts_with('/') {
-        true => "",
-        false => path.above().unwrap_or_default(),
+    let base = if target.starts_with('/') {
+        ""
+    } else {
+        path.above().unwrap_or_default()
     };
     let mut parts: Vec<&str> = base.split('/').filter(|part| !part.is_empty()).collect();
     for part in target.split('/') {

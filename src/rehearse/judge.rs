@@ -149,9 +149,10 @@ fn judge_units(baseline: &RehearsedBoot, next: &RehearsedBoot) -> Vec<CrossingFi
 }
 
 fn severity_of(name: &str) -> CrossingSeverity {
-    match is_vital(name) {
-        true => CrossingSeverity::Inhibitor,
-        false => CrossingSeverity::Warning,
+    if is_vital(name) {
+        CrossingSeverity::Inhibitor
+    } else {
+        CrossingSeverity::Warning
     }
 }
 
@@ -199,9 +200,10 @@ fn judge_probes(baseline: &RehearsedBoot, next: &RehearsedBoot) -> Vec<CrossingF
         if baseline.probes.iter().any(was_bad) {
             continue;
         }
-        let severity = match VITAL_PROBES.contains(&probe.id) {
-            true => CrossingSeverity::Inhibitor,
-            false => CrossingSeverity::Warning,
+        let severity = if VITAL_PROBES.contains(&probe.id) {
+            CrossingSeverity::Inhibitor
+        } else {
+            CrossingSeverity::Warning
         };
         let (what, next) = match probe.id {
             "sshd" => ("sshd refuses its configuration: no login by ssh", "sshd -t"),

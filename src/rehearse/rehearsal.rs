@@ -150,9 +150,10 @@ fn prepare_scenes(
 ) -> Result<Scenes> {
     let now = scene_of_root(root, disk, runner)?;
     let records = Records::read(root)?;
-    let staged = match root.is_live() {
-        true => staged_file(root).context("reading what is staged")?,
-        false => None,
+    let staged = if root.is_live() {
+        staged_file(root).context("reading what is staged")?
+    } else {
+        None
     };
     let origin = staged
         .as_ref()
@@ -231,13 +232,15 @@ fn other_image(records: &Records, config: &MachineConfig) -> Option<String> {
 
 /// Returns the scene of a root as it is.
 fn scene_of_root(root: &Root, disk: &Path, runner: &dyn CommandRunner) -> Result<RehearsalScene> {
-    let layers = match root.is_live() {
-        true => live_layers()?,
-        false => disk_layers(disk)?,
+    let layers = if root.is_live() {
+        live_layers()?
+    } else {
+        disk_layers(disk)?
     };
-    let interfaces = match root.is_live() {
-        true => ip::query_addresses(runner).context("reading the network interfaces")?,
-        false => Vec::new(),
+    let interfaces = if root.is_live() {
+        ip::query_addresses(runner).context("reading the network interfaces")?
+    } else {
+        Vec::new()
     };
     let is_real = |name: &str| name != "lo" && !name.starts_with("veth") && !name.contains('@');
     let interfaces = interfaces.into_iter().filter(|one| is_real(&one.name));
@@ -260,9 +263,10 @@ fn scene_of_root(root: &Root, disk: &Path, runner: &dyn CommandRunner) -> Result
         host_name: host_name
             .and_then(Result::ok)
             .unwrap_or_else(|| "localhost".to_owned()),
-        arguments: match root.is_live() {
-            true => boot_arguments(&kernel_command_line().unwrap_or_default()),
-            false => Vec::new(),
+        arguments: if root.is_live() {
+            boot_arguments(&kernel_command_line().unwrap_or_default())
+        } else {
+            Vec::new()
         },
         interfaces: interfaces.collect(),
     })
@@ -290,13 +294,12 @@ fn live_layers() -> Result<StageLayers> {
 /// Returns the layers of a mounted disk: those of its default deployment if it is an OSTree system's.
 fn disk_layers(disk: &Path) -> Result<StageLayers> {
     let given = Root::open(disk).context("opening the root")?;
-    let (tree, within) = match sysroot::is_physical(&given)? {
-        true => {
-            let Deployed { path, var } = sysroot::default_deployment(&given)?;
-            let var = disk.join(var.relative());
-            (disk.join(path.relative()), vec![("var".to_owned(), var)])
-        }
-        false => (disk.to_owned(), Vec::new()),
+    let (tree, within) = if sysroot::is_physical(&given)? {
+        let Deployed { path, var } = sysroot::default_deployment(&given)?;
+        let var = disk.join(var.relative());
+        (disk.join(path.relative()), vec![("var".to_owned(), var)])
+    } else {
+        (disk.to_owned(), Vec::new())
     };
     Ok(StageLayers {
         tree,

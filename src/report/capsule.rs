@@ -112,9 +112,12 @@ pub fn view_text(view: &CapsuleView) -> String {
 }
 
 fn list(capsule: &CapsuleDocument) -> String {
-    let any = |list: &[String], what: &str| match list.is_empty() {
-        true => format!("every {what}"),
-        false => list.join(", "),
+    let any = |list: &[String], what: &str| {
+        if list.is_empty() {
+            format!("every {what}")
+        } else {
+            list.join(", ")
+        }
     };
     let cluster: Vec<String> = capsule.cluster.iter().cloned().collect();
     let scope = [

@@ -16,9 +16,10 @@ pub fn to_text(completed: &Completed) -> String {
     let name = completed.config.as_deref().unwrap_or_default();
     let failed = completed.failed.as_deref().unwrap_or_default();
     let next = next_text(completed);
-    let restored = match completed.restored {
-        true => "The old files are restored",
-        false => "No file had to be restored",
+    let restored = if completed.restored {
+        "The old files are restored"
+    } else {
+        "No file had to be restored"
     };
     let said = match (completed.outcome, completed.way) {
         (AwaitedOutcome::Nothing, _) => "No boot is awaited.".to_owned(),

@@ -177,9 +177,10 @@ fn verdict(root: &str, diagnosis: &Diagnosis) -> String {
     // A command stays on its line, to be copied; an instruction is wrapped as in the finding.
     let label = "Next: ";
     out.push_str(label);
-    out.push_str(&match PrintedCommand::new(&next).is_instruction() {
-        true => wrap(&next, label.len()).trim_start().to_owned(),
-        false => format!("{next}\n"),
+    out.push_str(&if PrintedCommand::new(&next).is_instruction() {
+        wrap(&next, label.len()).trim_start().to_owned()
+    } else {
+        format!("{next}\n")
     });
     out
 }
@@ -228,9 +229,10 @@ pub(super) fn of_finding(finding: &DoctorFinding, style: Style) -> String {
     for (index, command) in finding.next.iter().enumerate() {
         // A command stays on one line so that it can be copied.
         let label = if index == 0 { "Next" } else { "then" };
-        out.push_str(&match PrintedCommand::new(command).is_instruction() {
-            true => hang_text(label, command),
-            false => format!("  {label:<INDENT$}{}\n", inline(command)),
+        out.push_str(&if PrintedCommand::new(command).is_instruction() {
+            hang_text(label, command)
+        } else {
+            format!("  {label:<INDENT$}{}\n", inline(command))
         });
     }
     if let Some(fix) = &finding.fix {
@@ -413,9 +415,12 @@ pub(super) fn to_ascii(text: String, style: Style) -> String {
     if !style.ascii || text.is_ascii() {
         return text;
     }
-    let spelled = |c: char| match c.is_ascii() {
-        true => c.to_string(),
-        false => c.escape_default().to_string(),
+    let spelled = |c: char| {
+        if c.is_ascii() {
+            c.to_string()
+        } else {
+            c.escape_default().to_string()
+        }
     };
     text.chars().map(spelled).collect()
 }

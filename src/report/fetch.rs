@@ -124,17 +124,16 @@ fn by_pool(all: &[Fetched], pools: &BTreeSet<&Option<String>>) -> String {
         out.extend(of_pool.map(|one| kept(one, one.own_pool == Some(true))));
     }
     if all.iter().all(|one| one.own_pool != Some(true)) {
-        let said = match all.iter().all(|one| one.own_pool == Some(false)) {
-            true => format!(
+        let said = if all.iter().all(|one| one.own_pool == Some(false)) {
+            format!(
                 "None of these pools is this node's. Fetch the config of its own pool. Next: {}",
                 mco_rescue("fetch")
-            ),
-            false => {
-                format!(
-                    "Nothing on this node names its pool. NAME stands for a config of its pool. Next: {}",
-                    mco_rescue("plan cached:NAME")
-                )
-            }
+            )
+        } else {
+            format!(
+                "Nothing on this node names its pool. NAME stands for a config of its pool. Next: {}",
+                mco_rescue("plan cached:NAME")
+            )
         };
         out.push_str(&wrap(&said, 0));
     }

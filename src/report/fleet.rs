@@ -154,9 +154,10 @@ fn stale(fleet: &Fleet) -> String {
     });
     let all: Vec<String> = all.collect();
     let names: Vec<&str> = all.iter().map(String::as_str).collect();
-    match names.is_empty() {
-        true => String::new(),
-        false => hanging(&format!("Stale, gather again: {}", listed(&names))),
+    if names.is_empty() {
+        String::new()
+    } else {
+        hanging(&format!("Stale, gather again: {}", listed(&names)))
     }
 }
 

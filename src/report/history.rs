@@ -22,19 +22,18 @@ pub fn record_json(taken: &SnapshotTaken) -> serde_json::Result<String> {
 /// Returns the result of `record` as text.
 pub fn record_text(document: &SnapshotTaken) -> String {
     let number = document.snapshot.unwrap_or_default();
-    let mut out = match document.is_new {
-        true => {
-            let words = format!(
-                "Recorded: snapshot {number} of {}, {} bytes of it new.",
-                inline(&document.root),
-                document.written
-            );
-            wrap(&words, 0)
-        }
-        false => wrap(
+    let mut out = if document.is_new {
+        let words = format!(
+            "Recorded: snapshot {number} of {}, {} bytes of it new.",
+            inline(&document.root),
+            document.written
+        );
+        wrap(&words, 0)
+    } else {
+        wrap(
             &format!("Nothing has changed since snapshot {number}; nothing was written."),
             0,
-        ),
+        )
     };
     for note in &document.notes {
         out.push_str(&wrap(&format!("Note: {note}"), 2));

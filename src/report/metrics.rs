@@ -189,9 +189,10 @@ impl MetricsPage {
             .iter()
             .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
             .collect();
-        let labels = match labels.is_empty() {
-            true => String::new(),
-            false => format!("{{{}}}", labels.join(",")),
+        let labels = if labels.is_empty() {
+            String::new()
+        } else {
+            format!("{{{}}}", labels.join(","))
         };
         self.text += &format!("mco_rescue_{}{labels} {value}\n", self.name);
     }

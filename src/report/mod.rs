@@ -155,9 +155,10 @@ pub fn print(text: &[u8]) -> io::Result<()> {
 /// # Errors
 /// The system's error, as the end of a sentence.
 pub fn print_asked(text: &str, show_secrets: bool) -> io::Result<()> {
-    match show_secrets {
-        true => print_whole(text.as_bytes()),
-        false => print(text.as_bytes()),
+    if show_secrets {
+        print_whole(text.as_bytes())
+    } else {
+        print(text.as_bytes())
     }
 }
 
@@ -172,13 +173,15 @@ pub fn print_whole(text: &[u8]) -> io::Result<()> {
     if let Some(yaml) = in_yaml(text) {
         return print_bytes(yaml.as_bytes());
     }
-    let shown = match text.contains(is_invisible) {
-        true => Cow::Owned(spelled_out(text)),
-        false => Cow::Borrowed(text),
+    let shown = if text.contains(is_invisible) {
+        Cow::Owned(spelled_out(text))
+    } else {
+        Cow::Borrowed(text)
     };
-    match colour::is_coloured() && !shown.starts_with('{') {
-        true => print_bytes(colour::paint(&shown).as_bytes()),
-        false => print_bytes(shown.as_bytes()),
+    if colour::is_coloured() && !shown.starts_with('{') {
+        print_bytes(colour::paint(&shown).as_bytes())
+    } else {
+        print_bytes(shown.as_bytes())
     }
 }
 

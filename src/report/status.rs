@@ -154,9 +154,10 @@ fn runs_text(report: &NodeStatus) -> String {
         let (when, past) = (utc(kept.began), ago(kept.began, report.now));
         line("", &format!("run {}, {when} ({past})", kept.id));
     }
-    match report.is_unreadable("last_run") {
-        true => out.push_str(&format!("{:<10}{UNREADABLE}\n", "Last run")),
-        false => out.push_str(&last_run(report.last_run.as_ref(), report.now)),
+    if report.is_unreadable("last_run") {
+        out.push_str(&format!("{:<10}{UNREADABLE}\n", "Last run"));
+    } else {
+        out.push_str(&last_run(report.last_run.as_ref(), report.now));
     }
     out
 }
@@ -178,9 +179,10 @@ fn deployments(os: &OsReport) -> String {
         );
     }
     if let Some(staged) = &os.staged {
-        let when = match os.staged_locked {
-            true => "locked: no reboot enters it",
-            false => "runs after a reboot",
+        let when = if os.staged_locked {
+            "locked: no reboot enters it"
+        } else {
+            "runs after a reboot"
         };
         line("Staged", &format!("{} ({when})", or_unknown(staged)));
         for words in &os.staged_by_hand {
@@ -188,9 +190,10 @@ fn deployments(os: &OsReport) -> String {
         }
     }
     if let Some(queued) = &os.queued {
-        let when = match os.staged.is_some() && !os.staged_locked {
-            true => "kept, behind what is staged",
-            false => "runs after a reboot",
+        let when = if os.staged.is_some() && !os.staged_locked {
+            "kept, behind what is staged"
+        } else {
+            "runs after a reboot"
         };
         line("Queued", &format!("{} ({when})", or_unknown(queued)));
     }

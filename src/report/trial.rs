@@ -64,12 +64,11 @@ impl TrialReport {
 
 /// Returns the text after a change that waits for its confirmation.
 pub fn waiting_line(trial: &Trial) -> String {
-    let probes = match trial.probes.is_empty() {
-        true => String::new(),
-        false => {
-            let all: Vec<String> = trial.probes.iter().map(ToString::to_string).collect();
-            format!(", or succeeds in {}", all.join(", "))
-        }
+    let probes = if trial.probes.is_empty() {
+        String::new()
+    } else {
+        let all: Vec<String> = trial.probes.iter().map(ToString::to_string).collect();
+        format!(", or succeeds in {}", all.join(", "))
     };
     wrap(
         &format!(

@@ -110,12 +110,11 @@ impl<'a> ApplyRun<'a> {
             let (name, digest) = (&chosen.config.name, &chosen.config.digest);
             remember_capsule(&change.root, signed, name, Some(digest))?;
         }
-        match self.plan.os.changes_image() {
-            true => {
-                let image = &chosen.config.os_image_url;
-                remember_image_capsule(&change.root, &self.options.run.source, image)
-            }
-            false => Ok(()),
+        if self.plan.os.changes_image() {
+            let image = &chosen.config.os_image_url;
+            remember_image_capsule(&change.root, &self.options.run.source, image)
+        } else {
+            Ok(())
         }
     }
 
@@ -359,9 +358,10 @@ impl<'a> Applied<'a> {
     pub fn drifts(&self) -> Vec<Drift> {
         let ApplyRun { session, plan, .. } = &self.run;
         let options = self.run.options.run.options;
-        let mut drifts = match plan.is_empty() && options == PlanOptions::default() {
-            true => session.drifts(plan),
-            false => session.compare().1,
+        let mut drifts = if plan.is_empty() && options == PlanOptions::default() {
+            session.drifts(plan)
+        } else {
+            session.compare().1
         };
         if plan.os.needs_reboot() {
             drifts.retain(|drift| !drift.is_of_the_os());
@@ -407,9 +407,10 @@ impl<'a> Applied<'a> {
     /// Returns true if preflight finds an inhibitor in the staged image.
     fn is_inhibited(&self) -> Result<bool> {
         let ApplyRun { session, plan, .. } = &self.run;
-        match self.is_seen {
-            true => session.judge_staged(plan, self.run.options.run.risks),
-            false => Ok(false),
+        if self.is_seen {
+            session.judge_staged(plan, self.run.options.run.risks)
+        } else {
+            Ok(false)
         }
     }
 }

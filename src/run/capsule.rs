@@ -159,9 +159,10 @@ impl CapsuleListing<'_> {
                 .plain_directory(&path)
                 .is_ok_and(|found| found.is_some()),
         };
-        match is_directory {
-            true => self.add_directory(&path),
-            false => self.add_file(&path),
+        if is_directory {
+            self.add_directory(&path)
+        } else {
+            self.add_file(&path)
         }
     }
 

@@ -359,9 +359,10 @@ fn derive_change(
         return Err(stranger.refuse("metadata.labels", message).into());
     }
     for object in &wanted.given {
-        match object.is_machine_config() {
-            true => configs.push(object.clone()),
-            false => request.given.push(object.clone()),
+        if object.is_machine_config() {
+            configs.push(object.clone())
+        } else {
+            request.given.push(object.clone())
         }
     }
     if options.parts.is_empty() {

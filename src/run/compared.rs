@@ -101,13 +101,14 @@ fn choose_sides<'a>(
     let good = || {
         shelf.last_good().ok_or_else(|| {
             let newest = shelf.records.last().map(|record| record.number);
-            let next = match request.store.is_some() {
-                true => format!("Name two snapshots (all of them: {})", of_store("history")),
-                false => format!(
+            let next = if request.store.is_some() {
+                format!("Name two snapshots (all of them: {})", of_store("history"))
+            } else {
+                format!(
                     "Compare another one with now: {} (all of them: {})",
                     mco_rescue(&format!("diff {}", newest.unwrap_or_default())),
                     mco_rescue("history")
-                ),
+                )
             };
             anyhow!(
                 "no snapshot in {} is of a boot that reached its end. {next}",

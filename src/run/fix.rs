@@ -254,9 +254,10 @@ impl Cured<'_, '_> {
         };
         let like = |one: &&DoctorFinding| one.what == self.run.finding.what;
         let number = |diagnosis: &Diagnosis| diagnosis.findings.iter().filter(like).count();
-        let outcome = match number(&now) < number(before) {
-            true => FixOutcome::Fixed,
-            false => FixOutcome::StillFound,
+        let outcome = if number(&now) < number(before) {
+            FixOutcome::Fixed
+        } else {
+            FixOutcome::StillFound
         };
         Some((outcome, now))
     }

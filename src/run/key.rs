@@ -45,9 +45,10 @@ impl<'a> KeyRun<'a> {
     ) -> Result<Self> {
         let (root, runner) = (&change.root, change.runner());
         let el8 = OsRelease::read(root)?.is_el8();
-        let path = RootPath::fixed(match el8 {
-            true => paths::CORE_AUTHORIZED_KEYS,
-            false => paths::CORE_KEYS,
+        let path = RootPath::fixed(if el8 {
+            paths::CORE_AUTHORIZED_KEYS
+        } else {
+            paths::CORE_KEYS
         });
         let node = observe(root, runner, &path)?;
         let allowed = Allowed {

@@ -209,12 +209,13 @@ impl Needs {
     /// Returns these needs for a dry run, which leaves an interrupted run alone.
     #[must_use]
     pub fn for_dry_run(self, is_dry_run: bool) -> Self {
-        match is_dry_run {
-            true => Self {
+        if is_dry_run {
+            Self {
                 interrupted: InterruptedPolicy::Refused("a dry run does not recover it"),
                 ..self
-            },
-            false => self,
+            }
+        } else {
+            self
         }
     }
 

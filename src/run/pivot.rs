@@ -98,12 +98,11 @@ impl<'a> PivotRun<'a> {
             ..NodeEvidence::of_node(root, &node, runner)
         };
         let runs = facts.deployments.booted().map(Deployment::image);
-        let crossing = match runs.as_deref() == Some(image.as_str()) {
-            true => {
-                expect_on_medium(root, &image, &options.source)?;
-                Vec::new()
-            }
-            false => judge_image(root, &image, &options.source, None)?,
+        let crossing = if runs.as_deref() == Some(image.as_str()) {
+            expect_on_medium(root, &image, &options.source)?;
+            Vec::new()
+        } else {
+            judge_image(root, &image, &options.source, None)?
         };
         let task = Task::Image {
             node: &node,
@@ -207,9 +206,10 @@ impl<'a> PivotRun<'a> {
 
     /// Returns true if preflight finds an inhibitor in the staged image.
     fn judge_staged(&self, root: &Root) -> Result<bool> {
-        match self.plan.os.changes_image() {
-            true => judge_staged(root, &self.image, &self.crossing, None, self.options.risks),
-            false => Ok(false),
+        if self.plan.os.changes_image() {
+            judge_staged(root, &self.image, &self.crossing, None, self.options.risks)
+        } else {
+            Ok(false)
         }
     }
 }

@@ -206,9 +206,10 @@ pub fn recover(change: &NodeChange<'_>, direction: Direction, leave: &Leave) -> 
         progress::begin_phase(Work::new("Recovering an interrupted run"))
     });
     let deployment = Host::observe(root)?.deployment;
-    let boot = match has_files {
-        true => BootIdentity::observe(root, deployment.clone(), runner),
-        false => None,
+    let boot = if has_files {
+        BootIdentity::observe(root, deployment.clone(), runner)
+    } else {
+        None
     };
     if has_files && systemd_runs(root) && boot.is_none() {
         anyhow::bail!(
@@ -230,9 +231,12 @@ pub fn recover(change: &NodeChange<'_>, direction: Direction, leave: &Leave) -> 
     if result.is_ok() {
         state::settle_files(root);
     }
-    result.map_err(|error| match has_files {
-        true => failed(&error).into(),
-        false => anyhow::anyhow!("looking for an interrupted run: {error}"),
+    result.map_err(|error| {
+        if has_files {
+            failed(&error).into()
+        } else {
+            anyhow::anyhow!("looking for an interrupted run: {error}")
+        }
     })
 }
 

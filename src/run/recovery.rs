@@ -60,9 +60,10 @@ pub fn recover_root(
             return tried.map(|()| None);
         }
     }
-    let needs = match options.give_up {
-        true => &Needs::GIVE_UP,
-        false => &Needs::RECOVER,
+    let needs = if options.give_up {
+        &Needs::GIVE_UP
+    } else {
+        &Needs::RECOVER
     };
     let change = Opening::of(front, root, needs)?.begin()?;
     let (root, runner) = (&change.root, change.runner());

@@ -161,9 +161,10 @@ impl GoingBack {
                 older_runs.push((run.clone(), observe_run(root, runner, run)?));
             }
         }
-        let jobs = match options.no_actions || !systemd_runs(root) {
-            true => Vec::new(),
-            false => run.jobs_back(),
+        let jobs = if options.no_actions || !systemd_runs(root) {
+            Vec::new()
+        } else {
+            run.jobs_back()
         };
         let wanted = RevertRequest {
             changed: changed_since(options),
@@ -345,9 +346,10 @@ fn allowed(
 }
 
 fn changed_since(options: &RollbackOptions<'_>) -> ChangedSince {
-    match options.leave_changed {
-        true => ChangedSince::Leave,
-        false => ChangedSince::Refuse,
+    if options.leave_changed {
+        ChangedSince::Leave
+    } else {
+        ChangedSince::Refuse
     }
 }
 

@@ -286,9 +286,10 @@ fn outcome(root: &Root, event: Event, snapshot: &Snapshot) -> Outcome {
                 .iter()
                 .any(|link| root.exists(&RootPath::fixed(link)).unwrap_or(true));
             let runs = snapshot.get(Area::Units, "kubelet.service") == Some("running");
-            match root.is_live() && is_wanted && !runs {
-                true => Outcome::NoKubelet,
-                false => Outcome::Good,
+            if root.is_live() && is_wanted && !runs {
+                Outcome::NoKubelet
+            } else {
+                Outcome::Good
             }
         }
     }

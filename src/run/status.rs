@@ -496,9 +496,10 @@ fn read_initramfs(
     runner: &dyn CommandRunner,
     unreadable: &mut Unreadable,
 ) -> Option<FirstBootResult> {
-    let result = match host.live {
-        true => unreadable.name("firstboot", runtime::read_json(runtime::FIRSTBOOT)),
-        false => None,
+    let result = if host.live {
+        unreadable.name("firstboot", runtime::read_json(runtime::FIRSTBOOT))
+    } else {
+        None
     };
     // After a soft reboot, which has no initramfs, the file is outdated.
     result.flatten().filter(|_| {
@@ -565,18 +566,20 @@ fn deployed_images(root: &Root, facts: &SystemFacts) -> Result<Vec<DeployedImage
 
 /// Returns the report of the current trial.
 fn report_trial(root: &Root, runner: &dyn CommandRunner, trial: &Trial) -> Result<TrialReport> {
-    let boot = match root.is_live() {
-        true => BootIdentity::observe(root, Host::observe(root)?.deployment, runner),
-        false => None,
+    let boot = if root.is_live() {
+        BootIdentity::observe(root, Host::observe(root)?.deployment, runner)
+    } else {
+        None
     };
     let now = boot
         .filter(|boot| boot.is_same(&trial.boot))
         .map(|_| milliseconds_since_boot());
-    let guarded = match root.is_live() {
-        true => is_guarded(runner)
+    let guarded = if root.is_live() {
+        is_guarded(runner)
             .inspect_err(|error| log::warn!("{error}"))
-            .ok(),
-        false => Some(false),
+            .ok()
+    } else {
+        Some(false)
     };
     Ok(TrialReport::of(trial, now, guarded))
 }

@@ -76,12 +76,13 @@ fn try_one(links: &[(&str, &str)], config: &Value) -> Result<bool, String> {
     let plan = run(&["plan", path]);
     let apply = run(&["apply", "--yes", path]);
     if plan.code() == 1 {
-        return match apply.code() == 1 && root.snapshot() == before {
-            true => Ok(false),
-            false => Err(format!(
+        return if apply.code() == 1 && root.snapshot() == before {
+            Ok(false)
+        } else {
+            Err(format!(
                 "refused by plan, and apply ended with {}",
                 said(&apply)
-            )),
+            ))
         };
     }
     if plan.code() != 0 {

@@ -343,9 +343,10 @@ fn below_links_of_the_os_the_real_path_decides() {
     for (link, real) in [("home", "var/home"), ("opt", "var/opt"), ("srv", "var/srv")] {
         let old = node.root.path(link);
         fs::create_dir_all(node.root.path("var")).unwrap();
-        match old.exists() {
-            true => fs::rename(&old, node.root.path(real)).unwrap(),
-            false => fs::create_dir_all(node.root.path(real)).unwrap(),
+        if old.exists() {
+            fs::rename(&old, node.root.path(real)).unwrap();
+        } else {
+            fs::create_dir_all(node.root.path(real)).unwrap();
         }
         symlink(real, &old).unwrap();
     }

@@ -94,14 +94,15 @@ fn no_lock_that_every_user_can_take_keeps_a_run_out() {
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let named = scratch.path().join("mco-rescue");
     install("/bin/cat".as_ref(), &named);
-    let nobody: &[&str] = match is_root() {
-        true => &[
+    let nobody: &[&str] = if is_root() {
+        &[
             "setpriv",
             "--reuid=65534",
             "--regid=65534",
             "--clear-groups",
-        ],
-        false => &[],
+        ]
+    } else {
+        &[]
     };
     let program = if is_root() {
         named.as_path()

@@ -309,13 +309,13 @@ fn a_system_without_var_takes_its_first_config_and_gives_it_back() {
                 let mut ignition = json!({"storage": storage, "passwd": users});
                 ignition["ignition"] = json!({"version": "3.4.0"});
                 let root = without(lacking);
-                let value = match rendered {
-                    true => machine_config("rendered-worker-a", ignition),
+                let value = if rendered {
+                    machine_config("rendered-worker-a", ignition)
+                } else {
                     // Accounts of a bare config are the tools' work, which need root.
-                    false => {
-                        ignition.as_object_mut().unwrap().remove("passwd");
-                        ignition
-                    }
+
+                    ignition.as_object_mut().unwrap().remove("passwd");
+                    ignition
                 };
                 let config = root.config(&value);
                 let what = format!("{lacking}, {value}");

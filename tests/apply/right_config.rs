@@ -448,9 +448,10 @@ fn real_configs_are_doubted_for_the_right_reasons_only() {
         for to in &all {
             let run = plan(&root, to, &options);
             assert_eq!(run.json()["name_hash"], "right", "{}", name(to));
-            let wanted: &[&str] = match pool(from) == pool(to) {
-                true => &[],
-                false => &["pool"],
+            let wanted: &[&str] = if pool(from) == pool(to) {
+                &[]
+            } else {
+                &["pool"]
             };
             assert_eq!(subjects(&run), wanted, "{} to {}", name(from), name(to));
             pairs += 1;

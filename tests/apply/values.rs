@@ -406,9 +406,12 @@ fn a_broken_line_of_core_is_found_and_made_whole() {
             let hash = hash.unwrap_or(left);
             let shadow = root.read("etc/shadow");
             // The tools note the day.
-            let day = |shadow: String| match config["passwd"].is_object() {
-                true => without_day(&shadow),
-                false => shadow,
+            let day = |shadow: String| {
+                if config["passwd"].is_object() {
+                    without_day(&shadow)
+                } else {
+                    shadow
+                }
             };
             let whole = format!("{head}core:{hash}:{tail}\n{after}");
             if (found.code(), run.code(), again.code()) != (3, 0, 0)

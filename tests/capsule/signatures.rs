@@ -65,9 +65,10 @@ impl Question<'_> {
         let signature = SshSignature::parse(&self.signature).map_err(|error| error.to_string())?;
         let signer = allowed.verify(&signature, &self.message, self.namespace, TIME.0);
         let signer = signer.map_err(|error| error.to_string())?;
-        match signer.is_of(self.principal) {
-            true => Ok(()),
-            false => Err("is by another person".to_owned()),
+        if signer.is_of(self.principal) {
+            Ok(())
+        } else {
+            Err("is by another person".to_owned())
         }
     }
 

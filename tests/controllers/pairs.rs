@@ -333,9 +333,10 @@ fn compare_names(area: &'static str) {
             let made = serde_json::from_str::<Value>(&out)
                 .ok()
                 .and_then(|object| Some(object["metadata"]["name"].as_str()?.to_owned()));
-            let is_right = match errors.is_empty() {
-                true => made.as_deref() == name.as_str(),
-                false => output.status.code() == Some(1) && out.is_empty() && !err.is_empty(),
+            let is_right = if errors.is_empty() {
+                made.as_deref() == name.as_str()
+            } else {
+                output.status.code() == Some(1) && out.is_empty() && !err.is_empty()
             };
             if !is_right {
                 different.push(format!(

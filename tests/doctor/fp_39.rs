@@ -201,9 +201,10 @@ fn what_is_not_in_force_does_not_count() {
         "kube-apiserver-certs/configmaps/client-ca",
         "etcd-certs/configmaps/etcd-all-bundles",
     ] {
-        let file = match path.contains("etcd") {
-            true => "server-ca-bundle.crt",
-            false => "ca-bundle.crt",
+        let file = if path.contains("etcd") {
+            "server-ca-bundle.crt"
+        } else {
+            "ca-bundle.crt"
         };
         let path = format!("{RESOURCES}/{path}/{file}");
         root.write(&path, &(old.clone() + &root.read(&path)));

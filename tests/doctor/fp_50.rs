@@ -68,13 +68,14 @@ fn file_with(disk: &Sysroot, begin: &str) -> PathBuf {
     let files = objects(disk, "file").into_iter();
     let mut files = files.filter(|path| {
         let is_link = path.is_symlink();
-        match is_link {
-            true => fs::read_link(path)
+        if is_link {
+            fs::read_link(path)
                 .unwrap()
                 .to_str()
                 .unwrap()
-                .starts_with(begin),
-            false => fs::read(path).unwrap().starts_with(begin.as_bytes()),
+                .starts_with(begin)
+        } else {
+            fs::read(path).unwrap().starts_with(begin.as_bytes())
         }
     });
     files.next().unwrap()

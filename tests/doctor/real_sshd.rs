@@ -73,9 +73,10 @@ impl Node {
             fs::create_dir_all(self.root.path(directory)).unwrap();
             for entry in fs::read_dir(self.root.path(directory)).unwrap() {
                 let path = entry.unwrap().path();
-                match path.is_dir() && !path.is_symlink() {
-                    true => fs::remove_dir_all(path).unwrap(),
-                    false => fs::remove_file(path).unwrap(),
+                if path.is_dir() && !path.is_symlink() {
+                    fs::remove_dir_all(path).unwrap()
+                } else {
+                    fs::remove_file(path).unwrap()
                 }
             }
         }

@@ -116,9 +116,10 @@ fn printed_commands_run_as_they_are_and_change_nothing_but_the_root() {
             for command in commands {
                 ran += 1;
                 // There is no terminal to confirm it on.
-                let asked = match command.starts_with("mco-rescue ") {
-                    true => command.replacen("mco-rescue ", "mco-rescue --yes ", 1),
-                    false => command.clone(),
+                let asked = if command.starts_with("mco-rescue ") {
+                    command.replacen("mco-rescue ", "mco-rescue --yes ", 1)
+                } else {
+                    command.clone()
                 };
                 let output = Command::new("setpriv")
                     .args([TAKEN_AWAY, "bash", "-c", &asked])

@@ -72,9 +72,10 @@ impl Command {
         let mut all = Vec::new();
         for name in READING {
             let number = self.calls.iter().filter(|call| call.name == name).count();
-            let each = match everything_is_asked_for() {
-                true => 1,
-                false => number.div_ceil(3).max(1),
+            let each = if everything_is_asked_for() {
+                1
+            } else {
+                number.div_ceil(3).max(1)
             };
             all.extend((1..=number).step_by(each).map(|nth| (name, nth)));
         }
@@ -304,17 +305,16 @@ fn an_unreadable_history_is_not_an_empty_one() {
             );
             if args[0] == "status" && run.code == Some(0) {
                 let status: Value = serde_json::from_str(&run.out).unwrap();
-                match status["unreadable"]
+                if status["unreadable"]
                     .as_array()
                     .unwrap()
                     .contains(&json!("history"))
                 {
-                    true => {
-                        assert_eq!(status["history"], Value::Null, "{nth}");
-                        assert!(run.err.contains("I/O error"), "{}", run.err);
-                        unreadable += 1;
-                    }
-                    false => assert_eq!(status["history"].as_array().unwrap().len(), 3, "{nth}"),
+                    assert_eq!(status["history"], Value::Null, "{nth}");
+                    assert!(run.err.contains("I/O error"), "{}", run.err);
+                    unreadable += 1;
+                } else {
+                    assert_eq!(status["history"].as_array().unwrap().len(), 3, "{nth}")
                 }
             }
             if args[1] == "--list" && run.code == Some(0) {

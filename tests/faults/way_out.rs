@@ -563,9 +563,10 @@ fn next_commands(said: &str) -> Vec<Vec<String>> {
     // Each command is whole on its line; the next line has the one after it.
     let lines: Vec<&str> = said.lines().map(str::trim).collect();
     // The other version of which a damaged file speaks does not exist.
-    let label = match said.contains("# with that version") {
-        true => "or: ",
-        false => "Next: ",
+    let label = if said.contains("# with that version") {
+        "or: "
+    } else {
+        "Next: "
     };
     let next = || {
         let at = lines.iter().rposition(|line| line.contains(label))?;

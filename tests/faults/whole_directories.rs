@@ -96,9 +96,10 @@ fn a_run_of_an_older_version_that_staged_each_file_by_itself_is_finished_and_und
         let root = scene.killed_at("renameat2", nth);
         stage_as_older_versions(&root);
         root.run(args).exits(0);
-        let unlike = match is_new {
-            true => scene.unlike_new(&root),
-            false => scene.unlike_old(&root),
+        let unlike = if is_new {
+            scene.unlike_new(&root)
+        } else {
+            scene.unlike_old(&root)
         };
         assert_eq!(unlike, [""; 0], "{args:?}");
         assert_eq!(left_over(&root), [""; 0], "{args:?}");

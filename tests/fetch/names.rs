@@ -115,9 +115,12 @@ fn one_family_is_enough() {
 #[test]
 fn a_server_that_keeps_silent_about_ipv6_costs_a_second_at_most() {
     let node = Node::new("nameserver 127.0.0.1\noptions timeout:10\n");
-    node.server(FIRST, |asked| match asked.ipv6 {
-        true => Said::Silence,
-        false => Said::addresses(&["10.0.0.1"]),
+    node.server(FIRST, |asked| {
+        if asked.ipv6 {
+            Said::Silence
+        } else {
+            Said::addresses(&["10.0.0.1"])
+        }
     });
     let started = Instant::now();
     assert_eq!(node.resolve("api.example").unwrap(), ["10.0.0.1"]);
@@ -231,11 +234,12 @@ fn silence_is_tried_again_and_bounded_by_the_callers_time() {
 #[test]
 fn what_does_not_fit_is_asked_for_over_tcp() {
     let node = one_server();
-    let server = node.server(FIRST, |asked| match asked.tcp {
-        false => Said::Truncated,
-        true => {
+    let server = node.server(FIRST, |asked| {
+        if asked.tcp {
             let many: Vec<String> = (1..=200).map(|n| format!("10.0.0.{n}")).collect();
             Said::addresses(&many.iter().map(String::as_str).collect::<Vec<_>>())
+        } else {
+            Said::Truncated
         }
     });
     let found = node.resolve("many.example").unwrap();

@@ -102,9 +102,10 @@ fn mark(path: &Path, link: Link) {
 fn tree(path: &Path) -> Vec<(PathBuf, u32, u32, i64, Vec<u8>)> {
     use std::os::unix::fs::MetadataExt;
     let about = fs::symlink_metadata(path).unwrap();
-    let content = match about.is_file() {
-        true => fs::read(path).unwrap(),
-        false => Vec::new(),
+    let content = if about.is_file() {
+        fs::read(path).unwrap()
+    } else {
+        Vec::new()
     };
     let mut all = vec![(
         path.to_owned(),

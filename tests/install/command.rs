@@ -461,9 +461,10 @@ fn a_directory_in_which_another_user_can_replace_files_is_refused() {
     for (dir, owner, mode, next) in cases {
         for behind_link in [false, true] {
             let root = TestRoot::new();
-            let place = match behind_link {
-                true => format!("srv/{dir}"),
-                false => dir.to_owned(),
+            let place = if behind_link {
+                format!("srv/{dir}")
+            } else {
+                dir.to_owned()
             };
             fs::create_dir_all(root.path(&place)).unwrap();
             if behind_link {

@@ -147,9 +147,10 @@ fn files_below(root: &TestRoot, dir: &str, all: &mut Vec<String>) {
     for entry in fs::read_dir(root.path(dir)).unwrap() {
         let entry = entry.unwrap();
         let path = format!("{dir}/{}", entry.file_name().to_str().unwrap());
-        match entry.file_type().unwrap().is_dir() {
-            true => files_below(root, &path, all),
-            false => all.push(path),
+        if entry.file_type().unwrap().is_dir() {
+            files_below(root, &path, all)
+        } else {
+            all.push(path)
         }
     }
 }

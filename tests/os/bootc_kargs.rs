@@ -244,13 +244,15 @@ fn an_ostree_that_stages_no_arguments_is_named_before_anything_changes() {
     with_mounts(|| {
         for missing in [true, false] {
             let node = node();
-            match missing {
-                true => node.root.remove("usr/sbin/ostree"),
-                false => node.root.write("stub/old-ostree", ""),
+            if missing {
+                node.root.remove("usr/sbin/ostree");
+            } else {
+                node.root.write("stub/old-ostree", "");
             }
-            let why = match missing {
-                true => "ostree is not installed",
-                false => "this ostree is too old: its admin deploy has no --karg-delete",
+            let why = if missing {
+                "ostree is not installed"
+            } else {
+                "this ostree is too old: its admin deploy has no --karg-delete"
             };
             let words = [
                 "no command for kernel arguments: --append=nosmt",

@@ -23,9 +23,10 @@ struct Scene {
 
 impl Scene {
     fn new(bootc: bool) -> Self {
-        let node = match bootc {
-            true => OstreeNode::of_bootc(),
-            false => OstreeNode::new(),
+        let node = if bootc {
+            OstreeNode::of_bootc()
+        } else {
+            OstreeNode::new()
         };
         let write = |path, config: Value| node.root.write(path, &config.to_string());
         write("one", service_config("rendered-worker-1", IMAGE, "one\n"));

@@ -13,9 +13,10 @@ const TWO: &str = "rendered-worker-2";
 
 /// A node of this engine in its first config, which runs.
 fn node(bootc: bool) -> OstreeNode {
-    let node = match bootc {
-        true => OstreeNode::of_bootc(),
-        false => OstreeNode::new(),
+    let node = if bootc {
+        OstreeNode::of_bootc()
+    } else {
+        OstreeNode::new()
     };
     let write = |path, config: Value| node.root.write(path, &config.to_string());
     write("one", service_config(ONE, IMAGE, "one\n"));
@@ -92,13 +93,15 @@ fn every_state_of_either_engine_is_named_and_has_a_way_out() {
 fn walks_out(node: &OstreeNode, bootc: bool, os: Os, files_new: bool) {
     let status = node.run(&["status"]).ok();
     let plan = |exits: i32| node.run(&["plan", "/two"]).exits(exits);
-    let release = match bootc {
-        true => "bootc upgrade --from-downloaded releases it",
-        false => "rpm-ostree finalize-deployment 5eed",
+    let release = if bootc {
+        "bootc upgrade --from-downloaded releases it"
+    } else {
+        "rpm-ostree finalize-deployment 5eed"
     };
-    let who = match bootc {
-        true => "bootc, the only engine here",
-        false => "rpm-ostree, bootc or ostree (its origin file has an image alone)",
+    let who = if bootc {
+        "bootc, the only engine here"
+    } else {
+        "rpm-ostree, bootc or ostree (its origin file has an image alone)"
     };
     if os != Os::Booted {
         says(&status, &["not by mco-rescue, but by", who]);
@@ -175,12 +178,13 @@ fn reboots(node: &OstreeNode, bootc: bool) {
 fn takes_over(node: &OstreeNode, bootc: bool) {
     node.run(&["apply", "--yes", "--takeover", "/two"]).ok();
     let calls = node.calls().join("\n");
-    let wanted = match bootc {
-        true => [
+    let wanted = if bootc {
+        [
             "ostree admin undeploy 0",
             "bootc switch --transport registry ",
-        ],
-        false => ["rpm-ostree cleanup -p", "rpm-ostree rebase "],
+        ]
+    } else {
+        ["rpm-ostree cleanup -p", "rpm-ostree rebase "]
     };
     for one in wanted {
         assert!(calls.contains(one), "no {one} in {calls}");

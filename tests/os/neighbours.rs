@@ -242,9 +242,10 @@ fn the_release_registry_of_a_control_plane_node_is_asked_first() {
         let has_it_beside = Arc::new(AtomicBool::new(false));
         let asked_beside = Arc::clone(&has_it_beside);
         let routes = Routes::new().at(&beside, move |_: &Request| {
-            match asked_beside.load(Relaxed) {
-                true => Response::ok(manifest),
-                false => Response::status(404),
+            if asked_beside.load(Relaxed) {
+                Response::ok(manifest)
+            } else {
+                Response::status(404)
             }
         });
         let routes = routes.at(&path, move |request: &Request| {

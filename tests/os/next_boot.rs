@@ -383,9 +383,10 @@ fn a_repository_that_does_not_flush_is_said_before_anything_is_staged() {
             node.node.root.write(config, text);
             let plan = node.run(&["plan", "/c"]).ok();
             let words = "a power cut can damage the repository of the operating system";
-            match is_said {
-                true => says(&plan, &["/sysroot/ostree/repo/config", words]),
-                false => is_silent(&plan, &[words]),
+            if is_said {
+                says(&plan, &["/sysroot/ostree/repo/config", words])
+            } else {
+                is_silent(&plan, &[words])
             }
         }
         node.node.root.write(config, "[core]\nfsync=false\n");

@@ -55,9 +55,10 @@ impl Story {
         for call in READING {
             // Those of chroot come first; it ends with 125 where they fail.
             let calls = clean.calls.iter().filter(|one| one.name == call).count();
-            let each = match everything_is_asked_for() {
-                true => 1,
-                false => calls.div_ceil(6).max(1),
+            let each = if everything_is_asked_for() {
+                1
+            } else {
+                calls.div_ceil(6).max(1)
             };
             for nth in (1..=calls).step_by(each) {
                 node.restore(&kept);

@@ -28,9 +28,10 @@ fn node() -> OstreeNode {
 fn needs_reboot(node: &OstreeNode, needed: bool) {
     let status = node.run(&["status", "--output", "json"]).ok().json();
     let configs = &status["reboot"]["configs"];
-    let wanted = match needed {
-        true => json!(["rendered-worker-one"]),
-        false => json!(null),
+    let wanted = if needed {
+        json!(["rendered-worker-one"])
+    } else {
+        json!(null)
     };
     assert_eq!(*configs, wanted, "{status}");
     let said = flat_run(&node.run(&["status"]));

@@ -229,9 +229,10 @@ pub(super) enum From {
 
 /// A node that runs the first image, without a registry, and with the real ostree for its repository.
 pub(super) fn receiver(bootc: bool) -> OstreeNode {
-    let node = match bootc {
-        true => OstreeNode::of_bootc(),
-        false => OstreeNode::new(),
+    let node = if bootc {
+        OstreeNode::of_bootc()
+    } else {
+        OstreeNode::new()
     };
     copy_program(&node.root, "/usr/bin/ostree");
     copy_program(&node.root, "/bin/cat");
@@ -361,9 +362,10 @@ fn a_node_without_a_registry_comes_to_the_image_of_another_one() {
                 );
                 ostree(&there, &["fsck"]);
                 assert_eq!(content_of(&there, NEW_REF), content);
-                let staged = match bootc {
-                    true => node.root.read("stub/bootc-staged"),
-                    false => node.root.read("stub/staged"),
+                let staged = if bootc {
+                    node.root.read("stub/bootc-staged")
+                } else {
+                    node.root.read("stub/staged")
                 };
                 assert!(staged.contains(NEXT), "{bootc} {from:?}: {staged}");
                 assert!(!node.root.exists("var/lib/mco-rescue/image-import"));

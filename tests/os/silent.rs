@@ -11,9 +11,10 @@ use crate::support::{RECORD, Run, flat_run};
 
 /// A node in its first config, whose second one is staged and was booted, and not completed.
 fn booted_into_the_second(bootc: bool) -> OstreeNode {
-    let node = match bootc {
-        true => OstreeNode::of_bootc(),
-        false => OstreeNode::new(),
+    let node = if bootc {
+        OstreeNode::of_bootc()
+    } else {
+        OstreeNode::new()
     };
     let write = |path, config: Value| node.root.write(path, &config.to_string());
     write("one", service_config("rendered-worker-1", IMAGE, "one\n"));
@@ -26,9 +27,10 @@ fn booted_into_the_second(bootc: bool) -> OstreeNode {
 }
 
 fn engine(bootc: bool) -> (&'static str, &'static str) {
-    match bootc {
-        true => ("bootc", BOOTC),
-        false => ("rpm-ostree", RPM_OSTREE),
+    if bootc {
+        ("bootc", BOOTC)
+    } else {
+        ("rpm-ostree", RPM_OSTREE)
     }
 }
 

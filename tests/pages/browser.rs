@@ -105,9 +105,10 @@ fn browse(home: &Path, file: &Path, width: u32) -> Option<std::process::Output> 
         return None;
     };
     // Without any network, where that can be had; else without names.
-    let mut command = match is_root() {
-        true => Command::new("unshare"),
-        false => Command::new(program),
+    let mut command = if is_root() {
+        Command::new("unshare")
+    } else {
+        Command::new(program)
     };
     if is_root() {
         command.args(["-n", program]);

@@ -320,9 +320,10 @@ fn named_options(prose: &str) -> BTreeSet<String> {
             .split_whitespace()
             .next()
             .is_some_and(|first| !first.starts_with("--") && !is_command(first));
-        let words: Vec<&str> = match foreign {
-            true => Vec::new(),
-            false => quoted.split_whitespace().collect(),
+        let words: Vec<&str> = if foreign {
+            Vec::new()
+        } else {
+            quoted.split_whitespace().collect()
         };
         words
     });
@@ -406,9 +407,10 @@ fn shown_commands(page: &str) -> Vec<String> {
             fenced = !fenced;
             continue;
         }
-        let code = match fenced {
-            true => line,
-            false => line.strip_prefix("    ").unwrap_or_default(),
+        let code = if fenced {
+            line
+        } else {
+            line.strip_prefix("    ").unwrap_or_default()
         };
         let code = code.trim_start_matches("$ ").trim_start_matches("sudo ");
         let (program, arguments) = code.split_once(' ').unwrap_or_default();

@@ -142,10 +142,7 @@ impl ControlPlane {
         let now = SystemTime::now();
         let moved = |days: f64| {
             let span = Duration::from_secs((days.abs() * DAY as f64) as u64);
-            match days < 0.0 {
-                true => now - span,
-                false => now + span,
-            }
+            if days < 0.0 { now - span } else { now + span }
         };
         (moved(-before), moved(after))
     }

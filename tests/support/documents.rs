@@ -82,9 +82,10 @@ impl Table {
                         shape,
                     };
                     let is_document = first == "document";
-                    let before = match is_document {
-                        true => table.documents.insert(name.to_owned(), entry),
-                        false => table.types.insert(name.to_owned(), entry),
+                    let before = if is_document {
+                        table.documents.insert(name.to_owned(), entry)
+                    } else {
+                        table.types.insert(name.to_owned(), entry)
                     };
                     assert!(before.is_none(), "{name} is there twice");
                     open = Some((is_document, name.to_owned()));

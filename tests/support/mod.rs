@@ -145,9 +145,10 @@ impl TestRoot {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
         // NetworkManager takes no connection that others may read.
-        let mode = match relative.contains("NetworkManager/system-connections/") {
-            true => 0o600,
-            false => 0o644,
+        let mode = if relative.contains("NetworkManager/system-connections/") {
+            0o600
+        } else {
+            0o644
         };
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }

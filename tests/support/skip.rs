@@ -21,17 +21,19 @@ impl Lacks {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let sbin = ["/usr/sbin", "/sbin"].map(std::path::PathBuf::from);
         let mut places = std::env::split_paths(&path).chain(sbin);
-        match places.any(|place| place.join(name).exists()) {
-            true => Self::Machine,
-            false => Self::Setup,
+        if places.any(|place| place.join(name).exists()) {
+            Self::Machine
+        } else {
+            Self::Setup
         }
     }
 
     /// The same for something that root alone can do.
     pub(crate) fn root_or_program(name: &str) -> Self {
-        match is_root() {
-            true => Self::program(name),
-            false => Self::Root,
+        if is_root() {
+            Self::program(name)
+        } else {
+            Self::Root
         }
     }
 

@@ -662,9 +662,10 @@ impl Stage {
         for name in ["quiet", "no-guard"] {
             let _ = fs::remove_file(node.root.path(&format!("stub/{name}")));
         }
-        match point.reboots {
-            true => node.reboot(),
-            false => node.start_guard_again(),
+        if point.reboots {
+            node.reboot();
+        } else {
+            node.start_guard_again();
         }
         if operation == Operation::Confirm && node.trial().is_none() {
             // The guard of the trial still runs then: it sees the end, and removes what was kept for the way back.

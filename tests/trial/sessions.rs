@@ -19,12 +19,11 @@ fn show_session(sshd: &Sshd, user: &str) -> String {
 
 /// The users whose logins can confirm here.
 fn users() -> &'static [&'static str] {
-    match std::path::Path::new("/usr/bin/sudo").exists() {
-        true => &["root", "core"],
-        false => {
-            skip(Lacks::Setup, "no sudo between login and program");
-            &["root"]
-        }
+    if std::path::Path::new("/usr/bin/sudo").exists() {
+        &["root", "core"]
+    } else {
+        skip(Lacks::Setup, "no sudo between login and program");
+        &["root"]
     }
 }
 

@@ -294,9 +294,10 @@ fn a_box_tells_a_damaged_blob_from_a_fetcher_without_credentials() {
     let (whole, from) = (registry_of(&golden().oci()), Arc::clone(&damaged));
     let _registry = story.node.registry(move |request| {
         let response = whole(request);
-        match request.path().contains("/blobs/") {
-            true => response.damaged(from.load(Ordering::SeqCst)),
-            false => response,
+        if request.path().contains("/blobs/") {
+            response.damaged(from.load(Ordering::SeqCst))
+        } else {
+            response
         }
     });
     // The config of the image first, then a layer.

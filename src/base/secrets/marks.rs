@@ -158,9 +158,10 @@ fn find_word(line: &str, at: usize) -> Option<(usize, &'static str)> {
         .unwrap_or(url.len());
     let (kind, body) = url.get(..end)?.split_once(',')?;
     let is_base64 = kind.ends_with(";base64");
-    let text = match is_base64 {
-        true => decoded(body),
-        false => percent_decode_str(body).decode_utf8_lossy().into_owned(),
+    let text = if is_base64 {
+        decoded(body)
+    } else {
+        percent_decode_str(body).decode_utf8_lossy().into_owned()
     };
     // One level only: a text within a text.
     let is_secret = !text.contains("data:") && super::reason_of_text(&text).is_some();

@@ -558,21 +558,22 @@ fn end_of_quoted(body: &str, quote: &str, is_first: bool) -> usize {
         .trim_start();
     let is_end =
         after.is_empty() || after.starts_with([',', ';', '#', '}', ']', '\\', ')', '/', ':']);
-    match is_first && !is_end {
-        true => body.rfind(quote).unwrap_or(first),
-        false => first,
+    if is_first && !is_end {
+        body.rfind(quote).unwrap_or(first)
+    } else {
+        first
     }
 }
 
 /// Returns the value of a line below a key.
 fn of_block(line: &str, indent: usize, block: Block) -> Option<Range<usize>> {
     let body = line.get(indent..)?;
-    let key = match block.has_keys {
-        true => body
-            .find(": ")
+    let key = if block.has_keys {
+        body.find(": ")
             .or_else(|| body.find("\":"))
-            .map_or(0, |at| at + 2),
-        false => 0,
+            .map_or(0, |at| at + 2)
+    } else {
+        0
     };
     let start = indent + key;
     let value = line.get(start..)?;
@@ -694,16 +695,18 @@ fn of_words(line: &str) -> Option<Range<usize>> {
     let start = small.find(form)? + form.len();
     let rest = line.get(start..)?;
     let open = rest.len() - rest.trim_start_matches(['"', '\'']).len();
-    let name = match is_rest {
-        true => rest.find([' ', ':']).map_or(0, |at| at + 1),
-        false => open,
+    let name = if is_rest {
+        rest.find([' ', ':']).map_or(0, |at| at + 1)
+    } else {
+        open
     };
     let value = rest.get(name..)?;
-    let end = match is_rest {
-        true => value.len(),
-        false => value
+    let end = if is_rest {
+        value.len()
+    } else {
+        value
             .find(|c: char| c.is_whitespace() || "\"';".contains(c))
-            .unwrap_or(value.len()),
+            .unwrap_or(value.len())
     };
     let value = value.get(..end)?;
     let start = start + name;

@@ -60,9 +60,10 @@ impl AcceptedCapsules {
         sealed::check_seal(&bytes).map_err(|error| damaged(error.to_string()))?;
         let read: Self =
             serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
-        match read.version == VERSION {
-            true => Ok(Some(read)),
-            false => Err(damaged(format!("version {}", read.version))),
+        if read.version == VERSION {
+            Ok(Some(read))
+        } else {
+            Err(damaged(format!("version {}", read.version)))
         }
     }
 

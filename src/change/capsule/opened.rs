@@ -187,9 +187,10 @@ impl OpenedCapsule {
         let Some(inside) = self.path_inside(path)? else {
             let file = caller::open_file(path).map_err(|error| read_error(path, error))?;
             let bytes = read_bounded(file).map_err(|error| read_error(path, error))?;
-            return match self.lists_contents(&bytes) {
-                true => Ok(bytes),
-                false => Err(CapsuleError::NotListed(shown)),
+            return if self.lists_contents(&bytes) {
+                Ok(bytes)
+            } else {
+                Err(CapsuleError::NotListed(shown))
             };
         };
         let listed = self.document.find_file(&inside);
@@ -199,9 +200,10 @@ impl OpenedCapsule {
             return Err(differs(&shown, "it is too large to be a config"));
         }
         let bytes = read_bounded(file).map_err(|error| read_error(path, error))?;
-        match bytes.len() as u64 == listed.size && sha256(&bytes) == listed.sha256 {
-            true => Ok(bytes),
-            false => Err(differs(&shown, "its contents differ")),
+        if bytes.len() as u64 == listed.size && sha256(&bytes) == listed.sha256 {
+            Ok(bytes)
+        } else {
+            Err(differs(&shown, "its contents differ"))
         }
     }
 
@@ -221,9 +223,10 @@ impl OpenedCapsule {
         let bounded = file.take(size + 1);
         let read = digest_ahead(bounded, size);
         let (found, digest) = read.map_err(|error| read_error(Path::new(&listed.path), error))?;
-        match found == listed.size && digest == listed.sha256 {
-            true => Ok(()),
-            false => Err(differs(&listed.path, "its contents differ")),
+        if found == listed.size && digest == listed.sha256 {
+            Ok(())
+        } else {
+            Err(differs(&listed.path, "its contents differ"))
         }
     }
 
@@ -242,9 +245,10 @@ impl OpenedCapsule {
         let name = RootPath::parse(&format!("/{}", path.name())).map_err(|_| missing())?;
         let file = open_plain(&above, &name).map_err(failed)?;
         let (file, size) = file.ok_or_else(missing)?;
-        match size == listed.size {
-            true => Ok((file, size)),
-            false => Err(differs(&listed.path, "its size differs")),
+        if size == listed.size {
+            Ok((file, size))
+        } else {
+            Err(differs(&listed.path, "its size differs"))
         }
     }
 
@@ -288,9 +292,10 @@ fn read_error(path: &Path, error: std::io::Error) -> CapsuleError {
 fn read_bounded(file: File) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(MAX_READ + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 <= MAX_READ {
-        true => Ok(bytes),
-        false => Err(nix::errno::Errno::EFBIG.into()),
+    if bytes.len() as u64 <= MAX_READ {
+        Ok(bytes)
+    } else {
+        Err(nix::errno::Errno::EFBIG.into())
     }
 }
 
@@ -312,9 +317,10 @@ fn read_plain(
     let mut bytes = Vec::new();
     let read = file.take(limit + 1).read_to_end(&mut bytes);
     read.map_err(|error| read_error(&path, error))?;
-    match size <= limit && bytes.len() as u64 <= limit {
-        true => Ok(Some(bytes)),
-        false => Err(read_error(&path, nix::errno::Errno::EFBIG.into())),
+    if size <= limit && bytes.len() as u64 <= limit {
+        Ok(Some(bytes))
+    } else {
+        Err(read_error(&path, nix::errno::Errno::EFBIG.into()))
     }
 }
 

@@ -101,9 +101,10 @@ impl ExportArchive {
                 }
                 let mut bytes = Vec::new();
                 entry.read_to_end(&mut bytes).map_err(failed)?;
-                match bytes.len() as u64 == size {
-                    true => Ok(bytes),
-                    false => Err(form(&format!("the export ends within {name}"))),
+                if bytes.len() as u64 == size {
+                    Ok(bytes)
+                } else {
+                    Err(form(&format!("the export ends within {name}")))
                 }
             };
             match (&description, name.as_str()) {

@@ -329,9 +329,10 @@ impl<'a> Export<'a> {
         let mut hash = Sha256::new();
         hash.update(attributes.hashed_header());
         if file.target.is_some() {
-            return match hash.finalize().as_slice() == id.1 {
-                true => Ok(Box::new(Cursor::new(attributes.archive_header(0)))),
-                false => Err(self.store.fault(id, "is damaged").into()),
+            return if hash.finalize().as_slice() == id.1 {
+                Ok(Box::new(Cursor::new(attributes.archive_header(0))))
+            } else {
+                Err(self.store.fault(id, "is damaged").into())
             };
         }
         let left = file.size();
@@ -392,9 +393,10 @@ impl BareFile {
         let place = store.place(id)?;
         let stat = place.stat().map_err(failed)?;
         let stat = stat.ok_or_else(|| store.fault(id, "is missing"))?;
-        let target = match stat.st_mode & libc::S_IFMT == libc::S_IFLNK {
-            true => Some(place.read_target().map_err(failed)?),
-            false => None,
+        let target = if stat.st_mode & libc::S_IFMT == libc::S_IFLNK {
+            Some(place.read_target().map_err(failed)?)
+        } else {
+            None
         };
         Ok(Self {
             extended: all_attributes(&place).map_err(failed)?,
@@ -516,11 +518,12 @@ impl StoredBlocks {
         let is_damaged = self.is_done
             && (self.hash.clone().finalize().as_slice() != self.expected
                 || self.file.read(&mut [0])? != 0);
-        match is_damaged {
-            true => Err(io::Error::other(
+        if is_damaged {
+            Err(io::Error::other(
                 "the object is damaged: its content does not match its name",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 }

@@ -108,9 +108,10 @@ pub fn judge_content(
     }
     let nodes: BTreeSet<String> = contents.into_keys().collect();
     let nodes: Vec<String> = nodes.into_iter().collect();
-    Ok(match nodes.len() >= WITNESSES {
-        true => ContentTrust::Agreed(nodes),
-        false => ContentTrust::Unproven(nodes),
+    Ok(if nodes.len() >= WITNESSES {
+        ContentTrust::Agreed(nodes)
+    } else {
+        ContentTrust::Unproven(nodes)
     })
 }
 
@@ -129,8 +130,9 @@ fn read_document(path: &Path) -> Result<Listed, ProofError> {
         why,
     };
     let listed: Listed = serde_json::from_slice(&bytes).map_err(|error| form(error.to_string()))?;
-    match [SCHEMA, STATUS_SCHEMA].contains(&listed.schema.as_str()) {
-        true => Ok(listed),
-        false => Err(form(format!("its schema is {:?}", listed.schema))),
+    if [SCHEMA, STATUS_SCHEMA].contains(&listed.schema.as_str()) {
+        Ok(listed)
+    } else {
+        Err(form(format!("its schema is {:?}", listed.schema)))
     }
 }

@@ -105,13 +105,15 @@ fn staged_evidence(activity: &Activity, scene: StagedScene<'_>) -> Option<Activi
         Some(staged) => {
             let what = name_staged(staged, scene.facts);
             let locked = is_locked(staged, scene.facts);
-            let who = match scene.ours {
-                true => "a run of mco-rescue".to_owned(),
-                false => name_stager(staged, scene.facts),
+            let who = if scene.ours {
+                "a run of mco-rescue".to_owned()
+            } else {
+                name_stager(staged, scene.facts)
             };
-            let next = match locked {
-                true => "It is locked (a download only): no reboot enters it as it is",
-                false => "The next reboot takes /etc as it is then along into it",
+            let next = if locked {
+                "It is locked (a download only): no reboot enters it as it is"
+            } else {
+                "The next reboot takes /etc as it is then along into it"
             };
             let mut message = format!("an OS deployment is staged: {what}, by {who}. {next}");
             if activity.soft_reboot {
@@ -228,13 +230,15 @@ fn frozen_with<'a>(
 /// Returns a blocker for a piece of evidence.
 pub(super) fn refuse_activity(evidence: ActivityEvidence) -> Notice {
     let next = if let Some(ways) = &evidence.ways {
-        let over = match ways.drops {
-            true => "--takeover drops it",
-            false => "--takeover leaves it staged and goes on",
+        let over = if ways.drops {
+            "--takeover drops it"
+        } else {
+            "--takeover leaves it staged and goes on"
         };
-        let alone = match ways.files_only {
-            true => "; leave the operating system alone: --files-only",
-            false => "",
+        let alone = if ways.files_only {
+            "; leave the operating system alone: --files-only"
+        } else {
+            ""
         };
         format!(
             "It is not dropped unasked. Wait: {}, then run this again; take over: {over}{alone}",

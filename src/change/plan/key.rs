@@ -55,19 +55,20 @@ impl Builder<'_> {
         if self.plan.steps.is_empty() {
             return;
         }
-        let message = match key.of_config {
-            true => format!(
+        let message = if key.of_config {
+            format!(
                 "the config does not bring this key: verify reports the difference, and the next {} takes \
                  the key away. The daemon does not compare keys; it takes the key away when it writes those of core. \
                  To keep it, bring it by a MachineConfig. Undo: {}",
                 mco_rescue("apply"),
                 mco_rescue("rollback")
-            ),
-            false => format!(
+            )
+        } else {
+            format!(
                 "no config brings this file, and verify does not look at it; the daemon removes it when it writes the \
                  keys of core. To keep the key, bring it by a MachineConfig. Undo: {}",
                 mco_rescue("rollback")
-            ),
+            )
         };
         self.notice(key.file.to_string(), message);
     }

@@ -48,11 +48,10 @@ pub fn no_system(machine: &Machine) -> Option<Notice> {
     if machine.has_system {
         return None;
     }
-    let next = match machine.is_etc {
-        true => "It looks like the /etc of a system: name the directory above it with --root DIR",
-        false => {
-            "Mount the disk of the node there (`lsblk -f` lists the disks), or name another directory with --root DIR"
-        }
+    let next = if machine.is_etc {
+        "It looks like the /etc of a system: name the directory above it with --root DIR"
+    } else {
+        "Mount the disk of the node there (`lsblk -f` lists the disks), or name another directory with --root DIR"
     };
     Some(Notice {
         subject: "there is no system at this root".to_owned(),

@@ -418,9 +418,10 @@ fn note_layers(facts: &SystemFacts, plan: &OsPlan) -> Option<Notice> {
     let mut has = booted.requested_packages.clone();
     has.extend(booted.local_packages.clone());
     has.extend(booted.removals.iter().map(|name| format!("-{name}")));
-    let has = match has.is_empty() {
-        true => "overrides or an initramfs of its own".to_owned(),
-        false => has.join(" "),
+    let has = if has.is_empty() {
+        "overrides or an initramfs of its own".to_owned()
+    } else {
+        has.join(" ")
     };
     Some(change(
         "what runs",

@@ -391,9 +391,10 @@ impl OsPlan {
                 continue;
             };
             for (comes, name) in layered_by(command) {
-                match comes {
-                    true => gone.retain(|other| *other != name),
-                    false => gone.push(name),
+                if comes {
+                    gone.retain(|other| *other != name)
+                } else {
+                    gone.push(name)
                 }
             }
         }

@@ -53,9 +53,10 @@ pub fn judge_quorum(etcd: &Etcd) -> Quorum {
             )
         })
         .collect();
-    let ill = match ill.is_empty() {
-        true => String::new(),
-        false => format!("; not well: {}", ill.join(", ")),
+    let ill = if ill.is_empty() {
+        String::new()
+    } else {
+        format!("; not well: {}", ill.join(", "))
     };
     Quorum::Lost(format!(
         "with this node away {} of {} members of etcd are left, and {needed} are needed{ill}. Mend the others first, or \

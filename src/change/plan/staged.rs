@@ -20,9 +20,10 @@ pub fn name_stager(staged: &StagedEvidence, facts: Option<&SystemFacts>) -> Stri
         });
     }
     if let Some(driver) = facts.and_then(|facts| facts.deployments.driver.as_ref()) {
-        let unit = match driver.unit.is_empty() {
-            true => String::new(),
-            false => format!(" ({})", driver.unit),
+        let unit = if driver.unit.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", driver.unit)
         };
         all.push(format!("{}{unit}, which drives the updates", driver.name));
     }
@@ -113,13 +114,15 @@ pub fn enter_command(locked: bool, facts: Option<&SystemFacts>) -> String {
 pub fn name_queued(facts: &SystemFacts, ours: bool) -> Option<String> {
     let next = facts.deployments.queued()?;
     let image = next.image();
-    let what = match image.is_empty() {
-        true => format!("the deployment {}", shortened(&next.name())),
-        false => format!("{image} ({})", shortened(&next.name())),
+    let what = if image.is_empty() {
+        format!("the deployment {}", shortened(&next.name()))
+    } else {
+        format!("{image} ({})", shortened(&next.name()))
     };
-    let who = match ours {
-        true => "by mco-rescue rollback",
-        false => "by a rollback or as the default, and not by mco-rescue",
+    let who = if ours {
+        "by mco-rescue rollback"
+    } else {
+        "by a rollback or as the default, and not by mco-rescue"
     };
     Some(format!(
         "{what} is queued for the next boot, {who}. What this run stages takes its place, and a later clean-up can remove \

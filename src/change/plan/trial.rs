@@ -28,10 +28,7 @@ pub struct PlannedTrial {
 impl TrialReboot {
     /// Returns when the trial reboots, if the run does so where its plan needs that.
     pub fn when(reboots: bool) -> Self {
-        match reboots {
-            true => Self::IfNeeded,
-            false => Self::Never,
-        }
+        if reboots { Self::IfNeeded } else { Self::Never }
     }
 }
 

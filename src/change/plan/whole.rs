@@ -253,9 +253,10 @@ pub fn plan_whole(
 fn plan_image(facts: &SystemFacts, image: &str, crossing: &[CrossingFinding]) -> Plan {
     let mut os = OsPlan::of_image(facts, image);
     if !crossing.is_empty() {
-        let present = match os.starts_from_running() {
-            true => &facts.booted_arguments,
-            false => &facts.arguments,
+        let present = if os.starts_from_running() {
+            &facts.booted_arguments
+        } else {
+            &facts.arguments
         };
         crossing::add_arguments(&mut os, crossing, present);
     }

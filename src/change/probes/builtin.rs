@@ -95,9 +95,10 @@ fn ask_routers(context: &ProbeContext<'_>) -> Result<String, String> {
             answered.push(ask_hops(&hops, context)?);
         }
     }
-    match answered.is_empty() {
-        true => Err("there is no default route".to_owned()),
-        false => Ok(answered.join(", ")),
+    if answered.is_empty() {
+        Err("there is no default route".to_owned())
+    } else {
+        Ok(answered.join(", "))
     }
 }
 

@@ -105,17 +105,19 @@ pub fn parse_probe(text: &str) -> Result<Probe, ProbeError> {
     }
     if let Some(name) = text.strip_prefix("probes.d/") {
         let is_name = !name.is_empty() && !name.starts_with('.') && !name.contains(['/', ' ']);
-        return match is_name {
-            true => Ok(Probe::File(name.to_owned())),
-            false => Err(ProbeError::BadName(name.to_owned())),
+        return if is_name {
+            Ok(Probe::File(name.to_owned()))
+        } else {
+            Err(ProbeError::BadName(name.to_owned()))
         };
     }
     let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    match text.chars().all(is_word) {
-        true => Err(ProbeError::Unknown {
+    if text.chars().all(is_word) {
+        Err(ProbeError::Unknown {
             word: text.to_owned(),
-        }),
-        false => Ok(Probe::Command(text.to_owned())),
+        })
+    } else {
+        Ok(Probe::Command(text.to_owned()))
     }
 }
 

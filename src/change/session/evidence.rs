@@ -92,9 +92,10 @@ impl LiveEvidence for NodeEvidence<'_> {
 
     fn activity(&self) -> Result<Activity> {
         let observed = Activity::observe(self.root, self.runner);
-        observed.with_context(|| match running::exists("/proc/self") {
-            true => "looking for updates at work",
-            false => {
+        observed.with_context(|| {
+            if running::exists("/proc/self") {
+                "looking for updates at work"
+            } else {
                 "looking for updates at work; /proc is not mounted here (mount -t proc proc /proc)"
             }
         })

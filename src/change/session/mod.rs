@@ -308,12 +308,13 @@ impl Gathered {
         let base = base.transpose().context("looking at the node")?;
         let desired = Arc::new(Desired::from_config(&chosen.config));
         let baseline = records.baseline().config().filter(|_| !desired.bare);
-        let old = baseline.map(
-            |old| match Arc::ptr_eq(&old.ignition, &chosen.config.ignition) {
-                true => Arc::clone(&desired),
-                false => Desired::from_config(old).into(),
-            },
-        );
+        let old = baseline.map(|old| {
+            if Arc::ptr_eq(&old.ignition, &chosen.config.ignition) {
+                Arc::clone(&desired)
+            } else {
+                Desired::from_config(old).into()
+            }
+        });
         // The hash needs the whole config: it is computed now, while little else is in memory.
         let config = &chosen.config;
         let few_stamps = options.only_looks && !desired.bare;

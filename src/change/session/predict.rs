@@ -276,9 +276,10 @@ impl<'a> ForecastSources<'a> {
     /// Determines the work of the first-boot service, if its file exists.
     fn look_at_first_boot(&mut self, root: &Root) -> Result<()> {
         let path = RootPath::fixed(paths::ENCAPSULATED);
-        let file = match self.triggers.encapsulated {
-            true => root.read_within(&path, document::MAX_JSON)?,
-            false => None,
+        let file = if self.triggers.encapsulated {
+            root.read_within(&path, document::MAX_JSON)?
+        } else {
+            None
         };
         let config = file.map(|bytes| document::parse_document(bytes, &path.to_string()));
         let facts = self.system.as_ref().and_then(System::facts);

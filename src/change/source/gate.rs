@@ -139,9 +139,10 @@ pub fn open_capsule(
             None => "standard input".to_owned(),
         };
         let key = input.key();
-        return match is_demanded {
-            true => accept_unsigned(options, GateError::Demanded { what, key }),
-            false => Ok(None),
+        return if is_demanded {
+            accept_unsigned(options, GateError::Demanded { what, key })
+        } else {
+            Ok(None)
         };
     };
     let Some(signers) = read_signers(root)? else {
@@ -202,15 +203,14 @@ fn accept_unsigned(
         return Err(why);
     }
     let login = observe_session();
-    match login.is_at_console() {
-        true => {
-            log::warn!("{why}; accepted at the console ({})", whole_command());
-            Ok(None)
-        }
-        false => Err(GateError::NotAtConsole {
+    if login.is_at_console() {
+        log::warn!("{why}; accepted at the console ({})", whole_command());
+        Ok(None)
+    } else {
+        Err(GateError::NotAtConsole {
             why: why.into(),
             login: login.to_string(),
-        }),
+        })
     }
 }
 
@@ -220,9 +220,10 @@ fn find_directory(near: &Path) -> Result<Option<PathBuf>, CapsuleError> {
         path: near.display().to_string(),
         reason: error.into(),
     };
-    let start = match caller::is_directory(near) {
-        true => near.to_owned(),
-        false => directory_of(near),
+    let start = if caller::is_directory(near) {
+        near.to_owned()
+    } else {
+        directory_of(near)
     };
     let start = match caller::resolve_links(start) {
         Ok(start) => start,

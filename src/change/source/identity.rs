@@ -119,9 +119,10 @@ impl NodeIdentity {
 
     /// Returns the relation of a pool to this node.
     pub fn membership(&self, pool: &str) -> Membership<'_> {
-        let told = match self.pools.is_empty() {
-            true => &self.provisioned,
-            false => &self.pools,
+        let told = if self.pools.is_empty() {
+            &self.provisioned
+        } else {
+            &self.pools
         };
         let Some(first) = told.first() else {
             return Membership::Unknown;
@@ -135,9 +136,10 @@ impl NodeIdentity {
             .iter()
             .any(|witness| witness.says == "worker");
         let custom = worker && !CONTROL_PLANE.contains(&pool);
-        match self.pools.is_empty() && custom {
-            true => Membership::Unknown,
-            false => Membership::Stranger(first),
+        if self.pools.is_empty() && custom {
+            Membership::Unknown
+        } else {
+            Membership::Stranger(first)
         }
     }
 

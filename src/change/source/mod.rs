@@ -195,9 +195,10 @@ fn no_file(name: &str, kept: &KnownSources<'_>) -> SourceError {
 
 /// Returns a file with the same name and another extension.
 fn beside(name: &str) -> Option<String> {
-    let stem = match is_document(name) {
-        true => name.rsplit_once('.')?.0,
-        false => name,
+    let stem = if is_document(name) {
+        name.rsplit_once('.')?.0
+    } else {
+        name
     };
     let others = DOCUMENTS.iter().map(|ending| format!("{stem}.{ending}"));
     let found = others.into_iter().find(|other| caller::is_there(other))?;
@@ -221,10 +222,11 @@ fn of_config(name: &str, kept: &KnownSources<'_>) -> Option<String> {
     }
     name.starts_with("rendered-").then(|| {
         let cached: Vec<&str> = cache::whole_entries(kept.cache).map(|entry| entry.name.as_str()).collect();
-        let has = match cached.is_empty() {
-            true => "is empty".to_owned(),
-            false => format!("has only {}", cached.join(", ")),
-        };
+        let has = if cached.is_empty() {
+"is empty".to_owned()
+} else {
+format!("has only {}", cached.join(", "))
+};
         format!(
             ", and the cache {has}. Next: oc get mc {name} -o yaml > {name}.yaml # if the API answers, or {fetch} # from the \
              pool's server",
@@ -284,9 +286,12 @@ fn cached(argument: &str, cache: &[Cached]) -> Result<Chosen, SourceError> {
 /// Returns the last fetched config of the node's pool whose contents match its name.
 fn latest(kept: &KnownSources<'_>) -> Result<Chosen, SourceError> {
     let newest = choice::find_newest(kept, |entry| entry.name_matches == Some(true));
-    let newest = newest.map_err(|pools| match pools.is_empty() {
-        true => SourceError::NoLatest(kept.node.pool().unwrap_or("any pool").to_owned()),
-        false => SourceError::SeveralPools(pools.join(", ")),
+    let newest = newest.map_err(|pools| {
+        if pools.is_empty() {
+            SourceError::NoLatest(kept.node.pool().unwrap_or("any pool").to_owned())
+        } else {
+            SourceError::SeveralPools(pools.join(", "))
+        }
     })?;
     let pool = newest.pool.as_deref().unwrap_or_default();
     let why = match kept.node.membership(pool) {

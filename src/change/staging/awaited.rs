@@ -450,9 +450,10 @@ impl Awaited {
                 format!("the rollback from {name}, but the next boot does not enter it: {what}")
             }
             (Verdict::Replaced(what), _) => {
-                let files = match self.run.is_none() && self.earlier.is_empty() {
-                    true => "",
-                    false => ", and its files are in place",
+                let files = if self.run.is_none() && self.earlier.is_empty() {
+                    ""
+                } else {
+                    ", and its files are in place"
                 };
                 format!("{name}, but the next boot does not enter it: {what}{files}")
             }

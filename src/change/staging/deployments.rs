@@ -53,9 +53,10 @@ pub fn run_transaction(
         cause,
         RpmOstreeError::NoAnswer { .. } | RpmOstreeError::ClientKilled
     ) {
-        match bootc::is_in_unit(line) {
-            true => end_bootc(runner),
-            false => end_transaction(root, runner),
+        if bootc::is_in_unit(line) {
+            end_bootc(runner)
+        } else {
+            end_transaction(root, runner)
         }
     }
     Err(cause)
@@ -482,9 +483,10 @@ mod tests {
             {
                 return Err(error.clone());
             }
-            let answer = match call.contains("status") {
-                true => self.status.borrow_mut().pop().unwrap_or_default(),
-                false => "",
+            let answer = if call.contains("status") {
+                self.status.borrow_mut().pop().unwrap_or_default()
+            } else {
+                ""
             };
             Ok(CommandOutput {
                 status: Some(0),

@@ -77,9 +77,10 @@ impl SourceOptions<'_> {
 
     /// Returns the source to pass to rpm-ostree for a plan: an image that is copied first is then in the storage.
     pub fn source_of(&self, os: &OsPlan) -> ImageSource {
-        match os.brings() {
-            true => ImageSource::Storage,
-            false => self.source(),
+        if os.brings() {
+            ImageSource::Storage
+        } else {
+            self.source()
         }
     }
 }
@@ -663,9 +664,10 @@ impl Search<'_> {
             (Err(error), _) => return refused(error.to_string()),
             (_, Err(error)) => return refused(error.to_string()),
         };
-        match ruling.accepts_anything() {
-            true => true,
-            false => refused(format!("/{}: {ruling}", paths::POLICY)),
+        if ruling.accepts_anything() {
+            true
+        } else {
+            refused(format!("/{}: {ruling}", paths::POLICY))
         }
     }
 

@@ -62,9 +62,10 @@ pub(super) fn import_image(
     let need = find_need(root, &source, image, commit)?;
     let scratch = PathBuf::from(format!("/{}", paths::IMAGE_IMPORT));
     let is_archive = matches!(source, ObjectSource::Archive(_));
-    let pulled_from = match is_archive {
-        true => scratch.display().to_string(),
-        false => from.to_owned(),
+    let pulled_from = if is_archive {
+        scratch.display().to_string()
+    } else {
+        from.to_owned()
     };
     if is_archive {
         let work = Work::new("Unpacking the image").of(need.bytes);

@@ -196,9 +196,12 @@ impl NextBoot {
 
     /// Describes the changes of kernel arguments; empty if there are none.
     pub fn arguments_words(&self) -> String {
-        let list = |word: &str, all: &[String]| match all.is_empty() {
-            true => None,
-            false => Some(format!("{word} {}", all.join(" "))),
+        let list = |word: &str, all: &[String]| {
+            if all.is_empty() {
+                None
+            } else {
+                Some(format!("{word} {}", all.join(" ")))
+            }
         };
         let all = [list("without", &self.without), list("with", &self.with)];
         let all: Vec<String> = all.into_iter().flatten().collect();

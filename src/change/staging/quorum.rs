@@ -44,9 +44,10 @@ pub fn read_etcd(root: &Root) -> Result<Etcd> {
     }
     let known = etcd::read_etcd_access(root).map_err(anyhow::Error::from);
     let known = known.and_then(|access| members(&access));
-    let kind = match has_fencing(root).context("looking for Pacemaker")? {
-        true => Etcd::Fenced,
-        false => Etcd::Known,
+    let kind = if has_fencing(root).context("looking for Pacemaker")? {
+        Etcd::Fenced
+    } else {
+        Etcd::Known
     };
     Ok(known.map_or_else(|error| Etcd::Silent(format!("{error:#}")), kind))
 }

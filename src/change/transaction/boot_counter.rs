@@ -171,9 +171,12 @@ impl<'a> BootDirectory<'a> {
             return Ok(false);
         }
         let written = self.replace(ENVIRONMENT_FILE, &cleared.to_bytes());
-        let written = written.or_else(|error| match is_full(&error) && self.end_in_place()? {
-            true => Ok(()),
-            false => Err(error),
+        let written = written.or_else(|error| {
+            if is_full(&error) && self.end_in_place()? {
+                Ok(())
+            } else {
+                Err(error)
+            }
         });
         written.map_err(|error| self.error(ENVIRONMENT_FILE, error.into()))?;
         self.settle()?;
@@ -221,9 +224,10 @@ impl<'a> BootDirectory<'a> {
         old: Option<&[u8]>,
         new: &[u8],
     ) -> Result<(), BootCounterError> {
-        match old == Some(new) {
-            true => Ok(()),
-            false => self.write(name, new),
+        if old == Some(new) {
+            Ok(())
+        } else {
+            self.write(name, new)
         }
     }
 

@@ -82,9 +82,10 @@ fn as_finished_run(journal: Journal, objects: RootPath) -> FinishedRun {
 /// The lock is not held for writing, or part of the run is left.
 pub fn forget_run(root: &Root, lock: &Lock, id: &str) -> Result<(), ForgetError> {
     lock.require_writable()?;
-    match remove_history(root, &history_path(id)) {
-        true => Ok(()),
-        false => Err(ForgetError::Left(id.to_owned())),
+    if remove_history(root, &history_path(id)) {
+        Ok(())
+    } else {
+        Err(ForgetError::Left(id.to_owned()))
     }
 }
 

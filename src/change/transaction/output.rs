@@ -100,9 +100,10 @@ fn may_replace(place: &Place, is_ours: fn(&[u8]) -> bool) -> Result<bool, Output
     let mut beginning = Vec::new();
     let read = file.take(BEGINNING).read_to_end(&mut beginning);
     read.map_err(|error| OutputError::Io(error.into()))?;
-    match is_ours(&beginning) {
-        true => Ok(true),
-        false => Err(OutputError::Exists),
+    if is_ours(&beginning) {
+        Ok(true)
+    } else {
+        Err(OutputError::Exists)
     }
 }
 
@@ -126,9 +127,10 @@ fn write_beside(place: &Place, temporary: &str, bytes: &[u8], mode: u32) -> std:
 
 fn put(place: &Place, temporary: &str, replaces: bool) -> std::io::Result<()> {
     let dir = place.dir.as_fd();
-    match replaces {
-        true => disk::rename_over(dir, temporary, place),
-        false => disk::place_new(dir, temporary, place),
+    if replaces {
+        disk::rename_over(dir, temporary, place)
+    } else {
+        disk::place_new(dir, temporary, place)
     }
     .map_err(std::io::Error::from)
 }

@@ -467,17 +467,21 @@ fn judge_step(
     };
     let is_nothing = is_nothing(&step.step, progress);
     if matches!(step.step, Step::Metadata { .. }) {
-        return Ok(match is_nothing {
-            true => StepOutlook::Gone("nothing is there any more"),
-            false => StepOutlook::Open,
+        return Ok(if is_nothing {
+            StepOutlook::Gone("nothing is there any more")
+        } else {
+            StepOutlook::Open
         });
     }
     if needs_no_stage(&step.step, direction) {
         return Ok(StepOutlook::Open);
     }
-    let gone_or_lost = |why| match is_nothing {
-        true => StepOutlook::Gone(why),
-        false => StepOutlook::Lost,
+    let gone_or_lost = |why| {
+        if is_nothing {
+            StepOutlook::Gone(why)
+        } else {
+            StepOutlook::Lost
+        }
     };
     let above = step.step.path().parent();
     let is_made = above.is_some_and(|dir| made.contains(&dir));

@@ -32,9 +32,10 @@ pub struct Accident {
 impl Accident {
     /// Returns the accident with what becomes of the node.
     pub fn words(&self) -> String {
-        match self.covered {
-            true => format!("{}: comes back by itself ({})", self.what, self.by),
-            false => format!("{}: does NOT come back by itself: {}", self.what, self.by),
+        if self.covered {
+            format!("{}: comes back by itself ({})", self.what, self.by)
+        } else {
+            format!("{}: does NOT come back by itself: {}", self.what, self.by)
         }
     }
 }

@@ -114,9 +114,10 @@ fn notice(message: String) -> Notice {
 fn judge_trial(root: &Root, plan: &Plan, reboots: bool) -> Result<TrialFindings> {
     let system = plan.os.needs_reboot();
     let against = against(root, plan, system, reboots)?;
-    let counting = match system && reboots {
-        true => Some(boot_counter::observe_boot_counter(root)?.counting),
-        false => None,
+    let counting = if system && reboots {
+        Some(boot_counter::observe_boot_counter(root)?.counting)
+    } else {
+        None
     };
     let facts = CoverageFacts {
         reboots,

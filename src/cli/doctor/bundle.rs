@@ -268,9 +268,10 @@ fn redacted_text(text: &str) -> String {
 /// Returns a word without login and query if it is a URL; trailing white space is preserved.
 fn redacted_word(word: &str) -> String {
     let address = word.trim_end();
-    match address.contains("://") {
-        true => redacted_url(address) + word.strip_prefix(address).unwrap_or_default(),
-        false => word.to_owned(),
+    if address.contains("://") {
+        redacted_url(address) + word.strip_prefix(address).unwrap_or_default()
+    } else {
+        word.to_owned()
     }
 }
 

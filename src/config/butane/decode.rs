@@ -163,13 +163,12 @@ impl Decoder {
                     Some(tag) => format!("!!{tag}"),
                     None => resolve_scalar(scalar).tag().to_owned(),
                 };
-                let shown: String = match scalar.text.len() > 10 {
-                    true => {
-                        String::from_utf8_lossy(scalar.text.as_bytes().get(..7).unwrap_or_default())
-                            .into_owned()
-                            + "..."
-                    }
-                    false => scalar.text.clone(),
+                let shown: String = if scalar.text.len() > 10 {
+                    String::from_utf8_lossy(scalar.text.as_bytes().get(..7).unwrap_or_default())
+                        .into_owned()
+                        + "..."
+                } else {
+                    scalar.text.clone()
                 };
                 (tag, format!(" `{shown}`"))
             }

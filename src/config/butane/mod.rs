@@ -342,8 +342,9 @@ fn judge(
     let printed = if options.raw { config } else { whole };
     ignition::check_duplicates(printed, report);
     ignition::check_ignition(config, version.level, report);
-    match report.is_fatal() {
-        true => Err(RESULT_INVALID),
-        false => Ok(printed.to_json()),
+    if report.is_fatal() {
+        Err(RESULT_INVALID)
+    } else {
+        Ok(printed.to_json())
     }
 }

@@ -202,9 +202,10 @@ impl Checker {
         if is_mirrored && text(value, "layout").is_none() {
             let message =
                 "boot_device.layout should be specified when boot_device.mirror is specified";
-            match self.version.level >= SchemaLevel::V8 {
-                true => self.report.error(at.key("mirror"), message),
-                false => self.report.warning(at.key("mirror"), message),
+            if self.version.level >= SchemaLevel::V8 {
+                self.report.error(at.key("mirror"), message)
+            } else {
+                self.report.warning(at.key("mirror"), message)
             }
         }
         if let Some(layout) = text(value, "layout") {
@@ -216,9 +217,10 @@ impl Checker {
                     self.check_mainframe(layout, value, &at.key(layout));
                 }
                 _ => {
-                    let others = match self.version.level >= SchemaLevel::V6 {
-                        true => "s390x-eckd, s390x-virt, s390x-zfcp, ",
-                        false => "",
+                    let others = if self.version.level >= SchemaLevel::V6 {
+                        "s390x-eckd, s390x-virt, s390x-zfcp, "
+                    } else {
+                        ""
                     };
                     let message =
                         format!("layout must be one of: aarch64, ppc64le, {others}x86_64");

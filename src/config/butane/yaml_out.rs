@@ -137,9 +137,10 @@ impl Style {
     fn of(text: &str) -> Self {
         let facts = Facts::of(text);
         if text.contains('\n') {
-            return match facts.block_allowed {
-                true => Self::Block,
-                false => Self::Double,
+            return if facts.block_allowed {
+                Self::Block
+            } else {
+                Self::Double
             };
         }
         if needs_quotes(text) {
@@ -392,9 +393,10 @@ mod tests {
             ("a\n ", "k: \"a\\n \""),
         ];
         for (text, wanted) in table {
-            let value = match wanted.contains("l: 1") {
-                true => json!({"k": text, "l": 1}),
-                false => json!({"k": text}),
+            let value = if wanted.contains("l: 1") {
+                json!({"k": text, "l": 1})
+            } else {
+                json!({"k": text})
             };
             assert_eq!(to_yaml(&value), wanted, "{text:?}");
         }

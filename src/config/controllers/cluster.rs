@@ -214,9 +214,12 @@ impl Cluster {
     /// Returns the names of the built-in pools; for a custom pool, `worker`, whose MachineConfigs it inherits.
     pub fn built_in_pools(&self) -> impl Iterator<Item = String> + use<> {
         let pools = self.pools.iter();
-        let names = pools.map(|pool| match pool.is_custom() {
-            true => "worker".to_owned(),
-            false => pool.name.clone(),
+        let names = pools.map(|pool| {
+            if pool.is_custom() {
+                "worker".to_owned()
+            } else {
+                pool.name.clone()
+            }
         });
         names.collect::<BTreeSet<String>>().into_iter()
     }

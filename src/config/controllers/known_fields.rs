@@ -185,9 +185,10 @@ fn collect<'v>(value: &'v Value, place: &str, at: String, found: &mut Vec<(Strin
     let Some(inner) = value.get(key) else {
         return;
     };
-    let at = match at.is_empty() {
-        true => key.to_owned(),
-        false => format!("{at}.{key}"),
+    let at = if at.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{at}.{key}")
     };
     if key == step {
         return collect(inner, rest, at, found);

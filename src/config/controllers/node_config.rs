@@ -107,9 +107,10 @@ fn config_of_pool(
         .map(str::to_owned)
         .collect();
     let has_cgroups = node.is_some() && ["master", "worker", "arbiter"].contains(&pool);
-    let arguments = match has_cgroups {
-        true => with_version_2(&old),
-        false => old.clone(),
+    let arguments = if has_cgroups {
+        with_version_2(&old)
+    } else {
+        old.clone()
     };
     let contents = base::write_fields(&base::of_pool(cluster, pool).ok()?);
     let file = known.and_then(|part| file_of(part, KUBELET_CONF));

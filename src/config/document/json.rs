@@ -463,9 +463,10 @@ pub(super) fn from_checked<'t, T: Deserialize<'t>>(
 /// Returns the finding for text that is not JSON.
 pub(super) fn syntax_finding(at: &str, error: &serde_json::Error) -> Finding {
     let said = without_value(&error.to_string());
-    let message = match error.is_eof() {
-        true => format!("not valid JSON: {said}; {CUT_SHORT}"),
-        false => format!("not valid JSON: {said}"),
+    let message = if error.is_eof() {
+        format!("not valid JSON: {said}; {CUT_SHORT}")
+    } else {
+        format!("not valid JSON: {said}")
     };
     Finding::error(at, message)
 }

@@ -298,9 +298,10 @@ fn with_whole_surrogates(text: &str) -> Cow<'_, str> {
         out.push_str(escape);
         rest = after;
     }
-    match replaced {
-        true => (out + rest).into(),
-        false => text.into(),
+    if replaced {
+        (out + rest).into()
+    } else {
+        text.into()
     }
 }
 

@@ -214,9 +214,10 @@ impl<'a> Reader<'a> {
     fn syntax_error(&self, line: usize, reason: &str) -> YamlError {
         let beyond = line > self.last || self.last > 1 && line == self.last;
         let at_the_end = beyond || reason.contains("end of stream");
-        let message = match at_the_end {
-            true => format!("{reason}; {IF_CUT_SHORT}"),
-            false => reason.to_owned(),
+        let message = if at_the_end {
+            format!("{reason}; {IF_CUT_SHORT}")
+        } else {
+            reason.to_owned()
         };
         YamlError { line, message }
     }

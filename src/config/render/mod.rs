@@ -112,9 +112,10 @@ fn split_objects(json: &str) -> Result<Vec<(String, String)>, Finding> {
 
 /// Returns the end of a message about text that may be truncated.
 fn cut_short_hint(error: &serde_json::Error) -> String {
-    match error.is_eof() {
-        true => format!("; {CUT_SHORT}"),
-        false => String::new(),
+    if error.is_eof() {
+        format!("; {CUT_SHORT}")
+    } else {
+        String::new()
     }
 }
 

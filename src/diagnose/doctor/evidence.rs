@@ -405,44 +405,49 @@ pub struct DeployedTree {
 impl DoctorEvidence {
     /// Returns the commands that stop kubelet and CRI-O. If Pacemaker manages the kubelet, it has to stop it.
     pub fn stop_workloads(&self) -> Vec<&'static str> {
-        match self.fencing {
-            true => vec!["pcs node standby $(hostname)", "systemctl stop crio"],
-            false => vec!["systemctl stop kubelet crio"],
+        if self.fencing {
+            vec!["pcs node standby $(hostname)", "systemctl stop crio"]
+        } else {
+            vec!["systemctl stop kubelet crio"]
         }
     }
 
     /// Returns the commands that start them again.
     pub fn start_workloads(&self) -> Vec<&'static str> {
-        match self.fencing {
-            true => vec!["systemctl start crio", "pcs node unstandby $(hostname)"],
-            false => vec!["systemctl start crio kubelet"],
+        if self.fencing {
+            vec!["systemctl start crio", "pcs node unstandby $(hostname)"]
+        } else {
+            vec!["systemctl start crio kubelet"]
         }
     }
 
     /// Returns the command that stops the kubelet. If Pacemaker manages it, Pacemaker has to stop it.
     pub fn stop_kubelet(&self) -> &'static str {
-        match self.fencing {
-            true => "pcs node standby $(hostname)",
-            false => "systemctl stop kubelet",
+        if self.fencing {
+            "pcs node standby $(hostname)"
+        } else {
+            "systemctl stop kubelet"
         }
     }
 
     /// Returns the command that starts it again.
     pub fn start_kubelet(&self) -> &'static str {
-        match self.fencing {
-            true => "pcs node unstandby $(hostname)",
-            false => "systemctl start kubelet",
+        if self.fencing {
+            "pcs node unstandby $(hostname)"
+        } else {
+            "systemctl start kubelet"
         }
     }
 
     /// Returns the commands that restart the kubelet.
     pub fn restart_kubelet(&self) -> Vec<&'static str> {
-        match self.fencing {
-            true => vec![
+        if self.fencing {
+            vec![
                 "pcs node standby $(hostname)",
                 "pcs node unstandby $(hostname)",
-            ],
-            false => vec!["systemctl restart kubelet"],
+            ]
+        } else {
+            vec!["systemctl restart kubelet"]
         }
     }
 
@@ -575,9 +580,10 @@ impl DoctorEvidence {
 
     /// Returns the command with which ostree removes unused files.
     pub fn cleanup(&self) -> String {
-        match self.live {
-            true => "ostree admin cleanup".to_owned(),
-            false => format!("ostree admin cleanup --sysroot={}", shell_word(&self.root)),
+        if self.live {
+            "ostree admin cleanup".to_owned()
+        } else {
+            format!("ostree admin cleanup --sysroot={}", shell_word(&self.root))
         }
     }
 

@@ -375,9 +375,10 @@ fn at_root(evidence: &DoctorEvidence, line: &str) -> String {
         path if OF_THE_NODE.iter().any(|one| path.starts_with(one)) => {
             let end = word.strip_prefix(path).unwrap_or_default();
             // The shell expands the path.
-            match path.contains(['*', '$']) {
-                true => format!("{}{path}{end}", evidence.path("").trim_end_matches('/')),
-                false => evidence.path(path) + end,
+            if path.contains(['*', '$']) {
+                format!("{}{path}{end}", evidence.path("").trim_end_matches('/'))
+            } else {
+                evidence.path(path) + end
             }
         }
         _ => word.to_owned(),

@@ -161,9 +161,10 @@ pub fn look_ahead(evidence: &DoctorEvidence, until: u64) -> Result<Outlook, Stri
     }
     let approvals = approvals(&all, &steps, node);
     Ok(Outlook {
-        next: match approvals.is_empty() {
-            true => Vec::new(),
-            false => commands(&all, node, until),
+        next: if approvals.is_empty() {
+            Vec::new()
+        } else {
+            commands(&all, node, until)
         },
         node,
         now: time.now,

@@ -123,9 +123,12 @@ fn next_boot(status: &Value) -> Option<(String, bool)> {
     let failed = text_of(awaited, "failed");
     let locked = os.get("staged_locked").and_then(Value::as_bool) == Some(true);
     let mut parts: Vec<String> = Vec::new();
-    parts.extend(text_of(os, "staged").map(|image| match locked {
-        true => format!("{image}, which is locked: no reboot enters it"),
-        false => image.to_owned(),
+    parts.extend(text_of(os, "staged").map(|image| {
+        if locked {
+            format!("{image}, which is locked: no reboot enters it")
+        } else {
+            image.to_owned()
+        }
     }));
     parts.extend(text_of(os, "staged_by").map(|by| format!("staged by {by}")));
     parts.extend(config.map(|name| match text_of(awaited, "way") {

@@ -424,12 +424,11 @@ fn difference(
         .collect();
     groups.order_by_key(|group| usize::MAX - group.nodes.len());
     let agreeing = groups.first().map_or(0, |group| group.nodes.len());
-    let (majority, agreeing, others) = match agreeing * 2 > total {
-        true => {
-            let majority = groups.remove(0).value;
-            (Some(majority), agreeing, groups)
-        }
-        false => (None, 0, groups),
+    let (majority, agreeing, others) = if agreeing * 2 > total {
+        let majority = groups.remove(0).value;
+        (Some(majority), agreeing, groups)
+    } else {
+        (None, 0, groups)
     };
     Some(SiblingDifference {
         pool: pool.to_owned(),

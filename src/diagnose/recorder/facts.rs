@@ -158,9 +158,10 @@ impl Observer<'_> {
         let entries =
             bootloader::read_boot_entries(self.root).map_err(|error| error.to_string())?;
         if !self.exists("boot/loader")? {
-            return match self.exists("boot/grub")? {
-                true => Ok(AreaFacts::new()),
-                false => Err("/boot/loader is missing".to_owned()),
+            return if self.exists("boot/grub")? {
+                Ok(AreaFacts::new())
+            } else {
+                Err("/boot/loader is missing".to_owned())
             };
         }
         let mut facts = AreaFacts::new();
@@ -439,9 +440,10 @@ impl Observer<'_> {
         let heard = server::remembered_clock(self.root).map_err(|error| error.to_string())?;
         let offset = heard.and_then(|heard| Some((heard.seen?, heard.date)));
         let words = offset.map(|(own, said)| {
-            let (off, side) = match own >= said {
-                true => (own - said, "ahead of"),
-                false => (said - own, "behind"),
+            let (off, side) = if own >= said {
+                (own - said, "ahead of")
+            } else {
+                (said - own, "behind")
             };
             match off {
                 0..=5 => "as that of the server".to_owned(),

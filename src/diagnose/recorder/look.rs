@@ -98,13 +98,14 @@ pub fn observe_now(
     shelf: &Shelf,
     before: &Snapshot,
 ) -> (Snapshot, String) {
-    let own = match is_of_node(shelf) {
-        true => shelf.read_key().unwrap_or_else(|why| {
+    let own = if is_of_node(shelf) {
+        shelf.read_key().unwrap_or_else(|why| {
             log::info!("{why}");
             None
-        }),
+        })
+    } else {
         // The key is never copied; that of the node may be readable all the same.
-        false => digest_key(root),
+        digest_key(root)
     };
     // Without the key only sizes, modes and owners are compared.
     let key = own.unwrap_or_else(|| DigestKey::new(&[0; KEY_BYTES]));

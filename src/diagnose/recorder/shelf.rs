@@ -93,9 +93,10 @@ impl Shelf {
             let read = shelf.read(file, MAX_RECORD);
             let parsed = read.and_then(|bytes| {
                 let record = format::parse_record(&bytes).map_err(|why| why.to_string())?;
-                match record.number == number {
-                    true => Ok(record),
-                    false => Err(FormatError::Damaged.to_string()),
+                if record.number == number {
+                    Ok(record)
+                } else {
+                    Err(FormatError::Damaged.to_string())
                 }
             });
             match parsed {

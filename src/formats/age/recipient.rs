@@ -210,9 +210,10 @@ impl Recipient {
 
 /// Refuses the few points with which every key agrees on the same secret.
 fn usable(point: MontgomeryPoint) -> Result<MontgomeryPoint, RecipientError> {
-    match point.mul_clamped([0x55; 32]).to_bytes() == [0; 32] {
-        true => Err(RecipientError::Weak),
-        false => Ok(point),
+    if point.mul_clamped([0x55; 32]).to_bytes() == [0; 32] {
+        Err(RecipientError::Weak)
+    } else {
+        Ok(point)
     }
 }
 

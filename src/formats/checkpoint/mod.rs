@@ -197,8 +197,8 @@ impl CheckpointFile {
     /// Judges a file that stores its contents as one string.
     fn judge_data(self, object: &Map<String, Value>) -> CheckpointVerdict {
         let has_legacy = matches!(self, Self::Cpu | Self::Memory);
-        let (key, known): (&str, &[&str]) = match has_legacy {
-            true => (
+        let (key, known): (&str, &[&str]) = if has_legacy {
+            (
                 "dataChecksum",
                 &[
                     "data",
@@ -210,8 +210,9 @@ impl CheckpointFile {
                     "podEntries",
                     "checksum",
                 ],
-            ),
-            false => ("checksum", &["data", "checksum", "version"]),
+            )
+        } else {
+            ("checksum", &["data", "checksum", "version"])
         };
         if let Some(field) = unknown_field(object, known) {
             return field;
@@ -223,9 +224,10 @@ impl CheckpointFile {
             return other_form();
         };
         let made = u64::from(fnv(&["(string)", data]));
-        match made == stored || (has_legacy && stored == 0) {
-            true => CheckpointVerdict::Sound,
-            false => corrupted(key, stored, made),
+        if made == stored || (has_legacy && stored == 0) {
+            CheckpointVerdict::Sound
+        } else {
+            corrupted(key, stored, made)
         }
     }
 }
@@ -338,11 +340,12 @@ fn judge_memory(object: &Map<String, Value>) -> CheckpointVerdict {
     let stored = object.get("checksum").and_then(Value::as_u64);
     let made = [false, true].map(|with_pods| dump::of_memory(object, with_pods));
     let mut made = made.iter().flatten().map(|dump| u64::from(fnv(&[dump])));
-    match made.any(|made| Some(made) == stored) {
-        true => CheckpointVerdict::Sound,
-        false => CheckpointVerdict::Unknown(
+    if made.any(|made| Some(made) == stored) {
+        CheckpointVerdict::Sound
+    } else {
+        CheckpointVerdict::Unknown(
             "its checksum is not the one of the forms that are known here".to_owned(),
-        ),
+        )
     }
 }
 

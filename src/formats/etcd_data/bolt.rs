@@ -577,9 +577,10 @@ impl<B: Bytes> Walk<'_, B> {
             {
                 return Err(order());
             }
-            let next = match place + 1 < page.count {
-                true => Some(page.branch(place + 1).ok_or_else(|| outside(number))?.0),
-                false => between.1,
+            let next = if place + 1 < page.count {
+                Some(page.branch(place + 1).ok_or_else(|| outside(number))?.0)
+            } else {
+                between.1
             };
             below = self.tree(child, name, (Some(key), next), depth)?;
         }

@@ -361,9 +361,10 @@ impl<'s> Writer<'s> {
 
     /// Writes a character inside double quotes, escaped if necessary.
     fn put_escaped(&mut self, c: char) {
-        match (self.printable)(c) && !is_break(c) && !matches!(c, '"' | '\\') {
-            true => self.put_char(c),
-            false => self.put_escape(c),
+        if (self.printable)(c) && !is_break(c) && !matches!(c, '"' | '\\') {
+            self.put_char(c)
+        } else {
+            self.put_escape(c)
         }
     }
 

@@ -56,22 +56,27 @@ fn compare_versions(one: &str, other: &str) -> Ordering {
             _ => {}
         }
         let is_number = one.first().is_some_and(u8::is_ascii_digit);
-        let of_run = |byte: &u8| match is_number {
-            true => byte.is_ascii_digit(),
-            false => byte.is_ascii_alphabetic(),
+        let of_run = |byte: &u8| {
+            if is_number {
+                byte.is_ascii_digit()
+            } else {
+                byte.is_ascii_alphabetic()
+            }
         };
         let (run, rest) = one.split_at(one.len() - skip(one, of_run).len());
         let (other_run, other_rest) = other.split_at(other.len() - skip(other, of_run).len());
         if other_run.is_empty() {
             // A number is newer than letters.
-            return match is_number {
-                true => Ordering::Greater,
-                false => Ordering::Less,
+            return if is_number {
+                Ordering::Greater
+            } else {
+                Ordering::Less
             };
         }
-        let compared = match is_number {
-            true => compare_numbers(run, other_run),
-            false => run.cmp(other_run),
+        let compared = if is_number {
+            compare_numbers(run, other_run)
+        } else {
+            run.cmp(other_run)
         };
         if compared.is_ne() {
             return compared;

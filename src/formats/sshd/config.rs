@@ -223,9 +223,10 @@ impl SshdConfig {
             return self.refuse(file, number, "Too many recursive configuration includes");
         }
         for pattern in patterns {
-            let pattern = match pattern.starts_with(['/', '~']) {
-                true => pattern.clone(),
-                false => format!("/etc/ssh/{pattern}"),
+            let pattern = if pattern.starts_with(['/', '~']) {
+                pattern.clone()
+            } else {
+                format!("/etc/ssh/{pattern}")
             };
             match files.glob(&pattern) {
                 Ok(found) => {
@@ -303,10 +304,13 @@ fn check_values(
 ) -> Result<(), String> {
     match values {
         Values::Ignored => Ok(()),
-        Values::Program => match rest.starts_with('/') || rest.eq_ignore_ascii_case("none") {
-            true => Ok(()),
-            false => Err(format!("{keyword} must be an absolute path")),
-        },
+        Values::Program => {
+            if rest.starts_with('/') || rest.eq_ignore_ascii_case("none") {
+                Ok(())
+            } else {
+                Err(format!("{keyword} must be an absolute path"))
+            }
+        }
         _ if arguments.is_empty() => Err(format!("missing argument of {keyword}")),
         Values::Any => Ok(()),
         Values::Words(words) => {

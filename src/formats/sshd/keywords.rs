@@ -233,9 +233,10 @@ pub(super) fn find_keyword(name: &str) -> Option<Keyword> {
     } else {
         return None;
     };
-    let values = match IGNORED.contains(&name) {
-        true => Values::Ignored,
-        false => values,
+    let values = if IGNORED.contains(&name) {
+        Values::Ignored
+    } else {
+        values
     };
     Some(Keyword { in_match, values })
 }

@@ -79,10 +79,7 @@ impl SshdUser {
     }
 
     fn meets(&self, condition: &Condition) -> Certainty {
-        let certain = |yes: bool| match yes {
-            true => Certainty::Yes,
-            false => Certainty::No,
-        };
+        let certain = |yes: bool| if yes { Certainty::Yes } else { Certainty::No };
         let pattern = &condition.pattern;
         match condition.criterion.as_str() {
             "all" => Certainty::Yes,
@@ -196,9 +193,10 @@ impl SshdUser {
             let Some((_, Some(line))) = out.iter().find(|(out, _)| *out != Certainty::No) else {
                 continue;
             };
-            match out.iter().all(|(out, _)| *out == Certainty::Yes) {
-                true => denied.push(LoginObstacle::of_line(line)),
-                false => unsure.push(LoginObstacle::of_line(line)),
+            if out.iter().all(|(out, _)| *out == Certainty::Yes) {
+                denied.push(LoginObstacle::of_line(line))
+            } else {
+                unsure.push(LoginObstacle::of_line(line))
             }
         }
         (denied, unsure)
@@ -216,16 +214,16 @@ impl SshdUser {
         let mut unsure: Option<&'a SshdLine> = None;
         for line in lines {
             for pattern in &line.arguments {
-                let hit = match of_users {
-                    true => self.meets_pattern(pattern),
-                    false => match self
-                        .groups
-                        .iter()
-                        .any(|group| matches_pattern(group, pattern))
-                    {
-                        true => Certainty::Yes,
-                        false => Certainty::No,
-                    },
+                let hit = if of_users {
+                    self.meets_pattern(pattern)
+                } else if self
+                    .groups
+                    .iter()
+                    .any(|group| matches_pattern(group, pattern))
+                {
+                    Certainty::Yes
+                } else {
+                    Certainty::No
                 };
                 match (hit, allows) {
                     (Certainty::Yes, true) => return (Certainty::No, Some(line)),

@@ -88,9 +88,10 @@ fn check(
 
 /// Returns the point of a key if it is on the curve of its type. ring accepts no compressed one.
 fn point_of<'a>(found: &[u8], curve: &str, point: &'a [u8]) -> Result<&'a [u8], SignatureError> {
-    match found == curve.as_bytes() {
-        true => Ok(point),
-        false => Err(SignatureError::Form("its key is for another curve")),
+    if found == curve.as_bytes() {
+        Ok(point)
+    } else {
+        Err(SignatureError::Form("its key is for another curve"))
     }
 }
 

@@ -86,9 +86,10 @@ impl SshSignature {
         fields.end()?;
         let algorithm = inner.text()?;
         let value = inner.string()?.to_vec();
-        let token = match algorithm.starts_with("sk-") {
-            true => Some((inner.byte()?, inner.number()?)),
-            false => None,
+        let token = if algorithm.starts_with("sk-") {
+            Some((inner.byte()?, inner.number()?))
+        } else {
+            None
         };
         inner.end()?;
         let (key, key_fields) = read_key(key_blob)?;

@@ -81,16 +81,18 @@ impl<'a> WireFields<'a> {
     pub(super) fn text(&mut self) -> Result<String, SignatureError> {
         let text = std::str::from_utf8(self.string()?);
         let text = text.map_err(|_| SignatureError::Form("a name in it is not text"))?;
-        match text.chars().any(char::is_control) {
-            true => Err(SignatureError::Form("a name in it has control characters")),
-            false => Ok(text.to_owned()),
+        if text.chars().any(char::is_control) {
+            Err(SignatureError::Form("a name in it has control characters"))
+        } else {
+            Ok(text.to_owned())
         }
     }
 
     pub(super) fn end(&self) -> Result<(), SignatureError> {
-        match self.0.is_empty() {
-            true => Ok(()),
-            false => Err(SignatureError::Form("something follows its last field")),
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            Err(SignatureError::Form("something follows its last field"))
         }
     }
 }

@@ -52,12 +52,13 @@ impl JudgedUnit {
             "local-fs.target" => "the next boot ends in emergency mode",
             _ => "the next boot does not come up",
         };
-        Some(match *unit == self.name {
-            true => format!("{target} requires {unit}: {boot}"),
-            false => format!(
+        Some(if *unit == self.name {
+            format!("{target} requires {unit}: {boot}")
+        } else {
+            format!(
                 "{target} requires {unit}, which needs {}: {boot}",
                 self.name
-            ),
+            )
         })
     }
 }
@@ -96,12 +97,11 @@ pub fn judge_units(tree: &UnitTree) -> Vec<JudgedUnit> {
         if !objections.iter().any(is_refused) {
             objections.extend(judge_mount_point(&view, name));
         }
-        let of_image = match objections.iter().any(is_refused) {
-            true => None,
-            false => {
-                let texts = std::iter::once(fragment).chain(dropins.iter().copied());
-                judge_fixed_root(&view, name).or_else(|| judge_requirements(&view, name, texts))
-            }
+        let of_image = if objections.iter().any(is_refused) {
+            None
+        } else {
+            let texts = std::iter::once(fragment).chain(dropins.iter().copied());
+            judge_fixed_root(&view, name).or_else(|| judge_requirements(&view, name, texts))
         };
         let objections = objections.into_iter().map(|one| (one, false));
         for (objection, is_of_image) in objections.chain(of_image.map(|one| (one, true))) {

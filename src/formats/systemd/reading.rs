@@ -409,9 +409,12 @@ mod tests {
         let path = format!("{VENDOR}/a.service");
         tree.set_entry(&path, UnitEntry::File(None));
         let support = Support::of_version(252);
-        let mut refuse = |path: &str| match path.contains('.') {
-            true => Err(path.to_owned()),
-            false => Ok(UnitEntry::Directory(BTreeMap::new())),
+        let mut refuse = |path: &str| {
+            if path.contains('.') {
+                Err(path.to_owned())
+            } else {
+                Ok(UnitEntry::Directory(BTreeMap::new()))
+            }
         };
         let refused = read_units(&mut tree, &["a.service"], &[], &support, &mut refuse);
         assert_eq!(refused, Err(path));

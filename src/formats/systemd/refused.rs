@@ -222,9 +222,10 @@ impl<'n> LoadedUnit<'n> {
             return reason;
         };
         let own = own.unwrap_or_default();
-        match unknown.eq_ignore_ascii_case(own) {
-            true => format!("{reason} (its section [{unknown}] should be [{own}])"),
-            false => format!("{reason} (systemd ignores its section [{unknown}])"),
+        if unknown.eq_ignore_ascii_case(own) {
+            format!("{reason} (its section [{unknown}] should be [{own}])")
+        } else {
+            format!("{reason} (systemd ignores its section [{unknown}])")
         }
     }
 
@@ -399,9 +400,10 @@ impl<'n> LoadedUnit<'n> {
             .filter(|value| !value.is_empty() && !is_plain_path(value));
         let from_name = unit_name::path_of(self.name.prefix).unwrap_or_default();
         let notes = bad.map(|value| {
-            let why = match value.starts_with('/') {
-                true => "has a `..` in it",
-                false => "is not an absolute path",
+            let why = if value.starts_with('/') {
+                "has a `..` in it"
+            } else {
+                "is not an absolute path"
             };
             format!("{key}={value}, which {why}: its name alone counts, and says {from_name}")
         });

@@ -58,10 +58,13 @@ fn names_in(line: &str) -> Vec<(String, bool)> {
     };
     let second = words.next().unwrap_or_default();
     match kind.trim_end_matches('!') {
-        "u" => match second.contains(':') {
-            true => vec![(name, false)],
-            false => vec![(name.clone(), false), (name, true)],
-        },
+        "u" => {
+            if second.contains(':') {
+                vec![(name, false)]
+            } else {
+                vec![(name.clone(), false), (name, true)]
+            }
+        }
         "g" => vec![(name, true)],
         "m" if is_name(&second) => vec![(name, false), (second.to_owned(), true)],
         _ => Vec::new(),

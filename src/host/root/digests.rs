@@ -101,9 +101,10 @@ impl KnownDigests {
         let stamp = Stamp::from(stat);
         let mut all = self.lock();
         let known = all.find(stamp.inode())?;
-        let same = match known.written {
-            true => known.stamp.same_but_change_time(&stamp),
-            false => known.stamp == stamp,
+        let same = if known.written {
+            known.stamp.same_but_change_time(&stamp)
+        } else {
+            known.stamp == stamp
         };
         same.then(|| known.sha256.clone())
     }

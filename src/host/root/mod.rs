@@ -421,9 +421,10 @@ impl Root {
             return Ok(None);
         };
         let kind = resolve::kind_of(&fstat(&found).map_err(|errno| error_at(path, errno))?);
-        match kinds.contains(&kind) {
-            true => open(OFlag::O_RDONLY | OFlag::O_NONBLOCK),
-            false => Ok(None),
+        if kinds.contains(&kind) {
+            open(OFlag::O_RDONLY | OFlag::O_NONBLOCK)
+        } else {
+            Ok(None)
         }
     }
 

@@ -96,9 +96,10 @@ fn answer_now() -> &'static str {
 
 /// Returns the command at the end of an answer, or an empty text.
 fn next_of(answer: &str) -> &'static str {
-    match answer.ends_with("Next: ") {
-        true => kept("status"),
-        false => "",
+    if answer.ends_with("Next: ") {
+        kept("status")
+    } else {
+        ""
     }
 }
 

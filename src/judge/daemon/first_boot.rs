@@ -29,9 +29,10 @@ pub fn find_first_boot_work(
     }
     let is_there = |entry: &String| there.tokens().contains(entry);
     if there.tokens() != requested.as_slice() {
-        all.push(match requested.iter().all(is_there) {
-            true => "the order of the kernel arguments",
-            false => "kernel arguments",
+        all.push(if requested.iter().all(is_there) {
+            "the order of the kernel arguments"
+        } else {
+            "kernel arguments"
         });
     }
     if config.kernel_type != KernelType::Default {
@@ -40,8 +41,9 @@ pub fn find_first_boot_work(
     if !config.extensions.is_empty() {
         all.push("the packages of extensions");
     }
-    match all.is_empty() {
-        true => FirstBootWork::Nothing,
-        false => FirstBootWork::Changes(all),
+    if all.is_empty() {
+        FirstBootWork::Nothing
+    } else {
+        FirstBootWork::Changes(all)
     }
 }

@@ -141,13 +141,14 @@ fn give_objects(change: &OfflineChange) -> HandoverStep {
         .iter()
         .map(|title| word(&title.replacen(' ', "/", 1)))
         .collect();
-    let name = match change.exact {
-        true => String::new(),
-        false => format!(
+    let name = if change.exact {
+        String::new()
+    } else {
+        format!(
             ". The cluster may give the pool's config another name than this node has; then the node changes to that one. \
              Reasons: {}",
             change.reasons.join("; ")
-        ),
+        )
     };
     let notes: String = change
         .notes
@@ -156,15 +157,16 @@ fn give_objects(change: &OfflineChange) -> HandoverStep {
         .collect();
     let kinds =
         "imagedigestmirrorsets,imagetagmirrorsets,imagecontentsourcepolicies -o yaml".to_owned();
-    let (checked, commands) = match objects.is_empty() {
-        true => (kinds, Vec::new()),
-        false => (
+    let (checked, commands) = if objects.is_empty() {
+        (kinds, Vec::new())
+    } else {
+        (
             format!("{} --ignore-not-found", objects.join(" ")),
             vec![
                 format!("{} > changes.yaml", change.export),
                 "oc apply -f changes.yaml".to_owned(),
             ],
-        ),
+        )
     };
     HandoverStep {
         what: format!(

@@ -253,9 +253,10 @@ pub fn parse_answer(answer: &[u8], seen: u64) -> Result<PolicyAnswer, ApiError> 
 pub fn in_file(text: &str, origin: &str, seen: u64) -> Result<Brought, PolicyFileError> {
     let failed = |words: String| PolicyFileError::Form(origin.to_owned(), words);
     // Some JSON escapes are not valid YAML.
-    let value = match text.trim_start().starts_with('{') {
-        true => serde_json::from_str(text).or_else(|_| yaml::parse_yaml(text)),
-        false => yaml::parse_yaml(text),
+    let value = if text.trim_start().starts_with('{') {
+        serde_json::from_str(text).or_else(|_| yaml::parse_yaml(text))
+    } else {
+        yaml::parse_yaml(text)
     };
     let value = value.map_err(|e| failed(e.to_string()))?;
     let object = object(value.to_string().as_bytes()).map_err(failed)?;

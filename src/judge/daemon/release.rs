@@ -223,11 +223,12 @@ impl Release {
             }
             Branch::Minor(minor) => {
                 let mut backports = days.backports.iter();
-                let came = match minor >= days.since_branch {
-                    true => Some(ALWAYS),
-                    false => backports
+                let came = if minor >= days.since_branch {
+                    Some(ALWAYS)
+                } else {
+                    backports
                         .find(|(branch, _)| *branch == minor)
-                        .map(|(_, day)| *day),
+                        .map(|(_, day)| *day)
                 };
                 came.is_some_and(|came| self.day > came || came == ALWAYS)
             }

@@ -196,9 +196,10 @@ impl BootcStatus {
     ///
     /// bootc does not report the position of its other deployments; they are last here.
     pub fn deployments(&self, origin: &dyn Fn(&OstreeEntry) -> Option<OriginFile>) -> Deployments {
-        let (before, after) = match self.rollback_queued {
-            true => (self.rollback.as_ref(), None),
-            false => (None, self.rollback.as_ref()),
+        let (before, after) = if self.rollback_queued {
+            (self.rollback.as_ref(), None)
+        } else {
+            (None, self.rollback.as_ref())
         };
         let entries = [self.staged.as_ref(), before, self.booted.as_ref(), after];
         let entries = entries.into_iter().flatten().chain(&self.others);
@@ -272,9 +273,10 @@ impl ImageReference {
             image, transport, ..
         } = self;
         let is_registry = transport == "registry";
-        let place = match is_registry {
-            true => format!("docker://{image}"),
-            false => format!("{transport}:{image}"),
+        let place = if is_registry {
+            format!("docker://{image}")
+        } else {
+            format!("{transport}:{image}")
         };
         match &self.signature {
             Some(Signature::OstreeRemote(remote)) if is_registry => {

@@ -175,9 +175,10 @@ fn take_options(text: &str) -> (Vec<String>, &str) {
 fn stage_arguments(options: &[String]) -> String {
     let options = options.iter().map(|option| {
         let (name, value) = option.split_once('=').unwrap_or((option, "ARGUMENT"));
-        let own = match name.starts_with("--append") {
-            true => format!("--karg-append={value}"),
-            false => format!("--karg-delete={value}"),
+        let own = if name.starts_with("--append") {
+            format!("--karg-append={value}")
+        } else {
+            format!("--karg-delete={value}")
         };
         shell_word(&own)
     });

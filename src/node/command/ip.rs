@@ -114,9 +114,10 @@ fn parse_default_route(text: &str) -> serde_json::Result<Vec<DefaultHop>> {
     let Some(best) = all.into_iter().min_by_key(|route| route.metric) else {
         return Ok(Vec::new());
     };
-    let hops = match best.nexthops.is_empty() {
-        true => vec![best],
-        false => best.nexthops,
+    let hops = if best.nexthops.is_empty() {
+        vec![best]
+    } else {
+        best.nexthops
     };
     let hop = |hop: Hop| DefaultHop {
         gateway: hop.gateway.or(hop.via.map(|via| via.host)),

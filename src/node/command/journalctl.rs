@@ -58,12 +58,11 @@ pub fn errors_of_unit(
 fn errors_in(log: &str) -> String {
     let is_error = |line: &&str| line.to_ascii_lowercase().starts_with("error");
     let errors: Vec<&str> = log.lines().filter(is_error).collect();
-    match errors.is_empty() {
-        true => {
-            let mut said = log.lines().map(str::trim).filter(|line| !line.is_empty());
-            said.next_back().unwrap_or_default().to_owned()
-        }
-        false => errors.join("\n"),
+    if errors.is_empty() {
+        let mut said = log.lines().map(str::trim).filter(|line| !line.is_empty());
+        said.next_back().unwrap_or_default().to_owned()
+    } else {
+        errors.join("\n")
     }
 }
 

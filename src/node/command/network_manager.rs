@@ -67,9 +67,10 @@ pub fn begin_checkpoint(runner: &dyn CommandRunner, seconds: u32) -> Result<Begu
     let answer = runner.run(&method_line("CheckpointCreate", &words, BUS))?;
     if answer.status != Some(0) {
         let words = answer.stderr.trim().to_owned();
-        return match words.contains("already included in checkpoint") {
-            true => Ok(Begun::Held(words)),
-            false => Err(CommandError::Failed("busctl".into(), words)),
+        return if words.contains("already included in checkpoint") {
+            Ok(Begun::Held(words))
+        } else {
+            Err(CommandError::Failed("busctl".into(), words))
         };
     }
     let path = read_path(&answer.stdout).ok_or_else(|| strange(&answer))?;

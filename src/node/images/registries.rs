@@ -239,9 +239,10 @@ impl Registries {
             }
         }
         let own = RootPath::fixed(paths::REGISTRIES);
-        let first = match root.exists(&own)? {
-            true => own,
-            false => RootPath::fixed(paths::REGISTRIES_OF_IMAGE),
+        let first = if root.exists(&own)? {
+            own
+        } else {
+            RootPath::fixed(paths::REGISTRIES_OF_IMAGE)
         };
         let mut files = Vec::new();
         for path in std::iter::once(first).chain(fragments.into_values()) {
@@ -375,9 +376,12 @@ impl RawFile {
             .map(|registry| registry.checked(file));
         let tables = tables.collect::<Result<Vec<Registry>, _>>()?;
         for one in &tables {
-            let place = |table: &Registry| match table.location.is_empty() {
-                true => table.prefix.clone(),
-                false => table.location.clone(),
+            let place = |table: &Registry| {
+                if table.location.is_empty() {
+                    table.prefix.clone()
+                } else {
+                    table.location.clone()
+                }
             };
             let others = tables.iter().filter(|other| place(other) == place(one));
             for other in others {

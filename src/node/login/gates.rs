@@ -120,9 +120,10 @@ fn judge_host_keys(
                 let mut group = || groups.find(|one| one.gid == status.gid);
                 let is_for_keysign = status.mode & 0o077 == 0o040
                     && group().is_some_and(|group| group.name == "ssh_keys");
-                match status.uid == 0 && status.mode & 0o077 != 0 && !is_for_keysign {
-                    true => format!("has mode {:04o}, and sshd uses no such key", status.mode),
-                    false => return Ok(()),
+                if status.uid == 0 && status.mode & 0o077 != 0 && !is_for_keysign {
+                    format!("has mode {:04o}, and sshd uses no such key", status.mode)
+                } else {
+                    return Ok(());
                 }
             }
             // The unit sshd-keygen makes them.

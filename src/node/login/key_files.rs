@@ -175,9 +175,10 @@ impl Reader<'_> {
                 _ => text.push(letter),
             }
         }
-        match text.starts_with('/') {
-            true => Some(text),
-            false => Some(format!("{}/{text}", entry.home)),
+        if text.starts_with('/') {
+            Some(text)
+        } else {
+            Some(format!("{}/{text}", entry.home))
         }
     }
 
@@ -382,9 +383,10 @@ impl Reader<'_> {
             let shown = self.shown(&above, path);
             let bit = if index == 0 { 4 } else { 1 };
             let closed = !self.may(status, bit);
-            let strict = match judges && judged.contains(&above) {
-                true => of_strict_modes(&shown, status, uid),
-                false => None,
+            let strict = if judges && judged.contains(&above) {
+                of_strict_modes(&shown, status, uid)
+            } else {
+                None
             };
             match strict {
                 Some(fault) => wrong.push(fault),

@@ -307,9 +307,10 @@ impl Search<'_> {
             }
             let is_default = directory == default;
             for path in self.list(&directory, EntryType::File) {
-                let is_meant = match is_default {
-                    true => is_keyfile_name(path.name(), false) && !is_copy_name(path.name()),
-                    false => path.name().ends_with(KEYFILE_ENDING),
+                let is_meant = if is_default {
+                    is_keyfile_name(path.name(), false) && !is_copy_name(path.name())
+                } else {
+                    path.name().ends_with(KEYFILE_ENDING)
                 };
                 if !is_meant || !self.has_section(&path, |section| section == "connection") {
                     continue;

@@ -67,13 +67,14 @@ fn read_disk(root: &Root, line: &MountedFileSystem) -> Seen<DiskDevices> {
     let mut found = candidates.into_iter().flatten();
     let start = found.find_map(|path| real_directory(root, &path));
     let Some(start) = start else {
-        let reason = match root
+        let reason = if root
             .list(&RootPath::fixed("sys/dev"))
             .unwrap_or_default()
             .is_empty()
         {
-            true => "/sys is missing below this root".to_owned(),
-            false => format!("{} on {} is not a device in /sys", line.source, line.point),
+            "/sys is missing below this root".to_owned()
+        } else {
+            format!("{} on {} is not a device in /sys", line.source, line.point)
         };
         return Err(reason);
     };

@@ -99,9 +99,10 @@ pub fn parse_luks(bytes: &[u8]) -> Result<LuksHeader, LuksFault> {
             if bytes.len() < LARGEST {
                 return Err(LuksFault::Short(LARGEST));
             }
-            return Err(match has_first {
-                true => LuksFault::Damaged(fault),
-                false => LuksFault::NoLuks,
+            return Err(if has_first {
+                LuksFault::Damaged(fault)
+            } else {
+                LuksFault::NoLuks
             });
         }
     };

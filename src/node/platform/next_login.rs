@@ -44,9 +44,10 @@ pub(super) fn observe_next_login(
     let mut changes = merge_settings(root, tree)?;
     changes.push((
         RootPath::fixed(KEY_DIRECTORY_PROGRAM),
-        match tree.exists(KEY_DIRECTORY_PROGRAM) {
-            true => Leftover::File(of_root(0o755), Vec::new()),
-            false => Leftover::Nothing,
+        if tree.exists(KEY_DIRECTORY_PROGRAM) {
+            Leftover::File(of_root(0o755), Vec::new())
+        } else {
+            Leftover::Nothing
         },
     ));
     // The node's sshd tells nothing about the image's.

@@ -55,9 +55,10 @@ pub(super) fn parse_processor(text: &str) -> Seen<Processor> {
     if let Some(oldest) = values("cpu").filter_map(generation).min() {
         return Ok(Processor::Power(oldest));
     }
-    match text.trim().is_empty() {
-        true => Err("/proc/cpuinfo is empty".to_owned()),
-        false => Ok(Processor::Other),
+    if text.trim().is_empty() {
+        Err("/proc/cpuinfo is empty".to_owned())
+    } else {
+        Ok(Processor::Other)
     }
 }
 

@@ -149,14 +149,15 @@ fn card(html: &mut Html, words: &[&str], checks: &[&str], note: Option<&str>, ne
 fn steps(next: &str) -> Vec<String> {
     let advice = advise_doctor(next);
     let (words, commands) = set_commands_apart(&advice);
-    match commands.is_empty() {
-        true => vec![words.to_owned()],
-        false => commands
+    if commands.is_empty() {
+        vec![words.to_owned()]
+    } else {
+        commands
             .into_iter()
             .map(|line| match line.split_once(": ") {
                 Some(("Next" | "then" | "or", command)) => command.to_owned(),
                 _ => line,
             })
-            .collect(),
+            .collect()
     }
 }

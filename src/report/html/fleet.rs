@@ -359,9 +359,10 @@ fn nodes(html: &mut Html, places: &Places<'_>, nodes: &[FleetNode]) {
             None => html.open("tr", ""),
         };
         html.open("th", "");
-        match has_part(node) {
-            true => link(html, places, &node.name, ""),
-            false => drop(html.text(&node.name)),
+        if has_part(node) {
+            link(html, places, &node.name, "");
+        } else {
+            html.text(&node.name);
         }
         html.put("div", "soft small", node.pool().unwrap_or("no pool known"));
         html.close("th");

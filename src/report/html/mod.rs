@@ -142,9 +142,10 @@ impl Html {
 
     /// Adds the next step: a command to copy, or an instruction in words.
     fn step(&mut self, step: &str) {
-        match PrintedCommand::new(step).is_instruction() {
-            true => self.line("p", "", step),
-            false => self.line("pre", "command", step),
+        if PrintedCommand::new(step).is_instruction() {
+            self.line("p", "", step)
+        } else {
+            self.line("pre", "command", step)
         };
     }
 
@@ -208,12 +209,11 @@ fn short(text: &str) -> String {
     let mut out = String::new();
     let mut part = String::new();
     let flush = |part: &mut String, out: &mut String| {
-        match is_digest(part) {
-            true => {
-                out.extend(part.chars().take(12));
-                out.push('\u{2026}');
-            }
-            false => out.push_str(part),
+        if is_digest(part) {
+            out.extend(part.chars().take(12));
+            out.push('\u{2026}');
+        } else {
+            out.push_str(part);
         }
         part.clear();
     };

@@ -8,9 +8,10 @@ use crate::run::trial::notice::TrialWayBack;
 
 /// Returns how the trial would be reverted, for people who did not begin it.
 pub(super) fn way_back(trial: &Trial) -> TrialWayBack {
-    match trial.reboots {
-        true => TrialWayBack::Reboot,
-        false => TrialWayBack::Files,
+    if trial.reboots {
+        TrialWayBack::Reboot
+    } else {
+        TrialWayBack::Files
     }
 }
 

@@ -35,14 +35,15 @@ pub fn judge(front: &dyn Front, root: &Root, early: bool) -> Result<()> {
         .context("the kernel tells no boot id")?;
     let is_same = boot.is_same(&trial.boot);
     let is_back_again = !is_same && place == TrialPlace::New && trial.phase.reverts();
-    let trial = match is_same {
-        true => trial,
+    let trial = if is_same {
+        trial
+    } else {
         // Its times refer to another boot.
-        false => Trial {
+        Trial {
             failing: None,
             returns: trial.returns + u32::from(is_back_again),
             ..trial
-        },
+        }
     };
     match judge_boot(&trial, is_same, place) {
         BootStep::Revert(why) if trial.returns >= RETURNS => {

@@ -56,13 +56,12 @@ pub fn confirm(front: &dyn Front, root: Root, from_console: bool) -> Result<Tria
             mco_rescue("status")
         );
     }
-    let by = match from_console {
-        true => format!("confirmed from {login}, by --from-console"),
-        false => {
-            judge_confirmation(&trial.login, &login, since)
-                .map_err(|refusal| anyhow!("{refusal}. The trial goes on"))?;
-            format!("confirmed from {login}")
-        }
+    let by = if from_console {
+        format!("confirmed from {login}, by --from-console")
+    } else {
+        judge_confirmation(&trial.login, &login, since)
+            .map_err(|refusal| anyhow!("{refusal}. The trial goes on"))?;
+        format!("confirmed from {login}")
     };
     // This comes first: NetworkManager must never revert a confirmed change, while the guard would still revert an unconfirmed one.
     end_checkpoint(front.runner(), &trial);

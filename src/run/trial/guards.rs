@@ -38,9 +38,10 @@ pub fn require_units(root: &Root) -> Result<()> {
         is_enabled |= exists(unit)? && exists(link)?;
     }
     // A unit of an older version does not know about trials.
-    let recover = match exists(paths::RECOVER_UNIT)? {
-        true => paths::RECOVER_UNIT,
-        false => paths::IMAGE_RECOVER_UNIT,
+    let recover = if exists(paths::RECOVER_UNIT)? {
+        paths::RECOVER_UNIT
+    } else {
+        paths::IMAGE_RECOVER_UNIT
     };
     let text = root
         .read_small(&RootPath::fixed(recover))?
@@ -114,9 +115,10 @@ pub fn copy_program(root: &Root, lock: &Lock) -> Result<String> {
     let directory = run.parent().context("the path has no directory")?;
     runtime::make_directory(&directory.to_string())
         .with_context(|| format!("making {directory}"))?;
-    let path = match MountState::of(root, &directory)?.no_exec {
-        true => RootPath::fixed(paths::GUARD_PROGRAM_KEPT),
-        false => run,
+    let path = if MountState::of(root, &directory)?.no_exec {
+        RootPath::fixed(paths::GUARD_PROGRAM_KEPT)
+    } else {
+        run
     };
     let bytes = install::read_program().context("reading the running program")?;
     let host = Host::observe(root)?;

@@ -386,9 +386,10 @@ fn finish(change: &NodeChange<'_>, trial: &Trial, why: &str, left: &LeftOver) ->
             log::warn!("{error:#}");
         }
     }
-    let outcome = match left.files.is_empty() {
-        true => TrialOutcome::Reverted,
-        false => TrialOutcome::PartlyReverted,
+    let outcome = if left.files.is_empty() {
+        TrialOutcome::Reverted
+    } else {
+        TrialOutcome::PartlyReverted
     };
     let mut why = why.to_owned();
     for (words, all) in [

@@ -509,12 +509,13 @@ pub fn revert_now(change: NodeChange<'_>) -> Result<Option<TrialRevert>> {
     let Some(trial) = read_trial(root)? else {
         return Ok(None);
     };
-    let question = match root.is_live() {
-        true => format!("A trial of {} runs. Revert it now?", trial.what),
-        false => format!(
+    let question = if root.is_live() {
+        format!("A trial of {} runs. Revert it now?", trial.what)
+    } else {
+        format!(
             "The trial of {} was not confirmed. Revert it now?",
             trial.what
-        ),
+        )
     };
     front.confirm(&question)?;
     if !root.is_live() {

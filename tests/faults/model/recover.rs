@@ -99,9 +99,10 @@ fn by_content<'a>(world: &World, plans: &'a [Plan], node: Node, fault: Fault) ->
         return None;
     }
     let content = world.content(node);
-    let content = match fault.takes_torn_journals() {
-        true => as_whole(content),
-        false => content,
+    let content = if fault.takes_torn_journals() {
+        as_whole(content)
+    } else {
+        content
     };
     plans.iter().find(|plan| plan.journal == content)
 }

@@ -570,9 +570,10 @@ impl<'a> Lane<'a> {
             _ => "",
         };
         // The deployment of the first image is kept.
-        let medium = match tried.image != self.site.image && tried.image == golden().b() {
-            true => " --os-from /run/media/os",
-            false => "",
+        let medium = if tried.image != self.site.image && tried.image == golden().b() {
+            " --os-from /run/media/os"
+        } else {
+            ""
         };
         // A unit that the node is reached by may be masked.
         let command = format!(

@@ -67,9 +67,10 @@ fn mount_unit(filesystem: &Value, remote: bool) -> Value {
     if remote {
         options.push("_netdev");
     }
-    let options = match options.is_empty() {
-        true => String::new(),
-        false => format!("\nOptions={}", options.join(",")),
+    let options = if options.is_empty() {
+        String::new()
+    } else {
+        format!("\nOptions={}", options.join(","))
     };
     let (name, contents) = if text("format") == "swap" {
         let contents = format!(
@@ -107,8 +108,9 @@ fn escape_path(path: &str) -> String {
             }
         }
     }
-    match name.is_empty() {
-        true => "-".to_owned(),
-        false => name,
+    if name.is_empty() {
+        "-".to_owned()
+    } else {
+        name
     }
 }

@@ -250,9 +250,10 @@ impl Conf {
             }
         }
         for entry in &self.registry {
-            match self.marks_registries && entry.has_digests_alone() {
-                true => entry.marked().write(&mut out),
-                false => entry.write(&mut out),
+            if self.marks_registries && entry.has_digests_alone() {
+                entry.marked().write(&mut out)
+            } else {
+                entry.write(&mut out)
             }
         }
         out

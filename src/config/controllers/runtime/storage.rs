@@ -98,13 +98,13 @@ pub(super) fn rewrite_storage(
         );
     }
     if !changes.layer_stores.is_empty() {
-        let with_ref = changes
-            .layer_stores
-            .iter()
-            .map(|path| match path.ends_with(":ref") {
-                true => path.clone(),
-                false => format!("{path}:ref"),
-            });
+        let with_ref = changes.layer_stores.iter().map(|path| {
+            if path.ends_with(":ref") {
+                path.clone()
+            } else {
+                format!("{path}:ref")
+            }
+        });
         let stores: Vec<String> = with_ref.collect();
         options.insert("additionallayerstores".to_owned(), stores.into());
     }

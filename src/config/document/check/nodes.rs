@@ -106,9 +106,10 @@ impl Checker<'_> {
         let links: Vec<&str> = links.map(|link| link.path.as_str()).collect();
         let nodes = node_paths(&config.storage);
         let is_of_units = |node: &NodePlace<'_>| node.path.starts_with(UNITS);
-        let units = match nodes.iter().any(is_of_units) {
-            true => unit_paths(&config.systemd.units),
-            false => BTreeMap::new(),
+        let units = if nodes.iter().any(is_of_units) {
+            unit_paths(&config.systemd.units)
+        } else {
+            BTreeMap::new()
         };
         for NodePlace { list, index, path } in nodes {
             let at = format_args!("storage.{list}[{index}]");

@@ -150,9 +150,10 @@ fn last_files(
 /// Returns the errors in a shadowed file: the operator checks the config before it drops entries.
 fn shadowed_problems(file: &Placed<Spec2File>) -> Vec<Finding> {
     let Placed { at, entry } = file;
-    let most = match at.contains("spec.config.") {
-        true => 0o777,
-        false => 0o7777,
+    let most = if at.contains("spec.config.") {
+        0o777
+    } else {
+        0o7777
     };
     let mode = entry.mode.filter(|mode| !(0..=most).contains(mode));
     let mode = mode.map(|mode| {

@@ -107,9 +107,10 @@ fn sentence(words: &str) -> String {
 /// Returns `SUBJECT: TEXT` if that fits on a line, otherwise only the text.
 pub(super) fn named(subject: &str, words: &str) -> String {
     let whole = format!("{subject}: {words}");
-    match whole.chars().count() <= WHAT {
-        true => whole,
-        false => words.to_owned(),
+    if whole.chars().count() <= WHAT {
+        whole
+    } else {
+        words.to_owned()
     }
 }
 

@@ -51,10 +51,11 @@ fn judge_not_booted(evidence: &DoctorEvidence) -> CheckVerdict {
         }
     }
     if evidence.deployment.is_none() && evidence.facts().is_err() {
-        return verdict.and_unseen(match evidence.live {
-            true => "image and kernel arguments: this system was not booted by ostree",
-            false => "image and kernel arguments: this root is not an ostree deployment; on the node, run: mco-rescue doctor",
-        });
+        return verdict.and_unseen(if evidence.live {
+"image and kernel arguments: this system was not booted by ostree"
+} else {
+"image and kernel arguments: this root is not an ostree deployment; on the node, run: mco-rescue doctor"
+});
     }
     let layered = records.current_image.as_deref();
     let image = image(evidence, config, layered);
@@ -213,17 +214,15 @@ fn gap(
     drifts: &[Drift],
     next: Option<&NextBoot>,
 ) -> DoctorFinding {
-    let what = match drifts.iter().any(|drift| drift.kind == DriftKind::Image) {
-        true => "the recorded OS image is not running",
-        false => "recorded kernel arguments are not in force",
+    let what = if drifts.iter().any(|drift| drift.kind == DriftKind::Image) {
+        "the recorded OS image is not running"
+    } else {
+        "recorded kernel arguments are not in force"
     };
-    let means = match evidence.live {
-        true => {
-            "The daemon stays Degraded. It compares records, finds nothing to do, and never stages this again."
-        }
-        false => {
-            "The daemon will be Degraded. Only the booted node can stage an OS: boot it, then run this there."
-        }
+    let means = if evidence.live {
+        "The daemon stays Degraded. It compares records, finds nothing to do, and never stages this again."
+    } else {
+        "The daemon will be Degraded. Only the booted node can stage an OS: boot it, then run this there."
     };
     let finding = DoctorFinding::new(CheckSeverity::Critical, what, means);
     let finding = seen_drifts(evidence, config, drifts, finding);

@@ -92,17 +92,18 @@ fn judge_records(evidence: &DoctorEvidence) -> CheckVerdict {
 }
 
 fn report_no_config(evidence: &DoctorEvidence) -> CheckVerdict {
-    let (severity, what, means) = match evidence.in_initramfs || evidence.never_booted {
-        true => (
+    let (severity, what, means) = if evidence.in_initramfs || evidence.never_booted {
+        (
             CheckSeverity::Critical,
             "no config has reached this node yet",
             "Without a config the node has no kubelet, no keys and no network of the cluster: it never joins.",
-        ),
-        false => (
+        )
+    } else {
+        (
             CheckSeverity::Notice,
             "no MachineConfig is recorded here",
             "Either this is not a cluster node, or its records are lost. Nothing can be compared.",
-        ),
+        )
     };
     let ignition = match evidence.first_boot_files.ignition_result.seen() {
         Ok(true) => "Ignition has written a config".to_owned(),

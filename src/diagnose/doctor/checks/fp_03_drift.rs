@@ -91,9 +91,10 @@ fn needed_units<'a>(seen: &[&'a Drift]) -> Vec<(&'a str, &'static str)> {
 /// Returns the name of a unit, or else a path, shortened at the front if it is long.
 fn short_name(subject: &str) -> String {
     if let Some(unit) = needed::unit_at(subject) {
-        return match subject.ends_with(&format!("/{unit}")) {
-            true => unit.to_owned(),
-            false => format!("a drop-in of {unit}"),
+        return if subject.ends_with(&format!("/{unit}")) {
+            unit.to_owned()
+        } else {
+            format!("a drop-in of {unit}")
         };
     }
     match subject.rsplit_once('/') {

@@ -73,9 +73,10 @@ fn obstacle(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option<PullRefusa
     let words = trace.blocked()?;
     let table = trace.table.as_ref().map(|(_, file)| file.clone());
     let by_policy = trace.ruling.rejects() || !trace.missing_keys.is_empty();
-    let place = match by_policy {
-        true => format!("/{}", paths::POLICY),
-        false => table.unwrap_or_else(|| format!("/{}", paths::REGISTRIES)),
+    let place = if by_policy {
+        format!("/{}", paths::POLICY)
+    } else {
+        table.unwrap_or_else(|| format!("/{}", paths::REGISTRIES))
     };
     Some(PullRefusal {
         next: format!("vi {}", evidence.path(&place)),
@@ -107,9 +108,10 @@ fn refused(
 
 /// Adds the pull from a medium; an OS can be staged only on a running system.
 fn from_medium(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
-    match evidence.live {
-        true => finding.next("mco-rescue pivot --os-from DIR"),
-        false => finding,
+    if evidence.live {
+        finding.next("mco-rescue pivot --os-from DIR")
+    } else {
+        finding
     }
 }
 

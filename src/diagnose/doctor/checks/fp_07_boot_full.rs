@@ -75,11 +75,10 @@ fn judge_boot_full(evidence: &DoctorEvidence) -> CheckVerdict {
                 CheckSeverity::Warning
             };
             let what = format!("/boot lacks {} for the next OS", mib(missing));
-            let means = match staged {
-                true => {
-                    "An OS is staged, and the next shutdown cannot write it: the node would boot the old one."
-                }
-                false => "The next OS update will be staged, but lost at the shutdown.",
+            let means = if staged {
+                "An OS is staged, and the next shutdown cannot write it: the node would boot the old one."
+            } else {
+                "The next OS update will be staged, but lost at the shutdown."
             };
             CheckVerdict::found(finding(evidence, severity, what, means, boot, room))
         }
@@ -120,9 +119,10 @@ fn finding(
         .seen("/boot", free)
         .seen_all(facts)
         .daemon(Some(messages::NO_SPACE_FOR_KERNEL.to_owned()));
-    let finding = match evidence.live {
-        true => clean_running(evidence, finding, room),
-        false => clean_root(evidence, finding, boot),
+    let finding = if evidence.live {
+        clean_running(evidence, finding, room)
+    } else {
+        clean_root(evidence, finding, boot)
     };
     name_foreign(evidence, finding, boot)
 }
@@ -146,9 +146,10 @@ fn clean_running(
         let mut all = facts.deployments.all.iter();
         all.any(|one| one.pinned && !one.booted)
     });
-    match is_pinned {
-        true => finding.next(evidence.command("rollback --forget")),
-        false => finding,
+    if is_pinned {
+        finding.next(evidence.command("rollback --forget"))
+    } else {
+        finding
     }
 }
 
@@ -206,9 +207,10 @@ fn name_foreign(
 /// Returns the largest files and directories as evidence.
 pub(super) fn as_facts(largest: &Largest, whose: &str) -> Vec<Fact> {
     let facts = largest.occupants.iter().map(|one| {
-        let files = match one.is_directory {
-            true => " in its own files",
-            false => "",
+        let files = if one.is_directory {
+            " in its own files"
+        } else {
+            ""
         };
         Fact::new(
             one.path.to_string(),

@@ -62,9 +62,10 @@ fn with_cures(evidence: &DoctorEvidence, verdict: CheckVerdict) -> CheckVerdict 
         let path = first.map(|fact| fact.place.clone());
         let change = path.map(FixChange::move_aside);
         let finding = finding.fixed_by(change);
-        match evidence.live {
-            true => finding.after_fix("systemctl restart crio"),
-            false => finding,
+        if evidence.live {
+            finding.after_fix("systemctl restart crio")
+        } else {
+            finding
         }
     });
     CheckVerdict {
@@ -86,13 +87,15 @@ fn of_kubelet(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
         .next(evidence.command("verify"))
         .next(evidence.command("apply"));
     // The recorded config itself may contain the value.
-    let finding = match one.of_value {
-        true => finding.next(evidence.command("change kubelet FIELD=VALUE")),
-        false => finding,
+    let finding = if one.of_value {
+        finding.next(evidence.command("change kubelet FIELD=VALUE"))
+    } else {
+        finding
     };
-    finding.next_all(match evidence.live {
-        true => evidence.restart_kubelet(),
-        false => Vec::new(),
+    finding.next_all(if evidence.live {
+        evidence.restart_kubelet()
+    } else {
+        Vec::new()
     })
 }
 
@@ -103,9 +106,10 @@ fn of_storage(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
         .daemon(Some(one.words.clone()))
         .next(evidence.command_to_move_aside(&one.place, "/etc/containers"))
         .fixed_by([FixChange::move_aside(&one.place)]);
-    match evidence.live {
-        true => finding.after_fix("systemctl restart crio"),
-        false => finding,
+    if evidence.live {
+        finding.after_fix("systemctl restart crio")
+    } else {
+        finding
     }
 }
 
@@ -125,11 +129,12 @@ fn of_keyfiles(evidence: &DoctorEvidence, all: &[&BrokenConfig]) -> Option<Docto
         .daemon(Some(first.words.clone()));
     for one in all {
         let file = evidence.path(&one.place);
-        finding = match one.only_mode {
-            true => finding
+        finding = if one.only_mode {
+            finding
                 .next(format!("chown root:root {file}"))
-                .next(format!("chmod 0600 {file}")),
-            false => finding.next(format!("vi {file}")),
+                .next(format!("chmod 0600 {file}"))
+        } else {
+            finding.next(format!("vi {file}"))
         };
     }
     // A person has to correct errors inside a file.
@@ -142,11 +147,12 @@ fn of_keyfiles(evidence: &DoctorEvidence, all: &[&BrokenConfig]) -> Option<Docto
     if all.iter().all(|one| one.only_mode) {
         finding = finding.fixed_by(cures);
     }
-    Some(match evidence.live {
-        true => finding
+    Some(if evidence.live {
+        finding
             .after_fix("nmcli connection reload")
-            .next("nmcli connection reload"),
-        false => finding,
+            .next("nmcli connection reload")
+    } else {
+        finding
     })
 }
 

@@ -159,9 +159,10 @@ fn ended(
 fn renew_client(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
     let finding = finding.seen("bootstrap", bootstrap(evidence));
     // Nothing runs on a mounted disk: its kubelet sends the request when that node boots.
-    let (finding, when) = match evidence.live {
-        true => (finding.next_all(evidence.restart_kubelet()), ""),
-        false => (finding, " # once the node has booted"),
+    let (finding, when) = if evidence.live {
+        (finding.next_all(evidence.restart_kubelet()), "")
+    } else {
+        (finding, " # once the node has booted")
     };
     let finding = finding.next(format!("{CLIENT_REQUESTS}{when}"));
     approve(evidence, finding).next(format!(

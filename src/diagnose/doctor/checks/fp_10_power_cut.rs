@@ -149,9 +149,10 @@ fn find_other_versions(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     if others.is_empty() {
         return None;
     }
-    let what = match others.iter().any(|(_, found, known)| found > known) {
-        true => "a newer version of mco-rescue wrote state of this node",
-        false => "another version of mco-rescue wrote state of this node",
+    let what = if others.iter().any(|(_, found, known)| found > known) {
+        "a newer version of mco-rescue wrote state of this node"
+    } else {
+        "another version of mco-rescue wrote state of this node"
     };
     let means = "Only that version knows what it means. This one refuses to change the node beside it; its status names the \
                  ways out, with that version and without it.";
@@ -293,12 +294,13 @@ pub(super) fn with_emptied_store(
     finding: DoctorFinding,
 ) -> DoctorFinding {
     let store = evidence.path(&format!("/{}", images_on_disk::STORE));
-    match evidence.live {
-        true => finding
+    if evidence.live {
+        finding
             .next_all(evidence.stop_workloads())
             .next("crio wipe --force")
-            .next_all(evidence.start_workloads()),
+            .next_all(evidence.start_workloads())
+    } else {
         // The running system is another one; CRI-O recreates the directory.
-        false => finding.next(format!("mv {store} {store}.damaged")),
+        finding.next(format!("mv {store} {store}.damaged"))
     }
 }

@@ -114,9 +114,10 @@ fn moved_aside<'a>(
     files: impl Iterator<Item = &'a Keyfile>,
 ) -> Vec<FixChange> {
     let paths: Vec<&String> = files.map(|one| &one.path).collect();
-    match paths.iter().any(|path| evidence.is_of_config(path)) {
-        true => Vec::new(),
-        false => paths.into_iter().map(FixChange::move_aside).collect(),
+    if paths.iter().any(|path| evidence.is_of_config(path)) {
+        Vec::new()
+    } else {
+        paths.into_iter().map(FixChange::move_aside).collect()
     }
 }
 
@@ -167,18 +168,20 @@ fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorF
             let path = evidence.path(&one.path);
             finding.next(format!("chown root: {path} && chmod 0600 {path}"))
         });
-        return Some(match evidence.live {
-            true => finding.next("nmcli connection reload"),
-            false => finding,
+        return Some(if evidence.live {
+            finding.next("nmcli connection reload")
+        } else {
+            finding
         });
     }
     for one in files.clone() {
         finding = finding.next(find_away_name(evidence, one));
     }
     let finding = finding.fixed_by(moved_aside(evidence, files));
-    Some(match evidence.live {
-        true => finding.next(reboot()).after_fix(reboot()),
-        false => finding,
+    Some(if evidence.live {
+        finding.next(reboot()).after_fix(reboot())
+    } else {
+        finding
     })
 }
 
@@ -196,9 +199,10 @@ fn find_empty_profile(evidence: &DoctorEvidence, network: &Network) -> Option<Do
         .next(find_away_name(evidence, first))
         .fixed_by(moved_aside(evidence, empty.iter().copied()));
     let reload = "nmcli connection reload";
-    Some(match evidence.live {
-        true => finding.next(reload).after_fix(reload),
-        false => finding,
+    Some(if evidence.live {
+        finding.next(reload).after_fix(reload)
+    } else {
+        finding
     })
 }
 

@@ -77,17 +77,18 @@ fn find_deployed_paths(evidence: &DoctorEvidence, all: &[DeployedTree]) -> Optio
     let paths = list_immutable_paths(evidence, all);
     let (_, first) = paths.first()?;
     let left = paths.iter().any(|(one, _)| one.known == Some(false));
-    let (severity, what, means) = match left {
-        true => (
+    let (severity, what, means) = if left {
+        (
             CheckSeverity::Warning,
             "an old deployment cannot be removed",
             "Every clean-up stops here, and old deployments fill the disk.",
-        ),
-        false => (
+        )
+    } else {
+        (
             CheckSeverity::Notice,
             "a deployment has immutable files",
             "Once this deployment is old, it cannot be removed, and the disk fills up.",
-        ),
+        )
     };
     let facts = paths.iter().map(|(one, path)| {
         let listed = match one.known {

@@ -31,9 +31,10 @@ fn judge_rpm_ostree(evidence: &DoctorEvidence) -> CheckVerdict {
             let means =
                 "Nothing else can be staged until it ends. If its client exited, it may never end.";
             let program = transaction.method.split_whitespace().next();
-            let what = match program.is_some_and(|program| program.ends_with("/ostree")) {
-                true => "ostree is at work",
-                false => "rpm-ostree is at work",
+            let what = if program.is_some_and(|program| program.ends_with("/ostree")) {
+                "ostree is at work"
+            } else {
+                "rpm-ostree is at work"
             };
             let finding = DoctorFinding::new(CheckSeverity::Notice, what, means)
                 .seen(

@@ -66,13 +66,10 @@ fn find_clock_behind(evidence: &DoctorEvidence, later: &[&PastMoment]) -> Option
         "{whose} is behind by {} at least",
         span(newest - evidence.clock.now)
     );
-    let means = match foreign {
-        true => {
-            "Certificates are not valid yet by this clock: every connection to the cluster and its servers fails."
-        }
-        false => {
-            "Either the clock is behind, or it was ahead when these were written. Certificates may be rejected."
-        }
+    let means = if foreign {
+        "Certificates are not valid yet by this clock: every connection to the cluster and its servers fails."
+    } else {
+        "Either the clock is behind, or it was ahead when these were written. Certificates may be rejected."
     };
     let facts = later
         .iter()
@@ -122,9 +119,10 @@ fn find_server_difference(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         .seen(heard.place.clone(), said)
         .seen("clock at that moment", utc(own))
         .seen("clock", utc(evidence.clock.now));
-    Some(match heard.now {
-        true => set(finding, heard.said),
-        false => finding.next(evidence.command("fetch")).next("date -u"),
+    Some(if heard.now {
+        set(finding, heard.said)
+    } else {
+        finding.next(evidence.command("fetch")).next("date -u")
     })
 }
 

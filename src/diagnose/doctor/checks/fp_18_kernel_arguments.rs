@@ -134,9 +134,10 @@ fn find_overridden_arguments(asked_for: &Kargs, present: &Kargs) -> Option<Docto
             means,
         )
         .seen_all(facts)
-        .next(match has_secret_argument(&first) {
-            true => "rpm-ostree kargs --editor".to_owned(),
-            false => kargs_command(&[KargsChange::Delete(first)]),
+        .next(if has_secret_argument(&first) {
+            "rpm-ostree kargs --editor".to_owned()
+        } else {
+            kargs_command(&[KargsChange::Delete(first)])
         })
     })
 }

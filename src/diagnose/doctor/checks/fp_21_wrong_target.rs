@@ -79,16 +79,17 @@ fn find_retries(evidence: &DoctorEvidence, seen: &DaemonTroubles) -> Option<Doct
     let is_left = run.is_some_and(|run| {
         run.outcome == RunOutcome::Done && run.finished > when && run.config.name == record
     });
-    let (what, means) = match is_left {
-        true => (
+    let (what, means) = if is_left {
+        (
             "the daemon will go back to the config that failed",
             "A run has put this node into the recorded config since. While the Node still has the annotation, the daemon tries \
              the other config again when it starts.",
-        ),
-        false => (
+        )
+    } else {
+        (
             "the daemon tries a config again that fails each time",
             "It stays Degraded and applies no other config, even if the pool no longer wants this one.",
-        ),
+        )
     };
     let mut finding = DoctorFinding::new(CheckSeverity::Warning, what, means);
     if let Some(complaint) = complaint {

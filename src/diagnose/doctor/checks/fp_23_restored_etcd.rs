@@ -44,17 +44,18 @@ fn find_older_state(evidence: &DoctorEvidence, restored: u64) -> Option<DoctorFi
     if answered && current == record {
         return None;
     }
-    let (severity, what, means) = match answered {
-        true => (
+    let (severity, what, means) = if answered {
+        (
             CheckSeverity::Warning,
             "etcd was restored, and the API names another config",
             "The daemon corrects currentConfig by the disk. If desiredConfig is old too, the daemon returns to the old config.",
-        ),
-        false => (
+        )
+    } else {
+        (
             CheckSeverity::Notice,
             "etcd was restored after the API's last answer",
             "The annotations of this Node may be older than the disk. The last answer does not say it.",
-        ),
+        )
     };
     let node = shell_word(&seen.node);
     let name = |name: &Option<String>| name.clone().unwrap_or_else(|| "missing".to_owned());

@@ -132,16 +132,18 @@ fn disable(evidence: &DoctorEvidence, unit: &str) -> String {
 
 /// Returns the command that shows the files of a unit.
 fn look_at(evidence: &DoctorEvidence, unit: &str) -> String {
-    match evidence.live {
-        true => format!("systemctl cat -- {}", shell_word(unit)),
-        false => format!("ls -l {}", evidence.path(paths::UNITS)),
+    if evidence.live {
+        format!("systemctl cat -- {}", shell_word(unit))
+    } else {
+        format!("ls -l {}", evidence.path(paths::UNITS))
     }
 }
 
 fn at_root(evidence: &DoctorEvidence) -> String {
-    match evidence.live {
-        true => String::new(),
-        false => format!(" --root={}", evidence.upkeep.directory),
+    if evidence.live {
+        String::new()
+    } else {
+        format!(" --root={}", evidence.upkeep.directory)
     }
 }
 
@@ -184,9 +186,10 @@ fn put_right(evidence: &DoctorEvidence, links: &[&UnitLink]) -> Vec<FixChange> {
 /// Adds the cure, and the reload that a running manager needs.
 fn fixed(evidence: &DoctorEvidence, finding: DoctorFinding, links: &[&UnitLink]) -> DoctorFinding {
     let finding = finding.fixed_by(put_right(evidence, links));
-    match evidence.live {
-        true => finding.after_fix("systemctl daemon-reload"),
-        false => finding,
+    if evidence.live {
+        finding.after_fix("systemctl daemon-reload")
+    } else {
+        finding
     }
 }
 

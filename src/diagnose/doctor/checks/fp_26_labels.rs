@@ -47,9 +47,10 @@ fn judge_labels(evidence: &DoctorEvidence) -> CheckVerdict {
         let said = format!("{found}, should be {}", type_of(&one.wanted));
         Fact::new(one.path.to_string(), said)
     });
-    let means = match units {
-        true => "systemd may not load these units, and programs may not read these files.",
-        false => "Programs may not be allowed to read or run these files, whatever their mode is.",
+    let means = if units {
+        "systemd may not load these units, and programs may not read these files."
+    } else {
+        "Programs may not be allowed to read or run these files, whatever their mode is."
     };
     let finding = DoctorFinding::new(
         CheckSeverity::Warning,

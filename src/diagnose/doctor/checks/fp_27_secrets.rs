@@ -88,18 +88,18 @@ fn find_unusable_entries(evidence: &DoctorEvidence, secrets: &[Secrets]) -> Opti
         .iter()
         .filter(is_kubelets)
         .flat_map(|secret| &secret.faults);
-    let means = match kubelets.any(|one| one.stops_kubelet) {
-        true => {
-            "The kubelet and oc take none of the file for it: the good entries are lost, too, and registries that want \
+    let means = if kubelets.any(|one| one.stops_kubelet) {
+        "The kubelet and oc take none of the file for it: the good entries are lost, too, and registries that want \
 credentials refuse every pull. The entry comes from the cluster's secret."
-        }
-        false => "A registry that wants credentials refuses pulls for this name.",
+    } else {
+        "A registry that wants credentials refuses pulls for this name."
     };
     let what = "an entry of a pull secret cannot be used";
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means).seen_all(facts);
-    Some(match first == RENDERED {
-        true => finding.next("oc edit secret pull-secret -n openshift-config"),
-        false => finding.next(format!("ls -l {}", evidence.path(&first))),
+    Some(if first == RENDERED {
+        finding.next("oc edit secret pull-secret -n openshift-config")
+    } else {
+        finding.next(format!("ls -l {}", evidence.path(&first)))
     })
 }
 
@@ -116,12 +116,13 @@ fn put_aside(evidence: &DoctorEvidence, secrets: &[Secrets], facts: &[Fact]) -> 
             .position(|path| *path == RENDERED.trim_start_matches('/'));
         place.is_some() && place < kubelets && !evidence.is_of_config(&fact.place)
     };
-    match good && facts.iter().all(is_before) {
-        true => facts
+    if good && facts.iter().all(is_before) {
+        facts
             .iter()
             .map(|fact| FixChange::move_aside(&fact.place))
-            .collect(),
-        false => Vec::new(),
+            .collect()
+    } else {
+        Vec::new()
     }
 }
 
@@ -155,15 +156,16 @@ fn find_missing_secrets(evidence: &DoctorEvidence, drifts: &[Drift]) -> Option<D
     let kubelet = facts
         .iter()
         .any(|fact| fact.place.ends_with("kubelet-ca.crt"));
-    let (severity, means) = match kubelet {
-        true => (
+    let (severity, means) = if kubelet {
+        (
             CheckSeverity::Critical,
             "The kubelet does not start without its authority, and without the kubelet the daemon cannot write it.",
-        ),
-        false => (
+        )
+    } else {
+        (
             CheckSeverity::Warning,
             "The daemon writes these once it runs.",
-        ),
+        )
     };
     (!facts.is_empty()).then(|| {
         DoctorFinding::new(

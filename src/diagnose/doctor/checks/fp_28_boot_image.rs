@@ -38,15 +38,16 @@ fn judge_boot_image(evidence: &DoctorEvidence) -> CheckVerdict {
 fn find_old_image(evidence: &DoctorEvidence, born: &Build, os: &Build) -> Option<DoctorFinding> {
     let days = os.day.saturating_sub(born.day) / DAY;
     let first = evidence.first_boot_files.is_waiting();
-    let (severity, means) = match first {
-        true => (
+    let (severity, means) = if first {
+        (
             CheckSeverity::Warning,
             "This first boot may fail on a config or an image that the old programs do not support.",
-        ),
-        false => (
+        )
+    } else {
+        (
             CheckSeverity::Notice,
             "The boot loader may be that old too: OS updates do not update it.",
-        ),
+        )
     };
     (days > OLD).then(|| {
         let what = format!("the disk was written {} years before its OS", days / 365);

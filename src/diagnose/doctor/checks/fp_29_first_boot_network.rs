@@ -123,9 +123,10 @@ fn profiles(fixed: &StaticAddresses) -> Vec<Fact> {
         let addresses = one.families.iter().flat_map(|family| &family.addresses);
         let addresses: Vec<String> = addresses.map(|(at, len)| format!("{at}/{len}")).collect();
         let name = one.interface.as_deref().unwrap_or("any interface");
-        let said = match addresses.is_empty() {
-            true => format!("{name}: no fixed address"),
-            false => format!("{name}: {}", addresses.join(", ")),
+        let said = if addresses.is_empty() {
+            format!("{name}: no fixed address")
+        } else {
+            format!("{name}: {}", addresses.join(", "))
         };
         Fact::new(&one.place, said)
     });
@@ -240,22 +241,24 @@ fn find_dhcp_only(
                 .into_iter()
                 .filter(|fact| fact.place == gateway.place),
         )
-        .next(match evidence.live {
-            true => "rpm-ostree kargs".to_owned(),
-            false => format!("cat {}/*.conf", evidence.path("boot/loader/entries")),
+        .next(if evidence.live {
+            "rpm-ostree kargs".to_owned()
+        } else {
+            format!("cat {}/*.conf", evidence.path("boot/loader/entries"))
         }),
     )
 }
 
 fn show_connections(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
-    match evidence.live {
-        true => finding
+    if evidence.live {
+        finding
             .next("nmcli connection show")
             .next("ip -br addr")
-            .next("rpm-ostree kargs"),
-        false => finding.next(format!(
+            .next("rpm-ostree kargs")
+    } else {
+        finding.next(format!(
             "ls -l {}",
             evidence.path("etc/NetworkManager/system-connections")
-        )),
+        ))
     }
 }

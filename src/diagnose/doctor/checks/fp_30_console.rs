@@ -60,12 +60,13 @@ fn find_silent_console(arguments: &Kargs, terminals: Option<&[String]>) -> Optio
     if !nobody && (!absent || virtual_one) {
         return None;
     }
-    let (what, said) = match nobody {
-        true => ("the console is switched off", "its output is discarded"),
-        false => (
+    let (what, said) = if nobody {
+        ("the console is switched off", "its output is discarded")
+    } else {
+        (
             "the console is a missing terminal",
             "the kernel has no such terminal",
-        ),
+        )
     };
     let means = "If a boot stops for a question or an error, no message is visible.";
     let all = consoles.iter().map(|one| format!("console={one}"));

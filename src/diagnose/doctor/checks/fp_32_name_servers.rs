@@ -30,16 +30,18 @@ fn judge_name_servers(evidence: &DoctorEvidence) -> CheckVerdict {
     // A mounted disk has nothing below /run.
     let leads_nowhere = found.dangling.as_deref();
     let leads_nowhere = leads_nowhere.is_some_and(|target| !target.contains("/run/"));
-    let alone = match none_left && (found.file || evidence.live || leads_nowhere) {
-        true => Some(nobody(evidence, found)),
-        false => None,
+    let alone = if none_left && (found.file || evidence.live || leads_nowhere) {
+        Some(nobody(evidence, found))
+    } else {
+        None
     };
     let verdict = CheckVerdict::healthy()
         .and(alone)
         .and(find_no_source(evidence, found));
-    match evidence.live && !none_left {
-        true => verdict.and_unseen("the name servers' answers; ask each one: dig @SERVER NAME"),
-        false => verdict,
+    if evidence.live && !none_left {
+        verdict.and_unseen("the name servers' answers; ask each one: dig @SERVER NAME")
+    } else {
+        verdict
     }
 }
 
@@ -73,28 +75,27 @@ fn nobody(evidence: &DoctorEvidence, found: &NameServers) -> DoctorFinding {
             None,
         ),
     };
-    let means = match found.own {
-        true => {
-            "Its own name server is a static pod. The images to start that pod cannot be pulled by name."
-        }
-        false => {
-            "No name can be resolved: nothing can be fetched or pulled, and the API is not found."
-        }
+    let means = if found.own {
+        "Its own name server is a static pod. The images to start that pod cannot be pulled by name."
+    } else {
+        "No name can be resolved: nothing can be fetched or pulled, and the API is not found."
     };
     let severity = severity_of(evidence, found);
 
     let own = "etc/kubernetes/manifests/coredns.yaml";
     let finding =
         DoctorFinding::new(severity, what, means).seen(format!("/{}", paths::RESOLV_CONF), said);
-    let finding = match found.own {
-        true => finding.seen(format!("/{own}"), "the node's own name server"),
-        false => finding,
+    let finding = if found.own {
+        finding.seen(format!("/{own}"), "the node's own name server")
+    } else {
+        finding
     };
     finding
         .daemon(says)
-        .next(match evidence.live {
-            true => "nmcli device show".to_owned(),
-            false => format!("cat {}", evidence.path(paths::RESOLV_CONF)),
+        .next(if evidence.live {
+            "nmcli device show".to_owned()
+        } else {
+            format!("cat {}", evidence.path(paths::RESOLV_CONF))
         })
         .next(format!(
             "mco-rescue fetch{} --resolve HOST:ADDRESS",

@@ -101,15 +101,17 @@ fn put_right(evidence: &DoctorEvidence, login: &Login, finding: DoctorFinding) -
         let files = login.files.iter().filter(|file| file.keys > 0);
         files.filter(|file| file.refused.is_some())
     };
-    let finding = match refused().any(|file| !file.wrong.is_empty()) {
-        true => finding
+    let finding = if refused().any(|file| !file.wrong.is_empty()) {
+        finding
             .next(narrowed(evidence, login))
-            .fixed_by(find_fixes(login)),
-        false => finding,
+            .fixed_by(find_fixes(login))
+    } else {
+        finding
     };
-    match refused().any(|file| file.wrong.is_empty()) {
-        true => finding.next(command_for_settings(evidence)),
-        false => finding,
+    if refused().any(|file| file.wrong.is_empty()) {
+        finding.next(command_for_settings(evidence))
+    } else {
+        finding
     }
 }
 
@@ -165,14 +167,15 @@ fn narrowed(evidence: &DoctorEvidence, login: &Login) -> String {
         };
     }
     let of_home = refused().any(|wrong| wrong.path == format!("/{}", paths::CORE_HOME));
-    match refused().any(|wrong| wrong.foreign.is_some() || wrong.closed.is_some()) {
-        true => match login.core {
+    if refused().any(|wrong| wrong.foreign.is_some() || wrong.closed.is_some()) {
+        match login.core {
             Some((uid, gid)) if of_home => {
                 format!("chown -R {uid}:{gid} {home}/.ssh; chown {uid}:{gid} {home}")
             }
             _ => format!("chown -R --reference={home} {home}/.ssh"),
-        },
-        false => format!("chmod -R go-w {home}/.ssh; chmod go-w {home}"),
+        }
+    } else {
+        format!("chmod -R go-w {home}/.ssh; chmod go-w {home}")
     }
 }
 
@@ -281,9 +284,10 @@ fn change_cause(
         (_, None) => format!("vi {place}"),
     };
     let finding = finding.next(command);
-    match evidence.live {
-        true => finding.next("sshd -t && systemctl restart sshd"),
-        false => finding,
+    if evidence.live {
+        finding.next("sshd -t && systemctl restart sshd")
+    } else {
+        finding
     }
 }
 
@@ -298,9 +302,10 @@ fn bring_keys(
     let refused = files.clone().next().is_some();
     // A key in a file that sshd does not read is useless, whatever its source.
     let by_settings = files.any(|file| file.keys > 0 && file.wrong.is_empty());
-    let finding = match refused {
-        true => put_right(evidence, login, finding),
-        false => finding,
+    let finding = if refused {
+        put_right(evidence, login, finding)
+    } else {
+        finding
     };
     if by_settings {
         return finding.next(evidence.command("doctor FP-33"));

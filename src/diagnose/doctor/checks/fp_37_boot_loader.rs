@@ -60,9 +60,10 @@ fn what_of(finding: &CrossingFinding) -> String {
         }
         _ => format!("the boot loader on {subject} finds /boot by label"),
     };
-    match what.chars().count() <= WHAT {
-        true => what,
-        false => "the boot loader is stale or incomplete".to_owned(),
+    if what.chars().count() <= WHAT {
+        what
+    } else {
+        "the boot loader is stale or incomplete".to_owned()
     }
 }
 

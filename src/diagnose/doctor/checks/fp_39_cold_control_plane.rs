@@ -59,9 +59,10 @@ fn judge_cold(evidence: &DoctorEvidence) -> CheckVerdict {
     let lost = expired(&|renewer| renewer == Renewer::Nothing);
     let of_admin = expired(&|renewer| renewer == Renewer::Admin);
     let renewed = expired(&|renewer| !matches!(renewer, Renewer::Nothing | Renewer::Admin));
-    let overdue = match renewed.is_empty() && lost.is_empty() {
-        true => find_overdue(evidence, &all, &time),
-        false => None,
+    let overdue = if renewed.is_empty() && lost.is_empty() {
+        find_overdue(evidence, &all, &time)
+    } else {
+        None
     };
     verdict
         .and(find_lost(&lost, &time))
@@ -128,15 +129,16 @@ in two waves: client certificates of the kubelets, then their server certificate
     } else {
         " # once the node has booted"
     };
-    Some(match own {
-        true => finding
+    Some(if own {
+        finding
             .next(format!("KUBECONFIG=KUBECONFIG-OF-AN-ADMIN oc get csr # those of the node have expired{when}"))
-            .next("oc adm certificate approve NAME # client requests, then the server ones"),
-        false => finding
+            .next("oc adm certificate approve NAME # client requests, then the server ones")
+    } else {
+        finding
             .next(format!("KUBECONFIG={RECOVERY} oc get csr{when}"))
             .next(format!(
                 "KUBECONFIG={RECOVERY} oc adm certificate approve NAME # client requests, then the server ones"
-            )),
+            ))
     })
 }
 

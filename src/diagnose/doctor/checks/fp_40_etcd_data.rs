@@ -407,9 +407,10 @@ fn find_alarms(files: &EtcdFiles, alarms: &[u64], length: u64) -> Option<DoctorF
 fn find_no_data(evidence: &DoctorEvidence) -> DoctorFinding {
     let means = "A new member that waits to be added to the cluster looks like this, and one whose data is lost. Only the list of \
                  members tells them apart.";
-    let next = match evidence.fencing {
-        true => "pcs status",
-        false => "oc -n openshift-etcd rsh etcd-OTHER-NODE etcdctl member list -w table",
+    let next = if evidence.fencing {
+        "pcs status"
+    } else {
+        "oc -n openshift-etcd rsh etcd-OTHER-NODE etcdctl member list -w table"
     };
     DoctorFinding::new(
         CheckSeverity::Notice,
@@ -445,10 +446,11 @@ fn find_bad_backups(evidence: &DoctorEvidence, files: &EtcdFiles) -> Option<Doct
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
         .seen_all(facts)
         .fixed_by(aside);
-    Some(match evidence.live {
-        true => finding
+    Some(if evidence.live {
+        finding
             .next("/usr/local/bin/cluster-backup.sh /home/core/assets/backup")
-            .next(format!("mv {path} {path}.mco-rescue-damaged")),
-        false => finding.next(format!("mv {path} {path}.mco-rescue-damaged")),
+            .next(format!("mv {path} {path}.mco-rescue-damaged"))
+    } else {
+        finding.next(format!("mv {path} {path}.mco-rescue-damaged"))
     })
 }

@@ -199,9 +199,10 @@ fn with_cure(
     }
     let path = evidence.path(&place(file));
     // Containers keep their processors, and others may get the same ones: the admin has to decide.
-    let finding = match is_static || (!evidence.live && is_removed) {
-        true => finding,
-        false => finding.fixed_by([FixChange::move_aside(place(file))]),
+    let finding = if is_static || (!evidence.live && is_removed) {
+        finding
+    } else {
+        finding.fixed_by([FixChange::move_aside(place(file))])
     };
     let aside = format!("mv {path} {path}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)");
     match evidence.live {

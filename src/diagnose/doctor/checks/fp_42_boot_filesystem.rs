@@ -21,9 +21,10 @@ boot=UUID=... on the boot entry names the right one. The stale label goes with e
 fn judge_boot_filesystem(evidence: &DoctorEvidence) -> CheckVerdict {
     judge_door(evidence, CHECK.id, |finding, _| {
         let words = finding.prevents.as_deref().unwrap_or_default();
-        let what = match words.starts_with("System has") {
-            true => "several file systems have the label boot",
-            false => "the mounted /boot is not that of this system",
+        let what = if words.starts_with("System has") {
+            "several file systems have the label boot"
+        } else {
+            "the mounted /boot is not that of this system"
         };
         let severity = match finding.severity {
             CrossingSeverity::Inhibitor => CheckSeverity::Critical,

@@ -30,15 +30,16 @@ fn judge_arguments(evidence: &DoctorEvidence) -> CheckVerdict {
         }
         let mut said = finding.evidence.iter();
         let is_forced = said.any(|one| FORCE.iter().any(|word| one.said.contains(word)));
-        Some(match is_forced {
-            true => (
+        Some(if is_forced {
+            (
                 CheckSeverity::Critical,
                 "cgroup v1 is forced, and the kubelet does not run on it".to_owned(),
-            ),
-            false => (
+            )
+        } else {
+            (
                 CheckSeverity::Warning,
                 "arguments for cgroup v1 hold each boot for 30 seconds".to_owned(),
-            ),
+            )
         })
     })
 }

@@ -63,9 +63,10 @@ fn judge_jobs(evidence: &DoctorEvidence) -> CheckVerdict {
         Err(why) => {
             let verdict = verdict.and(find_lacking_image(evidence, waits));
             // Jobs on another kind of system are not a problem of a node.
-            return match evidence.boots_images {
-                true => verdict.and_unseen(format!("jobs of systemd: {why}")),
-                false => verdict,
+            return if evidence.boots_images {
+                verdict.and_unseen(format!("jobs of systemd: {why}"))
+            } else {
+                verdict
             };
         }
     };
@@ -202,12 +203,13 @@ fn wait_for_bridge(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<Wait>
     let interfaces = evidence.interfaces.get();
     let mut all = interfaces.iter().flat_map(|all| all.iter());
     let is_up = all.any(|one| one.name == "br-ex" && !one.addresses.is_empty());
-    let (fact, next) = match is_up {
-        true => ("br-ex has an address", format!("touch /{BR_EX_UP}")),
-        false => (
+    let (fact, next) = if is_up {
+        ("br-ex has an address", format!("touch /{BR_EX_UP}"))
+    } else {
+        (
             "no br-ex with an address",
             "journalctl -b -u ovs-configuration -n 20".to_owned(),
-        ),
+        )
     };
     let facts = vec![missing(BR_EX_UP), Fact::new("ip addr", fact)];
     Some(Wait::endless(facts, None, next))
@@ -285,9 +287,10 @@ fn report(
     seconds: u64,
     wait: Wait,
 ) -> DoctorFinding {
-    let severity = match wait.endless && !has_kubelet(evidence) {
-        true => CheckSeverity::Critical,
-        false => CheckSeverity::Warning,
+    let severity = if wait.endless && !has_kubelet(evidence) {
+        CheckSeverity::Critical
+    } else {
+        CheckSeverity::Warning
     };
     let unit = &job.unit;
     let waiting = jobs.iter().filter(|one| !one.running).count();
@@ -300,9 +303,10 @@ fn report(
         (true, false) => "The kubelet is not started before the unit ends or gives up.",
         (false, _) => "The boot is not at its end before the unit ends.",
     };
-    let what = match unit.len() > 42 {
-        true => "a unit of the boot still waits".to_owned(),
-        false => format!("{unit} still waits"),
+    let what = if unit.len() > 42 {
+        "a unit of the boot still waits".to_owned()
+    } else {
+        format!("{unit} still waits")
     };
     DoctorFinding::new(severity, what, means)
         .seen(
@@ -364,11 +368,12 @@ fn find_lacking_image(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<Do
     )
     .seen("unit", image.unit)
     .seen_all([lacks(image)]);
-    Some(match evidence.live {
-        true => finding.next(pull(image)),
-        false => finding.next(format!(
+    Some(if evidence.live {
+        finding.next(pull(image))
+    } else {
+        finding.next(format!(
             "ls -l {}",
             evidence.path("var/lib/containers/storage")
-        )),
+        ))
     })
 }

@@ -52,9 +52,10 @@ fn judge_host_name(evidence: &DoctorEvidence) -> CheckVerdict {
     };
     if let Some((place, given)) = &names.given {
         // In this case the kubelet does not use the host name.
-        return match is_same(given, node) {
-            true => CheckVerdict::healthy(),
-            false => CheckVerdict::found(find_other_node(evidence, place, given, node)),
+        return if is_same(given, node) {
+            CheckVerdict::healthy()
+        } else {
+            CheckVerdict::found(find_other_node(evidence, place, given, node))
         };
     }
     let Some((place, name)) = names.current() else {
@@ -150,10 +151,11 @@ fn find_no_name(evidence: &DoctorEvidence, place: &str, name: &str, node: &str) 
     .seen(certificate(), format!("{NODE}{node}"))
     .daemon(Some(messages::filled(messages::NODE_NOT_FOUND, name)))
     .next(rename(evidence, node));
-    match evidence.live {
-        true => finding.next_all(evidence.restart_kubelet()),
+    if evidence.live {
+        finding.next_all(evidence.restart_kubelet())
+    } else {
         // The running kernel keeps its name, whatever the file says.
-        false => finding.fixed_by(write_name(node)),
+        finding.fixed_by(write_name(node))
     }
 }
 
@@ -189,9 +191,10 @@ fn find_other_node(
         let members: Vec<&str> = names.members.iter().map(String::as_str).collect();
         finding = finding.seen(format!("/{}", paths::ETCD_CERTIFICATES), members.join(", "));
     }
-    finding = match place == "/etc/hostname" || place.starts_with("/proc/") {
-        true => finding.next(rename(evidence, node)),
-        false => finding.next(format!("vi {}", evidence.path(place))),
+    finding = if place == "/etc/hostname" || place.starts_with("/proc/") {
+        finding.next(rename(evidence, node))
+    } else {
+        finding.next(format!("vi {}", evidence.path(place)))
     };
     let keys = evidence.path("var/lib/kubelet/pki");
     finding.next(format!(
@@ -205,12 +208,13 @@ fn certificate() -> String {
 
 /// Returns the command that sets the host name.
 fn rename(evidence: &DoctorEvidence, node: &str) -> String {
-    match evidence.live {
-        true => format!("hostnamectl set-hostname --static {}", shell_word(node)),
-        false => format!(
+    if evidence.live {
+        format!("hostnamectl set-hostname --static {}", shell_word(node))
+    } else {
+        format!(
             "echo {} >{}",
             shell_word(node),
             evidence.path("etc/hostname")
-        ),
+        )
     }
 }

@@ -65,11 +65,12 @@ fn judge_address(evidence: &DoctorEvidence) -> CheckVerdict {
         return verdict.and(Some(finding));
     }
     let all = kept.kept.iter().flat_map(|one| &one.addresses);
-    match all.into_iter().any(|address| present(address).is_some()) {
-        true => verdict,
-        false => verdict.and_unseen(
+    if all.into_iter().any(|address| present(address).is_some()) {
+        verdict
+    } else {
+        verdict.and_unseen(
             "the addresses of the interfaces: no file fixes them, and DHCP gives them at boot",
-        ),
+        )
     }
 }
 
@@ -134,9 +135,10 @@ fn severity(kept: &NodeAddresses, touched: &[&KeptAddress]) -> CheckSeverity {
     let only_serving = touched
         .iter()
         .all(|one| one.holder == AddressHolder::Serving);
-    match kept.control_plane && !only_serving {
-        true => CheckSeverity::Critical,
-        false => CheckSeverity::Warning,
+    if kept.control_plane && !only_serving {
+        CheckSeverity::Critical
+    } else {
+        CheckSeverity::Warning
     }
 }
 
@@ -145,9 +147,10 @@ fn find_gone(
     kept: &NodeAddresses,
     gone: &[&KeptAddress],
 ) -> DoctorFinding {
-    let what = match evidence.live {
-        true => "the node's address is on no interface",
-        false => "the configuration gives the node another address",
+    let what = if evidence.live {
+        "the node's address is on no interface"
+    } else {
+        "the configuration gives the node another address"
     };
     let of = |holder| gone.iter().find(|one| one.holder == holder);
     let etcd = of(AddressHolder::Etcd).or_else(|| of(AddressHolder::EtcdCertificate));
@@ -245,14 +248,15 @@ fn find_past_hint(evidence: &DoctorEvidence, kept: &NodeAddresses) -> Option<Doc
     .seen("/etc/default/nodeip-configuration", hint.to_string())
     .seen_all(kept_facts([kubelet]))
     .seen_all(found_addresses(evidence));
-    Some(match evidence.live {
-        true => finding
+    Some(if evidence.live {
+        finding
             .next("journalctl -b -u nodeip-configuration -n 20")
-            .next(crate::base::invocation::reboot()),
-        false => finding.next(format!(
+            .next(crate::base::invocation::reboot())
+    } else {
+        finding.next(format!(
             "cat {}",
             evidence.path("etc/default/nodeip-configuration")
-        )),
+        ))
     })
 }
 
@@ -268,14 +272,15 @@ fn list_networks(evidence: &DoctorEvidence) -> Option<Vec<(IpAddr, u8)>> {
 }
 
 fn advise(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
-    match evidence.live {
-        true => finding
+    if evidence.live {
+        finding
             .next("ip -br addr")
             .next("nmcli connection show")
-            .next("journalctl -b -u nodeip-configuration -n 20"),
-        false => finding.next(format!(
+            .next("journalctl -b -u nodeip-configuration -n 20")
+    } else {
+        finding.next(format!(
             "ls -l {}",
             evidence.path("etc/NetworkManager/system-connections")
-        )),
+        ))
     }
 }

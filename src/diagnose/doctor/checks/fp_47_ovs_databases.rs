@@ -52,9 +52,10 @@ fn judge_log(evidence: &DoctorEvidence, path: &str, log: &OvsdbLog) -> Option<Do
     } else {
         let means = "The last write was interrupted, as by a power cut. ovsdb-server uses what came before, and cuts the record off at \
                      its next write.";
-        let what = match of_switch {
-            true => "the database of Open vSwitch ends in half a record",
-            false => "a database of OVN ends in half a record",
+        let what = if of_switch {
+            "the database of Open vSwitch ends in half a record"
+        } else {
+            "a database of OVN ends in half a record"
         };
         DoctorFinding::new(CheckSeverity::Notice, what, means)
             .next(evidence.command("doctor FP-47"))
@@ -103,18 +104,20 @@ fn find_dropped(
     of_switch: bool,
     stop: &OvsdbStop,
 ) -> DoctorFinding {
-    let what = match of_switch {
-        true => "Open vSwitch returns to an older state",
-        false => "a database of OVN returns to an older state",
+    let what = if of_switch {
+        "Open vSwitch returns to an older state"
+    } else {
+        "a database of OVN returns to an older state"
     };
     let means = format!(
         "ovsdb-server reads no further than the wrong record. {} behind it will be cut off at the next write.",
         count_noun(to_usize(stop.behind), "record")
     );
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means);
-    match of_switch {
-        true => after_move(evidence, finding, path),
-        false => move_ovn(evidence, finding, path),
+    if of_switch {
+        after_move(evidence, finding, path)
+    } else {
+        move_ovn(evidence, finding, path)
     }
 }
 
@@ -122,25 +125,27 @@ fn find_dropped(
 fn after_move(evidence: &DoctorEvidence, finding: DoctorFinding, path: &str) -> DoctorFinding {
     let file = evidence.path(&format!("/{path}"));
     let moves = format!("mv {file} {file}.mco-rescue-damaged");
-    match evidence.live {
-        true => finding
+    if evidence.live {
+        finding
             .next(
                 "systemctl stop openvswitch ovsdb-server   # on the console: the network goes away",
             )
             .next(moves)
-            .next("systemctl start openvswitch && systemctl restart ovs-configuration"),
-        false => finding.next(moves),
+            .next("systemctl start openvswitch && systemctl restart ovs-configuration")
+    } else {
+        finding.next(moves)
     }
 }
 
 fn move_ovn(evidence: &DoctorEvidence, finding: DoctorFinding, path: &str) -> DoctorFinding {
     let file = evidence.path(&format!("/{path}"));
     let moves = format!("mv {file} {file}.mco-rescue-damaged");
-    match evidence.live {
-        true => finding
+    if evidence.live {
+        finding
             .next_all(evidence.stop_workloads())
             .next(moves)
-            .next_all(evidence.start_workloads()),
-        false => finding.next(moves),
+            .next_all(evidence.start_workloads())
+    } else {
+        finding.next(moves)
     }
 }

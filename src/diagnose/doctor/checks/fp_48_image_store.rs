@@ -64,31 +64,30 @@ fn find_wipe(
     if !marks.is_supported || marks.is_clean || !marks.wipes_at_boot || storage.images == 0 {
         return None;
     }
-    match evidence.live {
-        true => price_of_a_power_cut(evidence, storage),
-        false => Some(wipe_at_next_boot(evidence, storage)),
+    if evidence.live {
+        price_of_a_power_cut(evidence, storage)
+    } else {
+        Some(wipe_at_next_boot(evidence, storage))
     }
 }
 
 fn wipe_at_next_boot(evidence: &DoctorEvidence, storage: &ContainersStorage) -> DoctorFinding {
     let is_sound =
         storage.damaged.is_empty() && storage.broken.is_empty() && storage.lacking.is_empty();
-    let means = match is_sound {
-        true => {
-            "All images are pulled again, which needs a registry. The lists and layers of the store are sound: an empty mark \
+    let means = if is_sound {
+        "All images are pulled again, which needs a registry. The lists and layers of the store are sound: an empty mark \
                  keeps the images, but files that were being written may be damaged, and CRI-O does not repair them then."
-        }
-        false => {
-            "All images are pulled again, which needs a registry. The store is damaged, so that is right."
-        }
+    } else {
+        "All images are pulled again, which needs a registry. The store is damaged, so that is right."
     };
     let message = {
         let words = messages::filled(messages::WIPED, &format!("/{CLEAN}"));
         messages::filled(&words, &format!("/{STORE}"))
     };
-    let severity = match storage.local_only.is_empty() {
-        true => CheckSeverity::Warning,
-        false => CheckSeverity::Critical,
+    let severity = if storage.local_only.is_empty() {
+        CheckSeverity::Warning
+    } else {
+        CheckSeverity::Critical
     };
     let finding = DoctorFinding::new(
         severity,
@@ -100,11 +99,12 @@ fn wipe_at_next_boot(evidence: &DoctorEvidence, storage: &ContainersStorage) -> 
         .seen(format!("/{SUPPORTED}"), "there")
         .daemon(Some(message));
     let clean = evidence.path(&format!("/{CLEAN}"));
-    match is_sound {
-        true => finding
+    if is_sound {
+        finding
             .next(format!("install -m 0644 /dev/null {clean}"))
-            .fixed_by([FixChange::create_file(format!("/{CLEAN}"), 0o644, "")]),
-        false => finding.next(format!("ls -l {}", evidence.path(&format!("/{STORE}")))),
+            .fixed_by([FixChange::create_file(format!("/{CLEAN}"), 0o644, "")])
+    } else {
+        finding.next(format!("ls -l {}", evidence.path(&format!("/{STORE}"))))
     }
 }
 
@@ -146,9 +146,10 @@ fn find_failed_wipe(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let state = |name: &str| units.iter().find(|unit| unit.name == name);
     let failed = state(WIPE).filter(|unit| unit.active == "failed")?;
     let runs = state("crio.service").is_some_and(|unit| unit.active == "active");
-    let severity = match runs {
-        true => CheckSeverity::Warning,
-        false => CheckSeverity::Critical,
+    let severity = if runs {
+        CheckSeverity::Warning
+    } else {
+        CheckSeverity::Critical
     };
     let means = "The store could not be emptied after an unclean stop: a container of podman or a mount holds it.";
     let finding = DoctorFinding::new(severity, "crio-wipe.service failed", means)

@@ -103,9 +103,10 @@ fn find_lost_plugins(evidence: &DoctorEvidence, programs: &NodePrograms) -> Opti
     let target = programs.lost_plugins.as_ref()?;
     let units = evidence.units.get().into_iter().flatten();
     let mut crio = units.filter(|unit| unit.name == "crio.service");
-    let severity = match crio.any(|unit| unit.active == "active") {
-        true => CheckSeverity::Warning,
-        false => CheckSeverity::Critical,
+    let severity = if crio.any(|unit| unit.active == "active") {
+        CheckSeverity::Warning
+    } else {
+        CheckSeverity::Critical
     };
     let path = evidence.path("/opt/cni");
     Some(

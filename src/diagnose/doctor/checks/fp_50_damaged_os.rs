@@ -66,9 +66,10 @@ fn judge_kernel(evidence: &DoctorEvidence, kernel: &BootKernel) -> Option<Doctor
         None if suspicious.is_empty() => return None,
         _ => {}
     }
-    let severity = match kernel.is_default {
-        true => CheckSeverity::Critical,
-        false => CheckSeverity::Warning,
+    let severity = if kernel.is_default {
+        CheckSeverity::Critical
+    } else {
+        CheckSeverity::Warning
     };
     let means = meaning_of(kernel, own_is_sound);
 
@@ -86,9 +87,10 @@ fn judge_kernel(evidence: &DoctorEvidence, kernel: &BootKernel) -> Option<Doctor
         );
     }
     // With equal sizes it is not known which one is damaged.
-    let bad: Vec<&BootFile> = match suspicious.is_empty() {
-        true => kernel.files.iter().collect(),
-        false => suspicious,
+    let bad: Vec<&BootFile> = if suspicious.is_empty() {
+        kernel.files.iter().collect()
+    } else {
+        suspicious
     };
     for file in &bad {
         let (path, own) = (evidence.path(&file.path), evidence.path(&file.own));
@@ -154,9 +156,12 @@ fn facts_of_sums(kernel: &BootKernel, sums: &KernelSums) -> Vec<Fact> {
     let Some(first) = kernel.files.first() else {
         return Vec::new();
     };
-    let said = |sum: &String| match *sum == sums.expected {
-        true => "checksum as expected".to_owned(),
-        false => format!("checksum {sum}"),
+    let said = |sum: &String| {
+        if *sum == sums.expected {
+            "checksum as expected".to_owned()
+        } else {
+            format!("checksum {sum}")
+        }
     };
     let both = [(&first.path, &sums.boot), (&first.own, &sums.own)].into_iter();
     both.filter_map(|(path, sum)| Some(Fact::new(directory(path), said(sum.as_ref()?))))
@@ -173,9 +178,10 @@ fn judge_repository(
     // A running update adds and removes objects.
     let counts = |object: &&DamagedObject| !is_updating || object.fault != ObjectFault::Missing;
     let damaged: Vec<&DamagedObject> = repository.damaged.iter().filter(counts).collect();
-    let verdict = match damaged.len() < repository.damaged.len() {
-        true => verdict.and_unseen("missing objects of the OS: an update is running"),
-        false => verdict,
+    let verdict = if damaged.len() < repository.damaged.len() {
+        verdict.and_unseen("missing objects of the OS: an update is running")
+    } else {
+        verdict
     };
     let Some(first) = damaged.first() else {
         return verdict;

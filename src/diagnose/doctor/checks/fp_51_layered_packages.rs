@@ -25,11 +25,12 @@ and so are local packages, replaced and removed ones.",
 fn judge_layered_packages(evidence: &DoctorEvidence) -> CheckVerdict {
     let is_known = evidence.records.get().and_then(Records::recorded).is_some();
     let Some(deployment) = deployment(evidence) else {
-        return match is_known && evidence.boots_images {
-            true => CheckVerdict::unseen(
+        return if is_known && evidence.boots_images {
+            CheckVerdict::unseen(
                 "layered packages: rpm-ostree was not queried, and no origin file is visible; run: rpm-ostree status",
-            ),
-            false => CheckVerdict::healthy(),
+            )
+        } else {
+            CheckVerdict::healthy()
         };
     };
     let requested = deployment.requested_packages.iter();

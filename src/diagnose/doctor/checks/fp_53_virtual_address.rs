@@ -163,11 +163,12 @@ fn find_nothing_rendered(
     .seen(format!("/{path}"), said)
     .seen(format!("/etc/kubernetes/manifests/{pod}.yaml"), "exists");
     let logs = format!("crictl logs $(crictl ps -aq --name {pod}-monitor | head -n 1)");
-    Some(match evidence.live {
-        true => finding
+    Some(if evidence.live {
+        finding
             .next(format!("crictl ps -a --name {pod}-monitor"))
-            .next(logs),
-        false => finding.next(format!("ls -l {}", evidence.path(path))),
+            .next(logs)
+    } else {
+        finding.next(format!("ls -l {}", evidence.path(path)))
     })
 }
 
@@ -182,11 +183,12 @@ fn find_no_server(evidence: &DoctorEvidence, found: &VirtualAddresses) -> Option
         means,
     )
     .seen(format!("/{BALANCER_CONFIG}"), "no line with server");
-    Some(match evidence.live {
-        true => finding
+    Some(if evidence.live {
+        finding
             .next("crictl logs $(crictl ps -aq --name haproxy-monitor | head -n 1)")
-            .next("curl -k https://localhost:6443/readyz"),
-        false => finding.next(format!("ls -l {}", evidence.path(BALANCER_CONFIG))),
+            .next("curl -k https://localhost:6443/readyz")
+    } else {
+        finding.next(format!("ls -l {}", evidence.path(BALANCER_CONFIG)))
     })
 }
 
@@ -205,10 +207,11 @@ fn find_bad_scripts(evidence: &DoctorEvidence, found: &VirtualAddresses) -> Opti
     )
     .seen_all(facts)
     .daemon(Some(messages::filled(messages::KEEPALIVED, &words)).filter(|_| evidence.live));
-    Some(match evidence.live {
+    Some(if evidence.live {
         // Its init container renders them again.
-        true => finding.next("crictl stopp $(crictl pods -q --name keepalived)"),
-        false => finding.next(format!("ls -l {}", evidence.path("etc/keepalived"))),
+        finding.next("crictl stopp $(crictl pods -q --name keepalived)")
+    } else {
+        finding.next(format!("ls -l {}", evidence.path("etc/keepalived")))
     })
 }
 
@@ -277,21 +280,19 @@ fn find_wrong_peers(
         ),
         (false, false) => return None,
     };
-    let means = match is_own {
-        true => {
-            "The node answers itself. The file is of another node, or of an address that this node had before."
-        }
-        false => {
-            "The node does not hear the others: it takes the address although another one holds it, and two machines \
+    let means = if is_own {
+        "The node answers itself. The file is of another node, or of an address that this node had before."
+    } else {
+        "The node does not hear the others: it takes the address although another one holds it, and two machines \
              answer for it."
-        }
     };
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
         .seen(format!("/{CONFIG}"), format!("{}: {said}", instance.name));
-    Some(match evidence.live {
-        true => ask(finding, instance)
-            .next("crictl logs $(crictl ps -aq --name keepalived-monitor | head -n 1)"),
-        false => finding.next(format!("ls -l {}", evidence.path(CONFIG))),
+    Some(if evidence.live {
+        ask(finding, instance)
+            .next("crictl logs $(crictl ps -aq --name keepalived-monitor | head -n 1)")
+    } else {
+        finding.next(format!("ls -l {}", evidence.path(CONFIG)))
     })
 }
 
@@ -299,9 +300,10 @@ fn find_wrong_peers(
 fn ask(finding: DoctorFinding, instance: &VrrpInstance) -> DoctorFinding {
     let peers = instance.peers.iter().flatten();
     let peers: Vec<String> = peers.map(ToString::to_string).collect();
-    let finding = match peers.is_empty() {
-        true => finding,
-        false => finding.seen("nodes that may hold it", peers.join(", ")),
+    let finding = if peers.is_empty() {
+        finding
+    } else {
+        finding.seen("nodes that may hold it", peers.join(", "))
     };
     let interface = crate::base::invocation::shell_word(&instance.interface);
     match instance.addresses.first() {

@@ -120,9 +120,10 @@ fn without_manifest(evidence: &DoctorEvidence, pod: &StaticPod, why: &str) -> Do
             .revisions
             .iter()
             .all(|one| one.manifest == FoundManifest::Missing);
-    let severity = match never {
-        true => CheckSeverity::Warning,
-        false => CheckSeverity::Critical,
+    let severity = if never {
+        CheckSeverity::Warning
+    } else {
+        CheckSeverity::Critical
     };
     let means = match complete {
         None => {
@@ -139,21 +140,21 @@ fn without_manifest(evidence: &DoctorEvidence, pod: &StaticPod, why: &str) -> Do
         .seen(&pod.path, why)
         .seen_all(pod.revisions.iter().rev().map(describe))
         .daemon(missing.then(|| messages::STATIC_POD_LIFECYCLE.to_owned()));
-    let finding = match missing {
-        true => finding,
-        false => finding.next(move_out(evidence, pod)),
+    let finding = if missing {
+        finding
+    } else {
+        finding.next(move_out(evidence, pod))
     };
     match complete {
         None => reinstalled(finding, pod),
         Some(revision) => {
             let finding = copied(evidence, finding, pod, revision);
-            match Some(revision.number) == newest.map(|one| one.number) {
-                true => {
-                    let aside = (!missing).then(|| FixChange::move_aside(&pod.path));
-                    let copy = FixChange::copy_file(copy_of(pod, revision), &pod.path, 0o600);
-                    finding.fixed_by(aside.into_iter().chain([copy]))
-                }
-                false => finding,
+            if Some(revision.number) == newest.map(|one| one.number) {
+                let aside = (!missing).then(|| FixChange::move_aside(&pod.path));
+                let copy = FixChange::copy_file(copy_of(pod, revision), &pod.path, 0o600);
+                finding.fixed_by(aside.into_iter().chain([copy]))
+            } else {
+                finding
             }
         }
     }
@@ -185,17 +186,15 @@ fn judge_revision(
     let torn = problems
         .iter()
         .all(|one| one.defect == FileDefect::OtherKey);
-    let what = match torn {
-        true => format!("a key of {} is another certificate's", pod.name),
-        false => format!("files of {} are missing or damaged", pod.name),
+    let what = if torn {
+        format!("a key of {} is another certificate's", pod.name)
+    } else {
+        format!("files of {} are missing or damaged", pod.name)
     };
-    let means = match torn {
-        true => {
-            "The program cannot use the pair and does not start, or shows a certificate that it cannot prove."
-        }
-        false => {
-            "The pod's manifest or config names these files: its containers do not start without them."
-        }
+    let means = if torn {
+        "The program cannot use the pair and does not start, or shows a certificate that it cannot prove."
+    } else {
+        "The pod's manifest or config names these files: its containers do not start without them."
     };
     let facts = problems
         .iter()
@@ -465,9 +464,10 @@ fn copied(
         "install -m 0600 {from} {}",
         evidence.path(&pod.path)
     ));
-    match evidence.live {
-        true => finding.next(format!("crictl ps --name {} # within a minute", pod.name)),
-        false => finding,
+    if evidence.live {
+        finding.next(format!("crictl ps --name {} # within a minute", pod.name))
+    } else {
+        finding
     }
 }
 

@@ -44,9 +44,10 @@ fn find_split(seen: &TwoNodes) -> Option<DoctorFinding> {
     }
     // While a node is being replaced, neither knows it.
     let is_replaced = seen.etcd_members.len() == 1;
-    let severity = match is_replaced {
-        true => CheckSeverity::Warning,
-        false => CheckSeverity::Critical,
+    let severity = if is_replaced {
+        CheckSeverity::Warning
+    } else {
+        CheckSeverity::Critical
     };
     let (what, means) = match (nodes.len(), is_replaced) {
         (0, _) => (
@@ -63,9 +64,10 @@ fn find_split(seen: &TwoNodes) -> Option<DoctorFinding> {
              their own.",
         ),
     };
-    let listed = match nodes.is_empty() {
-        true => "no node".to_owned(),
-        false => nodes.join(", "),
+    let listed = if nodes.is_empty() {
+        "no node".to_owned()
+    } else {
+        nodes.join(", ")
     };
     let mut finding = DoctorFinding::new(severity, what, means).seen(
         format!("/{}", paths::COROSYNC),

@@ -43,9 +43,10 @@ fn judge_boot_order(evidence: &DoctorEvidence) -> CheckVerdict {
         Ok(disk) => disk,
         Err(why) => return verdict.and_unseen(format!("the disk of this system: {why}")),
     };
-    let found = match evidence.live {
-        true => find_other_disk(variables, disk),
-        false => find_no_entry(evidence, variables, disk),
+    let found = if evidence.live {
+        find_other_disk(variables, disk)
+    } else {
+        find_no_entry(evidence, variables, disk)
     };
     let found = found.or_else(|| find_late_entry(evidence, variables, disk));
     verdict.and(found)
@@ -199,15 +200,16 @@ fn find_late_entry(
         disk.other_of(entry).is_some() || (entry.network && is_first_boot(evidence))
     };
     let (number, entry) = before.iter().find(is_bad)?;
-    let (what, means) = match entry.network {
-        true => (
+    let (what, means) = if entry.network {
+        (
             "the network is started before this disk",
             "The first boot is not complete: it restarts the machine, and the network starts the installer again.",
-        ),
-        false => (
+        )
+    } else {
+        (
             "another disk is started before this one",
             "The next start takes the boot loader of the other disk, if it has one.",
-        ),
+        )
     };
     let (own_number, own_entry) = tried.get(own?)?;
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
@@ -246,15 +248,15 @@ fn find_twins(evidence: &DoctorEvidence, disk: &SystemDisk) -> Option<DoctorFind
         return None;
     }
     let first = is_first_boot(evidence);
-    let severity = match first {
-        true => CheckSeverity::Warning,
-        false => CheckSeverity::Notice,
+    let severity = if first {
+        CheckSeverity::Warning
+    } else {
+        CheckSeverity::Notice
     };
-    let means = match first {
-        true => {
-            "The first boot finds its file systems by label, and may take those of the other disk."
-        }
-        false => "A later first boot or a repair that goes by label may take the other disk.",
+    let means = if first {
+        "The first boot finds its file systems by label, and may take those of the other disk."
+    } else {
+        "A later first boot or a repair that goes by label may take the other disk."
     };
     let facts = disk.twins.iter();
     let facts =

@@ -51,9 +51,10 @@ fn judge_no_kubelet(evidence: &DoctorEvidence) -> CheckVerdict {
 fn next(evidence: &DoctorEvidence, records: &Records, finding: DoctorFinding) -> DoctorFinding {
     let last = evidence.last_run().map(|run| run.config.name.clone());
     let is_last = last.is_some() && last == records.name();
-    let finding = match is_last {
-        true => finding.next(format!("mco-rescue rollback{}", evidence.at_root())),
-        false => finding,
+    let finding = if is_last {
+        finding.next(format!("mco-rescue rollback{}", evidence.at_root()))
+    } else {
+        finding
     };
     finding
         .next(format!("mco-rescue cache list{}", evidence.at_root()))

@@ -44,9 +44,10 @@ fn judge_unread_network(evidence: &DoctorEvidence) -> CheckVerdict {
 
 fn find_kind(evidence: &DoctorEvidence, group: &FaultGroup<NetworkFaultKind>) -> DoctorFinding {
     let finding = DoctorFinding::of_group(group).next(find_next(evidence, group));
-    match evidence.live && group.kind == NetworkFaultKind::NotStarted {
-        true => finding.next("NetworkManager --print-config"),
-        false => finding,
+    if evidence.live && group.kind == NetworkFaultKind::NotStarted {
+        finding.next("NetworkManager --print-config")
+    } else {
+        finding
     }
 }
 
@@ -84,9 +85,10 @@ fn find_disabled_ipv6(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let means = "The pods of OVN-Kubernetes end in CrashLoopBackOff on this node, which stays NotReady, and the next update of \
 the cluster is Degraded.";
     let finding = DoctorFinding::new(CheckSeverity::Critical, WITHOUT_IPV6, means).seen_all(facts);
-    let finding = match in_config {
-        true => finding.next("oc edit mc NAME"),
-        false => finding,
+    let finding = if in_config {
+        finding.next("oc edit mc NAME")
+    } else {
+        finding
     };
     Some(match evidence.live {
         true => finding.next(format!(

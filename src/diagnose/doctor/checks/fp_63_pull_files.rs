@@ -36,9 +36,10 @@ fn judge_pull_files(evidence: &DoctorEvidence) -> CheckVerdict {
     let groups = others.groups(evidence.config());
     let found = groups.iter().map(|group| {
         let place = group.place();
-        DoctorFinding::of_group(group).next(match evidence.is_of_config(place) {
-            true => evidence.command(&format!("show {place}")),
-            false => format!("ls -l {}", evidence.path(place)),
+        DoctorFinding::of_group(group).next(if evidence.is_of_config(place) {
+            evidence.command(&format!("show {place}"))
+        } else {
+            format!("ls -l {}", evidence.path(place))
         })
     });
     let mut verdict = CheckVerdict::healthy().and(found);

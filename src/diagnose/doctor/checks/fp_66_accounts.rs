@@ -95,9 +95,10 @@ fn find_missing(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<Doct
         Fact::new(&one.file, format!("asks for the {noun} {}", one.name))
     });
     let finding = DoctorFinding::new(severity, what, means).seen_all(facts);
-    let finding = match accounts.without_altfiles {
-        true => unknown_to_lookups(evidence, accounts, finding),
-        false => finding,
+    let finding = if accounts.without_altfiles {
+        unknown_to_lookups(evidence, accounts, finding)
+    } else {
+        finding
     };
     let stops = accounts.stops.iter();
     let finding = finding.seen_all(stops.map(|stop| Fact::new(&stop.path, &stop.said)));
@@ -107,12 +108,13 @@ fn find_missing(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<Doct
     }));
     let cures = accounts.stops.iter().map(|stop| cure(evidence, stop));
     let finding = cures.fold(finding, DoctorFinding::next);
-    let finding = match evidence.live {
-        true => finding.next("systemd-sysusers"),
-        false => finding.next(format!(
+    let finding = if evidence.live {
+        finding.next("systemd-sysusers")
+    } else {
+        finding.next(format!(
             "systemd-sysusers --root={}",
             shell_word(evidence.upkeep.directory.as_str())
-        )),
+        ))
     };
     Some(match (evidence.live, rank(first)) {
         (true, 0) => {
@@ -192,14 +194,16 @@ fn cure(evidence: &DoctorEvidence, stop: &SysusersStop) -> String {
 fn describe_foreign(evidence: &DoctorEvidence, one: &ForeignState) -> DoctorFinding {
     let ((user, uid), (group, gid)) = (&one.user, &one.group);
     let is_network = OF_THE_NETWORK.contains(&user.as_str());
-    let severity = match is_network && one.path.starts_with("/etc/") {
-        true => CheckSeverity::Critical,
-        false => CheckSeverity::Warning,
+    let severity = if is_network && one.path.starts_with("/etc/") {
+        CheckSeverity::Critical
+    } else {
+        CheckSeverity::Warning
     };
     let what = format!("{} does not belong to {user}", one.path);
-    let means = match is_network {
-        true => "Open vSwitch cannot open or make its database there: no bridge, and no network.",
-        false => "The service that runs as this user cannot write its state.",
+    let means = if is_network {
+        "Open vSwitch cannot open or make its database there: no bridge, and no network."
+    } else {
+        "The service that runs as this user cannot write its state."
     };
     let (path, first) = (evidence.path(&one.path), &one.first);
     let owner = match &one.owner {
@@ -214,17 +218,17 @@ fn describe_foreign(evidence: &DoctorEvidence, one: &ForeignState) -> DoctorFind
         None => finding,
     };
     // Names are those of the system that runs the command.
-    let finding = match evidence.live {
-        true => finding.next(format!("chown -R {user}:{group} {path}")),
-        false => finding.next(format!("chown -R {uid}:{gid} {path}   # {user}:{group}")),
+    let finding = if evidence.live {
+        finding.next(format!("chown -R {user}:{group} {path}"))
+    } else {
+        finding.next(format!("chown -R {uid}:{gid} {path}   # {user}:{group}"))
     };
     let finding = finding.fixed_by(give_back(evidence, one));
-    match evidence.live && is_network {
-        true => {
-            let restart = "systemctl restart openvswitch && systemctl restart ovs-configuration";
-            finding.next(restart).after_fix(restart)
-        }
-        false => finding,
+    if evidence.live && is_network {
+        let restart = "systemctl restart openvswitch && systemctl restart ovs-configuration";
+        finding.next(restart).after_fix(restart)
+    } else {
+        finding
     }
 }
 

@@ -92,9 +92,10 @@ fn set_value(
     let text = state.config_with(key, value);
     let text = text.filter(|_| is_fault || key == "SELINUXTYPE");
     let is_missing = state.mode == SelinuxMode::Invalid(String::new()) && key == "SELINUX";
-    let command = match is_missing {
-        true => format!("echo {key}={value} >> {file}"),
-        false => format!("sed -i 's/^{key}=.*/{key}={value}/' {file}"),
+    let command = if is_missing {
+        format!("echo {key}={value} >> {file}")
+    } else {
+        format!("sed -i 's/^{key}=.*/{key}={value}/' {file}")
     };
     let text = text.into_iter();
     finding
@@ -110,11 +111,12 @@ fn complete_modules(
     let first = group.place();
     let name = first.rsplit('/').next().unwrap_or_default();
     let moved = evidence.command_to_move_aside(first, "/etc/selinux");
-    match evidence.live {
-        true => finding
+    if evidence.live {
+        finding
             .next(moved)
-            .next(format!("semodule -B   # then install {name} again")),
-        false => finding.next(moved),
+            .next(format!("semodule -B   # then install {name} again"))
+    } else {
+        finding.next(moved)
     }
 }
 
@@ -137,12 +139,14 @@ fn restore_policy(
             .next()
             .and_then(|end| end.parse::<u32>().ok())
     };
-    let finding = match number(own) > number(shipped) {
-        true => finding.next(evidence.command_to_move_aside(own, "/etc/selinux")),
-        false => finding,
+    let finding = if number(own) > number(shipped) {
+        finding.next(evidence.command_to_move_aside(own, "/etc/selinux"))
+    } else {
+        finding
     };
-    match evidence.live {
-        true => finding.next("systemctl reboot   # the policy is loaded at boot"),
-        false => finding,
+    if evidence.live {
+        finding.next("systemctl reboot   # the policy is loaded at boot")
+    } else {
+        finding
     }
 }

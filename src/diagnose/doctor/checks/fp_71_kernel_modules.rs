@@ -77,21 +77,23 @@ impl Judged<'_> {
                 .next(format!(
                     "oc get mc -o name   # the MachineConfig with {source} has to change"
                 ));
-            return match self.evidence.live {
+            return if self.evidence.live {
                 // Settings that the config requests are left alone.
-                true => finding.next(format!("{load} --ignore-install   # until the next boot")),
-                false => finding.next(format!(
+                finding.next(format!("{load} --ignore-install   # until the next boot"))
+            } else {
+                finding.next(format!(
                     "{}   # until the daemon brings it back",
                     self.take_out(setting)
-                )),
+                ))
             };
         }
         let finding = finding
             .next(self.take_out(setting))
             .fixed_by(self.cure(name));
-        match self.evidence.live {
-            true => finding.after_fix(load),
-            false => finding,
+        if self.evidence.live {
+            finding.after_fix(load)
+        } else {
+            finding
         }
     }
 
@@ -117,9 +119,10 @@ impl Judged<'_> {
                 kargs_command(&[KargsChange::Delete(setting.said.clone())])
             }
             SettingPlace::Lines { file, first, last } if file.starts_with("/etc/") => {
-                let lines = match first == last {
-                    true => first.to_string(),
-                    false => format!("{first},{last}"),
+                let lines = if first == last {
+                    first.to_string()
+                } else {
+                    format!("{first},{last}")
                 };
                 format!("sed -i {lines}d {}", self.evidence.path(file))
             }

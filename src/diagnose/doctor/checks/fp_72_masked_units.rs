@@ -34,9 +34,10 @@ fn finding(evidence: &DoctorEvidence, mask: &NeededMask) -> DoctorFinding {
     let name = mask.unit();
     let means = format!("From the next boot on, or once it stops, {}.", mask.stops);
     let what = format!("{name} is masked");
-    let at = match evidence.live {
-        true => String::new(),
-        false => format!(" --root={}", evidence.upkeep.directory),
+    let at = if evidence.live {
+        String::new()
+    } else {
+        format!(" --root={}", evidence.upkeep.directory)
     };
     let finding = DoctorFinding::new(CheckSeverity::Critical, what, means)
         .seen(mask.path.to_string(), "a link to /dev/null");
@@ -50,10 +51,11 @@ fn finding(evidence: &DoctorEvidence, mask: &NeededMask) -> DoctorFinding {
     let finding = finding
         .next(format!("systemctl{at} unmask {name}"))
         .fixed_by([FixChange::move_aside(mask.path.to_string())]);
-    match evidence.live {
-        true => finding
+    if evidence.live {
+        finding
             .after_fix("systemctl daemon-reload")
-            .after_fix(format!("systemctl start {name}")),
-        false => finding,
+            .after_fix(format!("systemctl start {name}"))
+    } else {
+        finding
     }
 }

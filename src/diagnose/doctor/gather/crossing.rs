@@ -17,9 +17,10 @@ use crate::node::system::OF_DEPLOYMENTS;
 impl DoctorEvidence {
     /// Reads the next operating system. A root that is not image-based has none.
     pub(super) fn of_crossing(&mut self, root: &Root) {
-        self.crossing = match self.boots_images {
-            true => self.crossing(root).map(Some).into(),
-            false => Ok::<_, anyhow::Error>(None).into(),
+        self.crossing = if self.boots_images {
+            self.crossing(root).map(Some).into()
+        } else {
+            Ok::<_, anyhow::Error>(None).into()
         };
     }
 

@@ -22,9 +22,10 @@ impl DoctorEvidence {
         self.static_network = Look::Seen(static_network::read_static_addresses(root, &names));
         self.network_faults = Look::Seen(self.network_faults(root, &names));
         self.node_addresses = Look::Seen(node_address::read_node_addresses(root, &names));
-        self.interfaces = match self.live {
-            true => ip::query_addresses(runner).into(),
-            false => Look::Unseen("interfaces have addresses only on the running node".to_owned()),
+        self.interfaces = if self.live {
+            ip::query_addresses(runner).into()
+        } else {
+            Look::Unseen("interfaces have addresses only on the running node".to_owned())
         };
     }
 
@@ -45,16 +46,18 @@ impl DoctorEvidence {
     pub(super) fn of_start(&mut self, root: &Root, runner: &dyn CommandRunner) {
         self.virtual_addresses = virtual_addresses::read_virtual_addresses(root).into();
         self.boot_waits = boot_waits::read_boot_waits(root).into();
-        self.jobs = match self.live {
-            true => systemctl::query_jobs(runner).into(),
-            false => Look::Unseen("the node's systemd answers only on the node itself".to_owned()),
+        self.jobs = if self.live {
+            systemctl::query_jobs(runner).into()
+        } else {
+            Look::Unseen("the node's systemd answers only on the node itself".to_owned())
         };
         self.uptime = self.live.then(read_uptime).flatten();
         let stamp = RootPath::fixed("boot/ignition.firstboot");
         self.first_boot_stamp = root.exists(&stamp).into();
-        match self.live {
-            true => self.of_firmware(root, &BlockStorage::observe(root), &["/sysroot", "/"]),
-            false => self.of_rescue_system(),
+        if self.live {
+            self.of_firmware(root, &BlockStorage::observe(root), &["/sysroot", "/"])
+        } else {
+            self.of_rescue_system()
         }
     }
 

@@ -176,9 +176,10 @@ impl DoctorEvidence {
         self.last_run = transaction::last_run(root).into();
         self.awaited = state::read_awaited(root).into();
         let ours = self.live || self.in_initramfs;
-        self.first_boot = match ours {
-            true => runtime::read_json(runtime::FIRSTBOOT).into(),
-            false => Look::Seen(None),
+        self.first_boot = if ours {
+            runtime::read_json(runtime::FIRSTBOOT).into()
+        } else {
+            Look::Seen(None)
         };
         self.first_boot_ended = runtime::time_of_writing(runtime::FIRSTBOOT).filter(|_| ours);
         self.first_boot_files = FirstBootFiles {
@@ -389,9 +390,10 @@ fn disks(root: &Root) -> Result<Vec<DiskEvidence>> {
             disk.largest = find_largest(root, &var, &["var/lib/containers/storage"]).into();
         }
     }
-    match all.is_empty() {
-        true => Err(anyhow!("there is neither /sysroot nor /var")),
-        false => Ok(all),
+    if all.is_empty() {
+        Err(anyhow!("there is neither /sysroot nor /var"))
+    } else {
+        Ok(all)
     }
 }
 
@@ -584,9 +586,10 @@ fn times(root: &Root, evidence: &DoctorEvidence) -> Clock {
 
 /// Adds the server's current time, or the last known one.
 fn of_server(root: &Root, evidence: &DoctorEvidence, clock: &mut Clock) {
-    let asked = match evidence.live {
-        true => server::read_server(root),
-        false => Ok(None),
+    let asked = if evidence.live {
+        server::read_server(root)
+    } else {
+        Ok(None)
     };
     let asked = asked.map_err(|error| error.to_string()).and_then(|known| {
         known

@@ -34,9 +34,10 @@ pub fn since_good(root: &Root, runner: &dyn CommandRunner) -> Option<Since> {
     let mut comparison = compare_snapshots(&before, &after, good.key == key);
     add_texts(&mut comparison, &before, &after);
     let now = now();
-    let sequence = match comparison.differences.is_empty() || good.key != key {
-        true => vec![(good.clone(), before)],
-        false => read_later(&shelf, good, before),
+    let sequence = if comparison.differences.is_empty() || good.key != key {
+        vec![(good.clone(), before)]
+    } else {
+        read_later(&shelf, good, before)
     };
     let differences = comparison.differences.into_iter().map(|difference| {
         let (from, until) = came_between(&difference, &sequence, now);

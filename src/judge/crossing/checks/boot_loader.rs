@@ -212,9 +212,10 @@ fn update_commands(target: &Target, node: &Platform, place: &str) -> Vec<String>
     } else {
         "usr/lib/bootupd/updates/EFI"
     };
-    let from = match is_directory {
-        true => format!("{}/{below}", target.tree.source.trim_end_matches('/')),
-        false => format!("$(podman image mount {image})/{below}"),
+    let from = if is_directory {
+        format!("{}/{below}", target.tree.source.trim_end_matches('/'))
+    } else {
+        format!("$(podman image mount {image})/{below}")
     };
     let name = place.trim_start_matches('/').replace('/', "-");
     let copy = [
@@ -306,11 +307,10 @@ fn judge_style(node: &Platform) -> Option<CrossingFinding> {
     }
     let lines = || text.lines().map(str::trim);
     let has_both = lines().any(|line| line == "blscfg");
-    let what = match has_both {
-        true => "GRUB's configuration lists the boot entries twice",
-        false => {
-            "GRUB's configuration is generated at each change of the boot entries, which fails on newer systems"
-        }
+    let what = if has_both {
+        "GRUB's configuration lists the boot entries twice"
+    } else {
+        "GRUB's configuration is generated at each change of the boot entries, which fails on newer systems"
     };
     Some(
         CrossingFinding::new(CrossingSeverity::Warning, "grub.cfg", what)

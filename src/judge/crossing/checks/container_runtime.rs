@@ -288,16 +288,20 @@ fn find_program(target: &Target, node: &Platform, name: &str, path: &str) -> Pro
     if tree.below("usr/bin").next().is_none() {
         return Program::Unknown("the programs of the image were not read".to_owned());
     }
-    let has = |found: bool| match found {
-        true => Program::Found,
-        false => Program::Missing,
+    let has = |found: bool| {
+        if found {
+            Program::Found
+        } else {
+            Program::Missing
+        }
     };
     if path.is_empty() {
         let in_image =
             ["usr/bin", "usr/sbin"].map(|directory| tree.exists(&format!("{directory}/{name}")));
-        return match in_image.contains(&true) {
-            true => Program::Found,
-            false => find_local_program(node, name),
+        return if in_image.contains(&true) {
+            Program::Found
+        } else {
+            find_local_program(node, name)
         };
     }
     let path = path.trim_start_matches('/');
@@ -310,11 +314,12 @@ fn find_program(target: &Target, node: &Platform, name: &str, path: &str) -> Pro
         return find_local_program(node, file);
     }
     let listed = ["usr/bin/", "usr/sbin/", "usr/libexec/crio/"];
-    match listed.iter().any(|directory| path.starts_with(directory)) {
-        true => has(tree.exists(&path)),
+    if listed.iter().any(|directory| path.starts_with(directory)) {
+        has(tree.exists(&path))
+    } else {
         // EL 10 has all programs in usr/bin, and a link in place of the other directory.
-        false => Program::Unknown(format!(
+        Program::Unknown(format!(
             "/{path} is not among the files that are read of an image"
-        )),
+        ))
     }
 }

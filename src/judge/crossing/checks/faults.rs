@@ -49,10 +49,10 @@ pub(super) fn to_sentences(what: &str, means: &str) -> String {
 
 /// Adds the first step for a person to take.
 pub(super) fn look_at(node: &Platform, place: &str, finding: CrossingFinding) -> CrossingFinding {
-    match node.record.files.contains(place) {
-        true => finding
-            .next("Correct the file in its MachineConfig. Then apply the new rendered config."),
-        false => finding.next(format!("ls -l {}", node_path(place))),
+    if node.record.files.contains(place) {
+        finding.next("Correct the file in its MachineConfig. Then apply the new rendered config.")
+    } else {
+        finding.next(format!("ls -l {}", node_path(place)))
     }
 }
 

@@ -63,8 +63,9 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             format!("{how}: {}", shown_arguments(&tokens).join(" ")),
         )
     });
-    match finding.evidence.is_empty() {
-        true => Vec::new(),
-        false => vec![finding],
+    if finding.evidence.is_empty() {
+        Vec::new()
+    } else {
+        vec![finding]
     }
 }

@@ -67,9 +67,10 @@ fn judge_one(
         Some(found) => found,
         None => missing_early(target, interface).filter(|_| early && carries)?,
     };
-    let severity = match carries {
-        true => CrossingSeverity::Inhibitor,
-        false => CrossingSeverity::Warning,
+    let severity = if carries {
+        CrossingSeverity::Inhibitor
+    } else {
+        CrossingSeverity::Warning
     };
     let mut finding = CrossingFinding::new(severity, name, what)
         .seen(&level.path, format!("modalias {}", level.modalias))
@@ -128,9 +129,10 @@ pub(super) fn lost_device(level: &DeviceLevel, target: &Target, node: &Platform)
         return None;
     }
     let module = &level.module;
-    Some(match lists.knows(module) {
-        true => format!("the image has the driver {module}, but it no longer takes this device"),
-        false => format!("the image has no driver for this device: {module} is gone"),
+    Some(if lists.knows(module) {
+        format!("the image has the driver {module}, but it no longer takes this device")
+    } else {
+        format!("the image has no driver for this device: {module} is gone")
     })
 }
 

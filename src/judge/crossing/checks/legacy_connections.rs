@@ -93,10 +93,11 @@ fn reads_no_ifcfg(target: &Target) -> Option<String> {
 }
 
 fn judge_connection(one: &LegacyConnection, rules: &[(String, String)]) -> CrossingFinding {
-    let severity = match one.on_boot {
-        true => CrossingSeverity::Inhibitor,
+    let severity = if one.on_boot {
+        CrossingSeverity::Inhibitor
+    } else {
         // It is not activated automatically, and can be recreated by hand.
-        false => CrossingSeverity::Warning,
+        CrossingSeverity::Warning
     };
     let what = "the connection of this interface is only in an ifcfg file, which the image's NetworkManager ignores";
     let mut said = format!("DEVICE={}", one.device);
@@ -112,9 +113,10 @@ fn judge_connection(one: &LegacyConnection, rules: &[(String, String)]) -> Cross
         "nmcli connection show # a file of {} has to be in /etc/NetworkManager/system-connections",
         one.device
     );
-    match one.is_simple && !has_rules {
-        true => finding.next(migrate),
-        false => finding.next(migrate).next(look),
-    }
+    if one.is_simple && !has_rules {
+finding.next(migrate)
+} else {
+finding.next(migrate).next(look)
+}
     .next("On a system that does not run: write the keyfile by hand (man nm-settings-keyfile), mode 0600.")
 }

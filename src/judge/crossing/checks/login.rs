@@ -37,9 +37,10 @@ fn judge_settings(logins: &NextLogin) -> Option<CrossingFinding> {
     if before.over_ssh() == Certainty::No || after.over_ssh() != Certainty::No {
         return None;
     }
-    let severity = match after.at_console() || after.root_has_keys {
-        true => CrossingSeverity::Warning,
-        false => CrossingSeverity::Inhibitor,
+    let severity = if after.at_console() || after.root_has_keys {
+        CrossingSeverity::Warning
+    } else {
+        CrossingSeverity::Inhibitor
     };
     let mut refused = after.files.iter().filter(|file| file.keys > 0);
     let refused = refused.find_map(|file| Some((file.path.clone(), file.refused.clone()?)));

@@ -39,8 +39,9 @@ fn describe(mask: &NeededMask) -> CrossingFinding {
     CrossingFinding::new(CrossingSeverity::Inhibitor, unit, what)
         .seen(mask.path.to_string(), "a link to /dev/null")
         .prevents(format!("Unit {unit} is masked"))
-        .next(match mask.of_config {
-            true => mco_rescue("apply"),
-            false => format!("rm {}", node_path(&mask.path.to_string())),
+        .next(if mask.of_config {
+            mco_rescue("apply")
+        } else {
+            format!("rm {}", node_path(&mask.path.to_string()))
         })
 }

@@ -49,14 +49,15 @@ fn judge_ipv6(node: &Platform) -> Option<CrossingFinding> {
     let recorded = node.record.kernel_arguments.as_ref();
     let of_config = recorded.is_ok_and(disables_ipv6);
     let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, DISABLED_IPV6, what);
-    Some(match of_config {
-        true => finding
+    Some(if of_config {
+        finding
             .seen("spec.kernelArguments of the config", DISABLED_IPV6)
-            .next("Take it out of the MachineConfig. Then apply the new rendered config."),
-        false => finding
+            .next("Take it out of the MachineConfig. Then apply the new rendered config.")
+    } else {
+        finding
             .seen(place, DISABLED_IPV6)
             .next(kargs_command(&[KargsChange::Delete(
                 DISABLED_IPV6.to_owned(),
-            )])),
+            )]))
     })
 }

@@ -37,11 +37,12 @@ fn describe(node: &Platform, one: &BrokenConfig) -> Option<CrossingFinding> {
         .seen(&one.place, &one.said)
         .prevents(&one.words);
     Some(
-        match one.only_mode && !node.record.files.contains(&one.place) {
-            true => finding
+        if one.only_mode && !node.record.files.contains(&one.place) {
+            finding
                 .next(format!("chown root:root {}", node_path(&one.place)))
-                .next(format!("chmod 0600 {}", node_path(&one.place))),
-            false => faults::look_at(node, &one.place, finding),
+                .next(format!("chmod 0600 {}", node_path(&one.place)))
+        } else {
+            faults::look_at(node, &one.place, finding)
         },
     )
 }

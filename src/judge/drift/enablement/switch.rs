@@ -233,9 +233,10 @@ impl Play<'_> {
         let mut refusals: Vec<(Refusal, Vec<&str>)> = Vec::new();
         for name in names {
             let alone = !self.changed.contains(name);
-            let switched = match alone && has_also(&self.tree, name) {
-                true => self.switch(&without_also(&self.tree, name), &[name], on),
-                false => self.switch(&self.tree, &[name], on),
+            let switched = if alone && has_also(&self.tree, name) {
+                self.switch(&without_also(&self.tree, name), &[name], on)
+            } else {
+                self.switch(&self.tree, &[name], on)
             };
             let Some(reason) = self.carry_out(switched) else {
                 continue;

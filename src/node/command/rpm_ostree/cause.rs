@@ -141,9 +141,10 @@ pub enum RpmOstreeError {
 
 /// Returns the cause of a phrase of [`PHRASES`], with capital letters in the place of names.
 pub fn cause_of_phrase(phrase: &str) -> RpmOstreeError {
-    let phrase = match phrase.contains("...") {
-        true => phrase.replace("...", "NAME"),
-        false => format!("{phrase}NAME (UNIT)"),
+    let phrase = if phrase.contains("...") {
+        phrase.replace("...", "NAME")
+    } else {
+        format!("{phrase}NAME (UNIT)")
     };
     RpmOstreeError::of_words(&format!("error: /PATH: {phrase}"))
 }

@@ -216,9 +216,10 @@ impl Medium {
         let named = self.named_manifests()?;
         let Some(descriptor) = named.iter().find(|one| &one.digest == wanted) else {
             let lies_there = self.has(&self.manifest_file(wanted))?;
-            report.verdict = match lies_there {
-                true => BlobVerdict::Unnamed,
-                false => BlobVerdict::Other(named.into_iter().map(|one| one.digest).collect()),
+            report.verdict = if lies_there {
+                BlobVerdict::Unnamed
+            } else {
+                BlobVerdict::Other(named.into_iter().map(|one| one.digest).collect())
             };
             return Ok(report);
         };

@@ -376,9 +376,10 @@ impl Medium {
             return self.blob_file(digest);
         }
         let top = self.read_bounded("manifest.json");
-        match top.is_ok_and(|bytes| Digest::of(&bytes) == *digest) {
-            true => "manifest.json".to_owned(),
-            false => format!("{}.manifest.json", digest.hex()),
+        if top.is_ok_and(|bytes| Digest::of(&bytes) == *digest) {
+            "manifest.json".to_owned()
+        } else {
+            format!("{}.manifest.json", digest.hex())
         }
     }
 
@@ -460,9 +461,10 @@ fn digests_text(digests: &[Digest]) -> String {
     if digests.len() > MANY {
         words.push(format!("{} more", digests.len() - MANY));
     }
-    match words.is_empty() {
-        true => "none".to_owned(),
-        false => words.join(", "),
+    if words.is_empty() {
+        "none".to_owned()
+    } else {
+        words.join(", ")
     }
 }
 

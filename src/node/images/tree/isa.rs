@@ -124,10 +124,7 @@ mod tests {
         let mut file = vec![0; 64];
         file[..6].copy_from_slice(b"\x7fELF\x02\x01");
         let mut header = vec![0_u8; 64];
-        let (offset, kind) = match by_segment {
-            true => (8, 0),
-            false => (24, 4),
-        };
+        let (offset, kind) = if by_segment { (8, 0) } else { (24, 4) };
         let id = if by_segment {
             PT_GNU_PROPERTY
         } else {

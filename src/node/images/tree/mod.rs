@@ -119,9 +119,10 @@ impl ImageTree {
 
 /// Returns the path that a link leads to.
 fn followed(path: &str, link: &str) -> String {
-    let base = match link.starts_with('/') {
-        true => "",
-        false => path.rsplit_once('/').map_or("", |(above, _)| above),
+    let base = if link.starts_with('/') {
+        ""
+    } else {
+        path.rsplit_once('/').map_or("", |(above, _)| above)
     };
     let mut parts: Vec<&str> = base.split('/').filter(|part| !part.is_empty()).collect();
     for part in link.split('/') {

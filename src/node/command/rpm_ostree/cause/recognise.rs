@@ -141,9 +141,10 @@ fn of_reference(text: &str) -> Option<RpmOstreeError> {
     if let Some(reference) = rest_after(text, INVALID_REFSPEC) {
         let has_scheme = reference.starts_with("ostree-");
         let reference = reference.to_owned();
-        return Some(match has_scheme {
-            true => RpmOstreeError::BadReference(reference),
-            false => RpmOstreeError::UnknownScheme(reference),
+        return Some(if has_scheme {
+            RpmOstreeError::BadReference(reference)
+        } else {
+            RpmOstreeError::UnknownScheme(reference)
         });
     }
     let parts = NOT_UNIQUE
@@ -244,9 +245,10 @@ fn of_system(text: &str) -> Option<RpmOstreeError> {
         Some(no_space(text, line))
     } else if has(NO_FILE) {
         let path = path_in(line).unwrap_or(line).to_owned();
-        Some(match text.contains("GetBlob") {
-            true => RpmOstreeError::MissingBlob(path),
-            false => RpmOstreeError::NotFound(path),
+        Some(if text.contains("GetBlob") {
+            RpmOstreeError::MissingBlob(path)
+        } else {
+            RpmOstreeError::NotFound(path)
         })
     // skopeo's form; the C library, and therefore ostree, starts with a capital letter.
     } else if has_any(text, DENIED) {
