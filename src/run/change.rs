@@ -167,10 +167,14 @@ fn to_objects(values: &[Value], origin: &str) -> Result<Vec<ApiObject>> {
 
 /// Returns the objects that would produce the node's registries.conf and policy.json.
 fn invert_registries(rendered: &Value) -> Result<Inverted> {
-    invert_files(&files_in_force(rendered)).context(
-        "the node's files of registries cannot be turned back into objects; give the cluster's objects with --parts, or \
-         change the file by a MachineConfig",
-    )
+    invert_files(&files_in_force(rendered)).map_err(|error| {
+        anyhow::anyhow!(
+            "the node's files of registries cannot be turned back into objects; give the cluster's objects with --parts: \
+             {error:#}. Without the cluster, edit the file on the node, then: {}; then: {}",
+            mco_rescue("keep --to FILE"),
+            mco_rescue("change with FILE")
+        )
+    })
 }
 
 /// Returns the change that adds a mirror to those of the node, or removes one.
