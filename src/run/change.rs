@@ -171,7 +171,7 @@ fn invert_registries(rendered: &Value) -> Result<Inverted> {
         anyhow::anyhow!(
             "the node's files of registries cannot be turned back into objects; give the cluster's objects with --parts: \
              {error:#}. Without the cluster, edit the file on the node, then: {}; then: {}",
-            mco_rescue("keep --to FILE"),
+            mco_rescue("keep PATH --to FILE"),
             mco_rescue("change with FILE")
         )
     })

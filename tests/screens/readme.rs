@@ -6,20 +6,34 @@ use serde_json::json;
 
 use crate::support::{TestRoot, file, kubelet_unit, machine_config};
 
-/// Commands that run on a scratch root, in an order that makes sense, with their exit codes. `PATH` is a file of this test.
-const RUN: [(&str, &str, &[i32]); 19] = [
-    ("sudo ./mco-rescue doctor", "doctor", &[0, 3, 6]),
-    ("sudo ./mco-rescue plan", "plan", &[0]),
-    ("sudo ./mco-rescue apply", "apply --yes", &[0]),
-    ("sudo ./mco-rescue status", "status", &[0]),
-    ("sudo ./mco-rescue install", "install", &[0]),
-    ("sudo ./mco-rescue record", "record", &[0]),
+/// Commands that run on a scratch root, in an order that makes sense, with their exit codes. `PATH` is a file of this test, `CONFIG`
+/// its config, and `BUNDLE` a new file.
+const RUN: [(&str, &str, &[i32]); 32] = [
+    ("doctor", "doctor", &[0, 3, 6]),
+    ("plan", "plan", &[0]),
+    ("apply", "apply --yes", &[0]),
+    ("status", "status", &[0]),
+    ("install", "install", &[0]),
+    ("record", "record", &[0]),
     ("doctor", "doctor", &[0, 3, 6]),
     ("status", "status", &[0]),
     ("verify", "verify", &[3]),
-    ("keep", "keep --to PATH", &[0]),
-    ("change with", "change with PATH", &[0]),
+    ("show", "show", &[0]),
+    ("doctor FP-nn", "doctor FP-03", &[0]),
+    ("doctor --fix FP-nn", "doctor --fix FP-03 --yes", &[3]),
+    ("doctor --until DATE", "doctor --until 2030-01-01", &[1, 3]),
+    ("doctor --bundle FILE", "doctor --bundle BUNDLE", &[3, 6]),
+    ("history", "history", &[0]),
+    ("diff N", "diff 1", &[3]),
+    ("keep", "keep", &[0]),
+    ("keep --to FILE", "keep --to PATH", &[0]),
+    ("change with FILE", "change with PATH", &[0]),
     ("apply", "apply --yes", &[0]),
+    ("apply [CONFIG]", "apply --yes CONFIG", &[0]),
+    ("fetch", "fetch CONFIG", &[0]),
+    ("cache", "cache list", &[0]),
+    ("complete", "complete", &[0]),
+    ("firstboot", "firstboot", &[0]),
     ("change kubelet", "change kubelet maxPods=300", &[0, 1]),
     ("recover", "recover", &[0]),
     // No boot of this root has reached its end.
@@ -31,9 +45,9 @@ const RUN: [(&str, &str, &[i32]); 19] = [
 ];
 
 /// The others, with the reason and the tests that run them.
-const NOT_HERE: [(&str, &str); 14] = [
+const NOT_HERE: [(&str, &str); 21] = [
     ("ssh core@NODE", "another machine; tests/trial/sessions.rs"),
-    ("sudo ./mco-rescue fetch", "a server; tests/fetch"),
+    ("fetch --pool", "a server; tests/fetch"),
     ("make static", "make test builds it"),
     ("sudo make install", "tests/install/packaging.rs"),
     ("make demo", "tests/screens/manual.rs"),
@@ -44,7 +58,14 @@ const NOT_HERE: [(&str, &str); 14] = [
         "apply --root DIR --key FILE",
         "a key; tests/apply/passwd.rs",
     ),
-    ("pivot --os-from DIR", "a running node; tests/os"),
+    ("pivot", "a running node; tests/os"),
+    ("preflight", "an OS image; tests/crossing"),
+    ("rehearse", "a running node; vm-tests/cases/rehearsals.rs"),
+    ("render", "parts of a config; tests/config/render.rs"),
+    ("change", "the three below"),
+    ("butane", "a Butane config; tests/controllers/butane.rs"),
+    ("report DIR", "many nodes; tests/pages/fleet.rs"),
+    ("--try", "a running node; tests/trial"),
     (
         "change mirror",
         "registries.conf; tests/controllers/change.rs",
@@ -54,21 +75,23 @@ const NOT_HERE: [(&str, &str); 14] = [
     ("core", "a user"),
 ];
 
-/// The commands of README.md: the lines of its blocks, and those in backticks in the table of symptoms.
+/// The commands of README.md: the lines of its blocks, and those in backticks in the table of symptoms and in that of commands.
 fn shown() -> Vec<String> {
     let text = fs::read_to_string("README.md").unwrap();
     // What is between fences is the output of the demo, which has a test of its own.
     let text: String = text.split("```").step_by(2).collect();
     let lines = text.lines().filter_map(|line| line.strip_prefix("    "));
     let blocks = lines.map(|line| line.split(" #").next().unwrap().trim().to_owned());
-    let rows = text
-        .lines()
-        .skip_while(|line| !line.starts_with("| symptom"));
-    let rows = rows.take_while(|line| line.starts_with('|'));
-    let quoted = rows.flat_map(|row| {
-        let cells = row.split('`').skip(1).step_by(2);
-        cells.map(str::to_owned).collect::<Vec<_>>()
+    let quoted = ["| symptom", "| command"].into_iter().flat_map(|head| {
+        let rows = text.lines().skip_while(move |line| !line.starts_with(head));
+        let rows = rows.take_while(|line| line.starts_with('|'));
+        rows.flat_map(|row| {
+            let cells = row.split('`').skip(1).step_by(2);
+            cells.map(str::to_owned).collect::<Vec<_>>()
+        })
     });
+    let program = "sudo ./mco-rescue ";
+    let blocks = blocks.map(|line| line.strip_prefix(program).unwrap_or(&line).to_owned());
     blocks
         .chain(quoted)
         .filter(|line| !line.is_empty())
@@ -101,13 +124,17 @@ fn the_commands_of_the_readme_lead_through_a_night() {
         json!({"storage": {"files": [file("/etc/a", 0o644, "a\n")]}, "systemd": {"units": [kubelet_unit()]}}),
     );
     root.apply(&config);
-    let kept = root.path("kept.yaml");
+    let (kept, bundle) = (root.path("kept.yaml"), root.path("bundle.tar.gz"));
+    let document = root.config(&config);
     for (name, arguments, codes) in RUN {
         if name == "verify" {
             // The one file that has to change.
             root.write("etc/a", "by hand\n");
         }
-        let arguments = arguments.replace("PATH", kept.to_str().unwrap());
+        let arguments = arguments
+            .replace("PATH", kept.to_str().unwrap())
+            .replace("BUNDLE", bundle.to_str().unwrap())
+            .replace("CONFIG", document.path());
         let arguments: Vec<&str> = arguments.split(' ').collect();
         let run = root.run(&arguments);
         assert!(
