@@ -89,9 +89,10 @@ impl Work {
     }
 }
 
-/// Creates the phase of a download from a URL, shown without its password.
+/// Creates the phase of a download from a URL, shown without its password and `https://`.
 pub fn fetch_work(url: &str, within: Duration) -> Work {
-    Work::new(format!("Fetching {url}")).within(within)
+    let shown = url.strip_prefix("https://").unwrap_or(url);
+    Work::new(format!("Fetching {shown}")).within(within)
 }
 
 /// A phase that lasts as long as this value.

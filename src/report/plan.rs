@@ -218,7 +218,9 @@ pub fn to_text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) ->
     let mut shown = ShownDigests::default();
     let mut out = shown.shorten(&out);
     // Diffs stay as they are.
-    if detail == Detail::Counts {
+    if plan.steps.is_empty() {
+        out.push_str(no_changes(heading, plan));
+    } else if detail == Detail::Counts {
         out.push_str(&counts(plan));
     } else {
         out.push_str(&changes(plan, diffs, detail == Detail::All));
@@ -458,24 +460,21 @@ const SECTIONS: [(Section, &str); 9] = [
     (Section::Records, "Records of the daemon"),
 ];
 
-/// Returns the text that replaces the list if there are no steps.
-fn nothing(plan: &Plan) -> Option<String> {
-    if !plan.steps.is_empty() {
-        return None;
-    }
-    let said = match (plan.blockers.is_empty(), plan.os.is_empty()) {
+/// Returns the text that replaces the list if there are no steps. The operating system is compared on the running node only.
+fn no_changes(heading: &Heading, plan: &Plan) -> &'static str {
+    match (plan.blockers.is_empty(), plan.os.is_empty()) {
         (false, _) => "",
         (true, false) => "No file, unit or record changes.\n\n",
-        (true, true) => "Nothing to do: the node matches the config.\n\n",
-    };
-    Some(said.to_owned())
+        (true, true) if heading.root == "/" => "Nothing to do: the node matches the config.\n\n",
+        (true, true) => {
+            "Nothing to do: files, units and users match the config.\n\
+             Not compared: OS image and kernel arguments.\n\n"
+        }
+    }
 }
 
 /// Returns the number of steps by section and kind.
 fn counts(plan: &Plan) -> String {
-    if let Some(said) = nothing(plan) {
-        return said;
-    }
     let mut out = format!("Changes ({}):\n", plan.steps.len());
     for (section, title) in SECTIONS {
         let steps = plan.steps.iter().filter(|one| one.section == section);
@@ -508,9 +507,6 @@ fn counts(plan: &Plan) -> String {
 }
 
 fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
-    if let Some(said) = nothing(plan) {
-        return said;
-    }
     let mut out = format!("Changes ({}):\n", plan.steps.len());
     for (section, title) in SECTIONS {
         let steps: Vec<_> = plan

@@ -126,6 +126,9 @@ fn a_disk_of_a_node_is_judged_by_its_files() {
             .unwrap()
             .contains(NEXT)
     );
+    // With --root nothing is staged, and plan finds nothing to do.
+    let next = "on the node itself, after it booted: mco-rescue apply --reboot";
+    assert_eq!(found["next"], json!([next]));
 }
 
 #[test]

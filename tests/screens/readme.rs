@@ -45,7 +45,7 @@ const RUN: [(&str, &str, &[i32]); 32] = [
 ];
 
 /// The others, with the reason and the tests that run them.
-const NOT_HERE: [(&str, &str); 21] = [
+const NOT_HERE: [(&str, &str); 23] = [
     ("ssh core@NODE", "another machine; tests/trial/sessions.rs"),
     ("fetch --pool", "a server; tests/fetch"),
     ("make static", "make test builds it"),
@@ -53,6 +53,11 @@ const NOT_HERE: [(&str, &str); 21] = [
     ("make demo", "tests/screens/manual.rs"),
     ("make test", "this"),
     ("apply --try=10m", "a running node; tests/trial"),
+    ("apply --reboot", "a running node; tests/os"),
+    (
+        "firstboot --complete",
+        "an OS image; tests/first_boot/complete.rs",
+    ),
     ("confirm", "a running node; tests/trial"),
     (
         "apply --root DIR --key FILE",

@@ -1,6 +1,6 @@
 //! FP-01: the node does not run the recorded OS image or kernel arguments.
 
-use crate::base::invocation::reboot;
+use crate::base::invocation::{ON_THE_NODE, reboot};
 use crate::base::kargs::Kargs;
 use crate::change::staging::awaited::Way;
 use crate::change::staging::next_boot::{BootWay, NextBoot};
@@ -226,13 +226,23 @@ fn gap(
     };
     let finding = DoctorFinding::new(CheckSeverity::Critical, what, means);
     let finding = seen_drifts(evidence, config, drifts, finding);
-    let finding = match next.filter(|next| next.foreign().is_some()) {
+    let mut finding = match next.filter(|next| next.foreign().is_some()) {
         Some(next) => finding.seen_all([next_fact(next)]),
         None => finding,
     };
-    finding
-        .next(evidence.command("plan"))
-        .next(evidence.command("apply --reboot"))
+    if evidence.live {
+        finding = finding.next(evidence.command("plan"));
+    }
+    finding.next(apply_and_reboot(evidence))
+}
+
+/// Returns the command that stages the recorded OS, which works on the booted node alone.
+fn apply_and_reboot(evidence: &DoctorEvidence) -> String {
+    if evidence.live {
+        evidence.command("apply --reboot")
+    } else {
+        format!("{ON_THE_NODE}mco-rescue apply --reboot")
+    }
 }
 
 /// Reports files changed during this boot that are read only at a reboot.
@@ -300,7 +310,7 @@ fn stage_again(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFindi
         drifts.iter().any(|drift| !matches!(drift, Ok(None)))
     });
     if is_recorded {
-        return finding.next(evidence.command("apply --reboot"));
+        return finding.next(apply_and_reboot(evidence));
     }
     finding
         .next(evidence.command("cache list"))
