@@ -8,6 +8,7 @@ use std::process::Command;
 use clap::Parser;
 use clap::error::ErrorKind;
 use mco_rescue::cli::Cli;
+use mco_rescue::judge::crossing::checks::ALL;
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_mco-rescue");
@@ -467,6 +468,18 @@ fn page_of_check(id: &str) -> (String, String) {
         page,
         format!("| [{id}]({id}.md) | {title} | {looks_at} |\n"),
     )
+}
+
+#[test]
+fn every_check_of_preflight_has_its_row() {
+    let page = fs::read_to_string("docs/reference/crossing.md").unwrap();
+    let rows: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(id, _)| id)
+        .collect();
+    let checks: BTreeSet<&str> = ALL.iter().map(|check| check.id).collect();
+    assert_eq!(rows, checks);
 }
 
 #[test]
