@@ -7,7 +7,7 @@ use mco_rescue::base::error;
 use mco_rescue::base::invocation::with_commands_apart;
 use mco_rescue::base::reason::Reason;
 use mco_rescue::base::secrets::redacted_words;
-use mco_rescue::base::text::{one_line, printable};
+use mco_rescue::base::text::{make_printable, one_line};
 use mco_rescue::cli::{parse, run};
 use mco_rescue::host::progress;
 use mco_rescue::host::sys::limits;
@@ -85,7 +85,9 @@ fn main() -> ExitCode {
                 std::io::stderr(),
                 "{} {}",
                 coloured_label("error", ERROR, coloured),
-                with_commands_apart(&printable(&redacted_words(&error::error_words(&problem))))
+                with_commands_apart(&make_printable(&redacted_words(&error::error_words(
+                    &problem
+                ))))
             );
             error::exit_code(&problem).into()
         }

@@ -55,10 +55,10 @@ const READS: [&str; 12] = [
     ".list(",
     ".list_types(",
     ".exists(",
-    ".directory(",
+    ".open_directory(",
     ".stat(",
     ".observe(",
-    ".place(",
+    ".open_place(",
 ];
 /// Methods that make an empty answer of an error.
 const SWALLOWERS: [&str; 6] = [

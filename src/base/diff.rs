@@ -9,7 +9,7 @@ use imara_diff::{
 };
 
 use crate::base::secrets::redacted_lines;
-use crate::base::text::printable;
+use crate::base::text::make_printable;
 
 /// Maximum number of lines of a diff; `show` prints the whole file.
 const MAX_LINES: usize = 60;
@@ -24,7 +24,7 @@ pub enum SecretLines {
 }
 
 /// Returns the difference between the file on disk and the one in the config; `None` if one of them is not text.
-pub fn unified(on_disk: &[u8], wanted: &[u8], secrets: SecretLines) -> Option<String> {
+pub fn unified_diff(on_disk: &[u8], wanted: &[u8], secrets: SecretLines) -> Option<String> {
     unified_named(on_disk, wanted, ("on disk", "in the config"), secrets)
 }
 
@@ -39,7 +39,7 @@ fn unified_named(
     names: (&str, &str),
     secrets: SecretLines,
 ) -> Option<String> {
-    let (old, new) = (text(old)?, text(new)?);
+    let (old, new) = (as_text(old)?, as_text(new)?);
     // The original lines are compared, so a changed secret is a changed line.
     let hidden: HashMap<&str, String> = match secrets {
         SecretLines::Shown => HashMap::new(),
@@ -58,7 +58,7 @@ fn unified_named(
     lines.truncate(MAX_LINES);
     let mut out: String = lines
         .iter()
-        .map(|line| format!("{}\n", printable(line)))
+        .map(|line| format!("{}\n", make_printable(line)))
         .collect();
     if cut > 0 {
         out.push_str(&format!("... {cut} more lines\n"));
@@ -79,7 +79,7 @@ fn hidden_lines(text: &str) -> impl Iterator<Item = (&str, String)> {
 struct Lines<'a>(&'a Interner<&'a str>, &'a HashMap<&'a str, String>);
 
 impl Lines<'_> {
-    fn line(&self, mut f: impl Write, sign: char, token: Token) -> Result {
+    fn write_line(&self, mut f: impl Write, sign: char, token: Token) -> Result {
         let line = self.0[token];
         let line = self.1.get(line).map_or(line, String::as_str);
         write!(f, "{sign}{line}")?;
@@ -104,21 +104,21 @@ impl UnifiedDiffPrinter for Lines<'_> {
     }
 
     fn display_context_token(&self, f: impl Write, token: Token) -> Result {
-        self.line(f, ' ', token)
+        self.write_line(f, ' ', token)
     }
 
     fn display_hunk(&self, mut f: impl Write, old: &[Token], new: &[Token]) -> Result {
         for &token in old {
-            self.line(&mut f, '-', token)?;
+            self.write_line(&mut f, '-', token)?;
         }
         for &token in new {
-            self.line(&mut f, '+', token)?;
+            self.write_line(&mut f, '+', token)?;
         }
         Ok(())
     }
 }
 
-fn text(bytes: &[u8]) -> Option<&str> {
+fn as_text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes)
         .ok()
         .filter(|text| !text.contains('\0'))
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_changed_line_shows_both_sides() {
-        let diff = unified(b"a\nb\nc\n", b"a\nB\nc\n", SecretLines::Hidden).unwrap();
+        let diff = unified_diff(b"a\nb\nc\n", b"a\nB\nc\n", SecretLines::Hidden).unwrap();
         assert_eq!(
             diff,
             "--- on disk\n+++ in the config\n@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n"
@@ -143,7 +143,7 @@ mod tests {
             b"a\n-----BEGIN PRIVATE KEY-----\nMIIA\nsame\n-----END PRIVATE KEY-----\npsk=old\n";
         let new =
             b"a\n-----BEGIN PRIVATE KEY-----\nMIIB\nsame\n-----END PRIVATE KEY-----\npsk=new\n";
-        let diff = unified(old, new, SecretLines::Hidden).unwrap();
+        let diff = unified_diff(old, new, SecretLines::Hidden).unwrap();
         for line in [
             "-(secret, 4 bytes)",
             "+(secret, 4 bytes)",
@@ -159,7 +159,7 @@ mod tests {
             "{diff}"
         );
         assert!(
-            unified(old, new, SecretLines::Shown)
+            unified_diff(old, new, SecretLines::Shown)
                 .unwrap()
                 .contains("psk=new")
         );
@@ -167,18 +167,18 @@ mod tests {
 
     #[test]
     fn a_line_that_does_not_end_differs_from_one_that_does() {
-        let diff = unified(b"a\nb", b"a\nb\n", SecretLines::Hidden).unwrap();
+        let diff = unified_diff(b"a\nb", b"a\nb\n", SecretLines::Hidden).unwrap();
         let wanted = "@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n+b\n";
         assert!(diff.ends_with(wanted), "{diff}");
     }
 
     #[test]
     fn binary_files_have_no_diff_and_long_ones_are_cut() {
-        assert_eq!(unified(b"\x00", b"a", SecretLines::Hidden), None);
-        assert_eq!(unified(b"\xff", b"a", SecretLines::Hidden), None);
+        assert_eq!(unified_diff(b"\x00", b"a", SecretLines::Hidden), None);
+        assert_eq!(unified_diff(b"\xff", b"a", SecretLines::Hidden), None);
         let long: String = (0..500).map(|n| format!("{n}\n")).collect();
         assert!(
-            unified(b"", long.as_bytes(), SecretLines::Hidden)
+            unified_diff(b"", long.as_bytes(), SecretLines::Hidden)
                 .unwrap()
                 .ends_with("more lines\n")
         );

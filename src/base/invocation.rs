@@ -84,12 +84,17 @@ pub fn whole_command() -> String {
 /// options.
 pub fn again_as(name: &str, without: &[&str]) -> String {
     let given = ARGUMENTS.get().map_or(&[][..], Vec::as_slice);
-    repeat(given, command_name(), name, without).unwrap_or_else(|| mco_rescue(name))
+    repeat_arguments(given, command_name(), name, without).unwrap_or_else(|| mco_rescue(name))
 }
 
 /// Returns a command line with the given arguments and another command name; `None` if the arguments do not contain the
 /// command.
-fn repeat(arguments: &[String], command: &str, name: &str, without: &[&str]) -> Option<String> {
+fn repeat_arguments(
+    arguments: &[String],
+    command: &str,
+    name: &str,
+    without: &[&str],
+) -> Option<String> {
     let takes_value = |word: &str| ["--root", "-o", "--output"].contains(&word);
     let is_value = |at: usize| at > 0 && takes_value(&arguments[at - 1]);
     let mut all = arguments.iter().enumerate();
@@ -357,7 +362,7 @@ fn keep_commands() {
 
 /// Returns a command of this program by name (`status`, `recover` or `verify`). Does not allocate, and is safe in a signal
 /// handler.
-pub fn kept(name: &str) -> &'static str {
+pub fn kept_command(name: &str) -> &'static str {
     let made = KEPT.get().map_or(&[][..], <[_; 3]>::as_slice);
     let found = made.iter().find(|(known, _)| *known == name);
     found.map_or("mco-rescue status", |(_, command)| command.as_str())
@@ -373,7 +378,7 @@ pub fn remember_soft_reboot(prepared: bool) {
 
 /// Returns the command that reboots through the kernel, even if a soft reboot is prepared. For another root, returns an
 /// instruction to boot its node, because no command on this machine can do that.
-pub fn reboot() -> &'static str {
+pub fn reboot_command() -> &'static str {
     match (ROOT.get(), SOFT.load(Ordering::Relaxed)) {
         (Some(_), _) => "# boot the node from this disk",
         (None, true) => HARD_REBOOT,
@@ -519,14 +524,14 @@ mod tests {
         let words = |line: &str| -> Vec<String> { line.split(' ').map(str::to_owned).collect() };
         let given = words("--root plan -v plan --files-only next.yaml");
         assert_eq!(
-            repeat(&given, "plan", "apply", &[]).as_deref(),
+            repeat_arguments(&given, "plan", "apply", &[]).as_deref(),
             Some("mco-rescue --root plan -v apply --files-only next.yaml")
         );
         assert_eq!(
-            repeat(&given, "plan", "plan", &["-v", "--files-only"]).as_deref(),
+            repeat_arguments(&given, "plan", "plan", &["-v", "--files-only"]).as_deref(),
             Some("mco-rescue --root plan plan next.yaml")
         );
-        assert_eq!(repeat(&given, "verify", "apply", &[]), None);
+        assert_eq!(repeat_arguments(&given, "verify", "apply", &[]), None);
     }
 
     #[test]

@@ -215,7 +215,7 @@ impl Kargs {
         let changed = |key: &str| old_by_key.get(key) != new_by_key.get(key);
         let mut result = self.clone();
         for token in old.0.iter().filter(|token| changed(key_of(token))) {
-            result.remove(token);
+            result.remove_token(token);
         }
         let kept = result.clone();
         let (mut equal, kept_by_key) = (kept.token_counts(), kept.by_key());
@@ -252,14 +252,14 @@ impl Kargs {
     fn as_the_daemon(&self, old: &Self, new: &Self) -> Self {
         let mut result = self.clone();
         for token in &old.0 {
-            result.remove(token);
+            result.remove_token(token);
         }
         let kept = result.clone();
         let mut kept = kept.by_family();
         for (family, wanted) in new.by_family() {
             let kept = in_sorted_order(kept.remove(&family).unwrap_or_default());
             if kept == in_sorted_order(wanted) {
-                kept.iter().for_each(|token| result.remove(token));
+                kept.iter().for_each(|token| result.remove_token(token));
             }
         }
         result.0.extend(new.0.iter().cloned());
@@ -290,7 +290,7 @@ impl Kargs {
         }
         let mut rest = self.clone();
         for token in &surplus.0 {
-            rest.remove(token);
+            rest.remove_token(token);
         }
         (rest.0 == kept).then_some(surplus.0)
     }
@@ -338,11 +338,11 @@ impl Kargs {
             several if several.contains(&token) => token.to_owned(),
             _ => return Err(KargsError::Missing(token.to_owned())),
         };
-        self.remove(&taken);
+        self.remove_token(&taken);
         Ok(())
     }
 
-    fn remove(&mut self, token: &str) {
+    fn remove_token(&mut self, token: &str) {
         if let Some(index) = self.0.iter().position(|there| there == token) {
             self.0.remove(index);
         }

@@ -28,7 +28,7 @@ pub struct OwnedPath {
     pub why: &'static str,
 }
 
-const fn file(path: &'static str, rule: OwnedRule, why: &'static str) -> OwnedPath {
+const fn owned_file(path: &'static str, rule: OwnedRule, why: &'static str) -> OwnedPath {
     OwnedPath {
         path,
         tree: false,
@@ -37,7 +37,7 @@ const fn file(path: &'static str, rule: OwnedRule, why: &'static str) -> OwnedPa
     }
 }
 
-const fn tree(path: &'static str, why: &'static str) -> OwnedPath {
+const fn owned_tree(path: &'static str, why: &'static str) -> OwnedPath {
     OwnedPath {
         path,
         tree: true,
@@ -51,48 +51,48 @@ const ACCOUNTS: &str = "a whole file takes away every account that it does not l
 
 /// Every path with an owner.
 pub const OWNED: [OwnedPath; 13] = [
-    tree(
+    owned_tree(
         paths::STATE,
         "mco-rescue keeps its journal there, and what it needs to undo a run",
     ),
-    tree(paths::RUNTIME, "mco-rescue keeps there what one boot needs"),
-    file(
+    owned_tree(paths::RUNTIME, "mco-rescue keeps there what one boot needs"),
+    owned_file(
         paths::CHECK,
         OwnedRule::Always,
         "mco-rescue makes it to test its unit",
     ),
-    file(
+    owned_file(
         paths::CURRENT_CONFIG,
         OwnedRule::Always,
         "it is the daemon's record of the config, which a run writes last",
     ),
-    file(
+    owned_file(
         paths::CURRENT_IMAGE,
         OwnedRule::Always,
         "it is the daemon's record of the image, which a run writes last",
     ),
-    tree(
+    owned_tree(
         paths::ORIG,
         "the daemon's copies of the original files are there",
     ),
-    tree(
+    owned_tree(
         paths::NOORIG,
         "the daemon's stamps of files without an original are there",
     ),
-    file(
+    owned_file(
         paths::ENCAPSULATED,
         OwnedRule::Rendered,
         "it starts the first-boot service again, which takes the node to what is in it",
     ),
-    file(
+    owned_file(
         paths::ENCAPSULATED_KEPT,
         OwnedRule::Rendered,
         "the input of the first boot is kept there once it is over",
     ),
-    file(paths::PASSWD, OwnedRule::Accounts, ACCOUNTS),
-    file(paths::GROUP, OwnedRule::Accounts, ACCOUNTS),
-    file(paths::SHADOW, OwnedRule::Accounts, ACCOUNTS),
-    file(paths::GSHADOW, OwnedRule::Accounts, ACCOUNTS),
+    owned_file(paths::PASSWD, OwnedRule::Accounts, ACCOUNTS),
+    owned_file(paths::GROUP, OwnedRule::Accounts, ACCOUNTS),
+    owned_file(paths::SHADOW, OwnedRule::Accounts, ACCOUNTS),
+    owned_file(paths::GSHADOW, OwnedRule::Accounts, ACCOUNTS),
 ];
 
 #[cfg(test)]

@@ -68,9 +68,9 @@ impl PublicKey {
     }
 
     fn without_options(line: &str) -> Option<Self> {
-        let (kind, key, comment) = words(line);
-        let blob = decoded(key)?;
-        let (inside, _) = field(&blob)?;
+        let (kind, key, comment) = split_key(line);
+        let blob = decode_key(key)?;
+        let (inside, _) = first_field(&blob)?;
         (inside == kind.as_bytes()).then(|| Self {
             kind: kind.to_owned(),
             fingerprint: format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(&blob))),
@@ -84,7 +84,7 @@ impl PublicKey {
     /// # Errors
     /// The reason.
     pub fn check(line: &str) -> Result<Self, KeyError> {
-        let (kind, key, _) = words(line.trim());
+        let (kind, key, _) = split_key(line.trim());
         let of = |kind: &str| kind.to_owned();
         if !is_type(kind) {
             return Err(KeyError::NoType);
@@ -92,12 +92,12 @@ impl PublicKey {
         if !TAKEN.contains(&kind) {
             return Err(KeyError::NotTaken(of(kind)));
         }
-        let blob = decoded(key).ok_or_else(|| KeyError::NotBase64(of(kind)))?;
-        let (inside, _) = field(&blob).ok_or_else(|| KeyError::NotWhole(of(kind)))?;
+        let blob = decode_key(key).ok_or_else(|| KeyError::NotBase64(of(kind)))?;
+        let (inside, _) = first_field(&blob).ok_or_else(|| KeyError::NotWhole(of(kind)))?;
         if inside != kind.as_bytes() {
             return Err(KeyError::Contradicts(of(kind)));
         }
-        let fields = fields(&blob).ok_or_else(|| KeyError::NotWhole(of(kind)))?;
+        let fields = wire_fields(&blob).ok_or_else(|| KeyError::NotWhole(of(kind)))?;
         let lengths: Vec<usize> = fields.iter().skip(1).map(|field| field.len()).collect();
         let is_whole = match (kind, lengths.as_slice()) {
             ("ssh-ed25519", [32]) | ("sk-ssh-ed25519@openssh.com", [32, _]) => true,
@@ -112,8 +112,8 @@ impl PublicKey {
             return Err(KeyError::NotWhole(of(kind)));
         }
         match (kind, fields.get(2)) {
-            ("ssh-rsa", Some(modulus)) if bits(modulus) < 2048 => {
-                Err(KeyError::Weak(bits(modulus)))
+            ("ssh-rsa", Some(modulus)) if bit_length(modulus) < 2048 => {
+                Err(KeyError::Weak(bit_length(modulus)))
             }
             _ => Self::without_options(line.trim()).ok_or(KeyError::NoType),
         }
@@ -135,17 +135,17 @@ pub struct WireKey {
 /// The reason, as the end of a sentence.
 pub fn read_wire(line: &str) -> Result<(PublicKey, WireKey), KeyError> {
     let line = line.trim();
-    let plain = if is_type(words(line).0) {
+    let plain = if is_type(split_key(line).0) {
         line
     } else {
         after_options(line)
-            .filter(|rest| is_type(words(rest).0))
+            .filter(|rest| is_type(split_key(rest).0))
             .ok_or(KeyError::NoType)?
     };
     let key = PublicKey::check(plain)?;
     let whole = || KeyError::NotWhole(key.kind.clone());
-    let blob = decoded(words(plain).1).ok_or_else(whole)?;
-    let fields = fields(&blob).ok_or_else(whole)?;
+    let blob = decode_key(split_key(plain).1).ok_or_else(whole)?;
+    let fields = wire_fields(&blob).ok_or_else(whole)?;
     let fields = fields.into_iter().skip(1).map(<[u8]>::to_vec).collect();
     Ok((key, WireKey { blob, fields }))
 }
@@ -153,14 +153,16 @@ pub fn read_wire(line: &str) -> Result<(PublicKey, WireKey), KeyError> {
 /// Returns the length in bits of the RSA key on a line, also after options; `None` for any other line.
 pub fn rsa_bits(line: &str) -> Option<usize> {
     let line = line.trim();
-    let plain = if is_type(words(line).0) {
+    let plain = if is_type(split_key(line).0) {
         line
     } else {
         after_options(line)?
     };
-    let (kind, key, _) = words(plain);
-    let blob = decoded(key).filter(|_| kind == "ssh-rsa")?;
-    fields(&blob)?.get(2).map(|modulus| bits(modulus))
+    let (kind, key, _) = split_key(plain);
+    let blob = decode_key(key).filter(|_| kind == "ssh-rsa")?;
+    wire_fields(&blob)?
+        .get(2)
+        .map(|modulus| bit_length(modulus))
 }
 
 impl fmt::Display for PublicKey {
@@ -203,12 +205,12 @@ pub fn describe_key(line: &str) -> String {
 
 /// Returns the changes of a key file, one line per key: `+` is added, `-` is removed, a blank is unchanged. Omits comments.
 pub fn describe_key_change(old: &str, new: &str) -> String {
-    let (old, new) = (lines(old), lines(new));
+    let (old, new) = (key_lines(old), key_lines(new));
     let gone = old.iter().filter(|line| !new.contains(line));
-    let gone = gone.map(|line| folded('-', line));
+    let gone = gone.map(|line| fold_line('-', line));
     let here = new.iter().map(|line| {
         let sign = if old.contains(line) { ' ' } else { '+' };
-        folded(sign, line)
+        fold_line(sign, line)
     });
     gone.chain(here).collect()
 }
@@ -217,7 +219,7 @@ pub fn describe_key_change(old: &str, new: &str) -> String {
 const WIDTH: usize = 72;
 
 /// Returns a line of [`describe_key_change`], folded if it is too long.
-fn folded(sign: char, line: &str) -> String {
+fn fold_line(sign: char, line: &str) -> String {
     let mut out = sign.to_string();
     let mut width = 1;
     for (index, word) in describe_key(line).split_whitespace().enumerate() {
@@ -239,7 +241,7 @@ fn folded(sign: char, line: &str) -> String {
     out
 }
 
-fn lines(text: &str) -> Vec<&str> {
+fn key_lines(text: &str) -> Vec<&str> {
     let lines = text.lines().map(str::trim);
     lines
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
@@ -247,7 +249,7 @@ fn lines(text: &str) -> Vec<&str> {
 }
 
 /// Type, key and comment.
-fn words(line: &str) -> (&str, &str, &str) {
+fn split_key(line: &str) -> (&str, &str, &str) {
     let (kind, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
     let rest = rest.trim_start();
     let (key, comment) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
@@ -268,22 +270,22 @@ fn after_options(line: &str) -> Option<&str> {
     Some(line.get(end..)?.trim_start())
 }
 
-fn decoded(key: &str) -> Option<Vec<u8>> {
+fn decode_key(key: &str) -> Option<Vec<u8>> {
     STANDARD.decode(key).ok().filter(|blob| !blob.is_empty())
 }
 
 /// Returns the first field of the wire format, and the rest.
-fn field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+fn first_field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
     rest.split_at_checked(length)
 }
 
 /// Returns all fields; `None` if the last one is incomplete.
-fn fields(mut bytes: &[u8]) -> Option<Vec<&[u8]>> {
+fn wire_fields(mut bytes: &[u8]) -> Option<Vec<&[u8]>> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
-        let (one, rest) = field(bytes)?;
+        let (one, rest) = first_field(bytes)?;
         all.push(one);
         bytes = rest;
     }
@@ -291,7 +293,7 @@ fn fields(mut bytes: &[u8]) -> Option<Vec<&[u8]>> {
 }
 
 /// Returns the bit length of a positive number.
-fn bits(number: &[u8]) -> usize {
+fn bit_length(number: &[u8]) -> usize {
     let mut bytes = number.iter().skip_while(|byte| **byte == 0);
     let Some(first) = bytes.next() else { return 0 };
     bytes.count() * 8 + 8 - first.leading_zeros() as usize

@@ -1,7 +1,7 @@
 //! Makes foreign text safe for a terminal, and builds small parts of sentences.
 
 /// Makes text from a config or a file safe for a terminal: control characters are escaped.
-pub fn printable(text: &str) -> String {
+pub fn make_printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -39,12 +39,12 @@ pub fn spelled_out(text: &str) -> String {
 }
 
 /// Makes a text safe that must stay on one line, such as a path: it cannot forge another line.
-pub fn inline(text: &str) -> String {
+pub fn make_inline(text: &str) -> String {
     let escaped = text.chars().map(|c| match c {
         '\n' | '\t' => c.escape_default().to_string(),
         c => c.to_string(),
     });
-    printable(&escaped.collect::<String>())
+    make_printable(&escaped.collect::<String>())
 }
 
 /// Joins a message of several lines: each line break becomes a semicolon, or a blank after `:`, `;` or `,`.
@@ -60,7 +60,7 @@ pub fn one_line(text: &str) -> String {
         }
         out + line
     });
-    inline(&joined)
+    make_inline(&joined)
 }
 
 /// Returns a number with its noun: `1 step`, `2 steps`.
@@ -75,17 +75,17 @@ mod tests {
 
     #[test]
     fn escape_sequences_do_not_reach_the_terminal() {
-        assert_eq!(printable("a\x1b[31mb\r\n\tc"), "a\\u{1b}[31mb\\r\n\tc");
+        assert_eq!(make_printable("a\x1b[31mb\r\n\tc"), "a\\u{1b}[31mb\\r\n\tc");
     }
 
     #[test]
     fn what_turns_or_hides_text_is_spelled_out() {
         assert_eq!(
-            printable("a\u{202e}b\u{200b}\u{2066}"),
+            make_printable("a\u{202e}b\u{200b}\u{2066}"),
             "a\\u{202e}b\\u{200b}\\u{2066}"
         );
         assert_eq!(spelled_out("é\u{202e}\u{e0041}"), "é\\u202e\\udb40\\udc41");
         // Letters of right-to-left languages are ordinary text.
-        assert_eq!(printable("שלום سلام é 中"), "שלום سلام é 中");
+        assert_eq!(make_printable("שלום سلام é 中"), "שלום سلام é 中");
     }
 }

@@ -5,9 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::base::text::count_noun;
 
 /// Returns a time as UTC text, from seconds since 1970.
-pub fn utc(seconds: u64) -> String {
+pub fn format_utc(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
+    let (year, month, day) = date_of_day(days);
     format!(
         "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
         rest / 3600,
@@ -17,7 +17,7 @@ pub fn utc(seconds: u64) -> String {
 }
 
 /// Returns the time from a moment to `now`, in the largest fitting unit: `12 minutes ago`.
-pub fn ago(then: u64, now: u64) -> String {
+pub fn format_age(then: u64, now: u64) -> String {
     let Some(past) = now.checked_sub(then) else {
         return "ahead of this clock".to_owned();
     };
@@ -32,7 +32,7 @@ pub fn ago(then: u64, now: u64) -> String {
 }
 
 /// Returns the date of a day, counted from 1970, in the proleptic Gregorian calendar.
-fn civil(days: u64) -> (u64, u64, u64) {
+fn date_of_day(days: u64) -> (u64, u64, u64) {
     // Years are counted from March, in eras of 400 years, so that leap days come last.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
@@ -50,7 +50,7 @@ fn civil(days: u64) -> (u64, u64, u64) {
 }
 
 /// Returns the number of days from 1970 to a date of the Gregorian calendar.
-pub fn days(year: i64, month: i64, day: i64) -> i64 {
+pub fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     // Years are counted from March, so that leap days come last.
     let (year, month) = if month > 2 {
         (year, month - 3)
@@ -87,17 +87,17 @@ pub fn parse_day_or_time(text: &str) -> Result<u64, String> {
 fn parse_day(text: &str) -> Option<i64> {
     let mut parts = text.split('-');
     let (year, month, day) = (
-        number(parts.next()?, 4)?,
-        number(parts.next()?, 2)?,
-        number(parts.next()?, 2)?,
+        parse_digits(parts.next()?, 4)?,
+        parse_digits(parts.next()?, 2)?,
+        parse_digits(parts.next()?, 2)?,
     );
-    let found = days(year, month, day);
+    let found = days_since_epoch(year, month, day);
     let real = (1..=12).contains(&month) && day >= 1 && parts.next().is_none();
     // The 30th of February would become a day in March.
     let next = if month == 12 {
-        days(year + 1, 1, 1)
+        days_since_epoch(year + 1, 1, 1)
     } else {
-        days(year, month + 1, 1)
+        days_since_epoch(year, month + 1, 1)
     };
     (real && found < next).then_some(found)
 }
@@ -114,7 +114,7 @@ fn parse_time(text: &str) -> Option<i64> {
                 _ => return None,
             };
             let (hours, minutes) = zone.get(1..)?.split_once(':')?;
-            let (hours, minutes) = (number(hours, 2)?, number(minutes, 2)?);
+            let (hours, minutes) = (parse_digits(hours, 2)?, parse_digits(minutes, 2)?);
             if hours > 23 || minutes > 59 {
                 return None;
             }
@@ -124,9 +124,9 @@ fn parse_time(text: &str) -> Option<i64> {
     let (whole, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
     let mut parts = whole.split(':');
     let (hour, minute, second) = (
-        number(parts.next()?, 2)?,
-        number(parts.next()?, 2)?,
-        number(parts.next()?, 2)?,
+        parse_digits(parts.next()?, 2)?,
+        parse_digits(parts.next()?, 2)?,
+        parse_digits(parts.next()?, 2)?,
     );
     let digits = !fraction.is_empty() && fraction.bytes().all(|byte| byte.is_ascii_digit());
     // The 60th second is a leap second.
@@ -134,13 +134,13 @@ fn parse_time(text: &str) -> Option<i64> {
     real.then_some(hour * 3600 + minute * 60 + second - offset)
 }
 
-fn number(text: &str, digits: usize) -> Option<i64> {
+fn parse_digits(text: &str, digits: usize) -> Option<i64> {
     let all = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
     all.then(|| text.parse().ok()).flatten()
 }
 
 /// Returns the current time: seconds since 1970, by the clock of this machine.
-pub fn now() -> u64 {
+pub fn current_time() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
@@ -162,7 +162,7 @@ mod tests {
             (800_000, "2 days ago"),
             (1_000_001, "ahead of this clock"),
         ] {
-            assert_eq!(ago(then, 1_000_000), wanted, "{then}");
+            assert_eq!(format_age(then, 1_000_000), wanted, "{then}");
         }
     }
 
@@ -179,7 +179,7 @@ mod tests {
             ("9999-12-31", "9999-12-31T23:59:59Z"),
         ] {
             assert_eq!(
-                parse_day_or_time(text).map(utc),
+                parse_day_or_time(text).map(format_utc),
                 Ok(wanted.to_owned()),
                 "{text}"
             );
@@ -216,8 +216,8 @@ mod tests {
 
     #[test]
     fn known_instants_print_as_utc() {
-        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
-        assert_eq!(utc(951_782_399), "2000-02-28T23:59:59Z");
-        assert_eq!(utc(1_709_210_096), "2024-02-29T12:34:56Z");
+        assert_eq!(format_utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(format_utc(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(format_utc(1_709_210_096), "2024-02-29T12:34:56Z");
     }
 }

@@ -8,7 +8,7 @@ pub const WIDTH: usize = 80;
 
 /// Wraps a text into lines of at most [`WIDTH`] columns, each indented by `indent` blanks. Words are not broken, nor are
 /// commands: those after `Next: ` get lines of their own.
-pub fn wrap(text: &str, indent: usize) -> String {
+pub fn wrap_text(text: &str, indent: usize) -> String {
     let text = one_line(text);
     let (said, commands) = set_commands_apart(&text);
     let commands = commands.iter();
@@ -24,7 +24,7 @@ pub fn wrap(text: &str, indent: usize) -> String {
 fn wrap_words(text: &str, indent: usize) -> String {
     let mut out = String::new();
     let mut width = 0;
-    for word in words(text) {
+    for word in split_words(text) {
         let long = word.chars().count();
         if width == 0 || width + 1 + long > WIDTH {
             out.push_str(if width == 0 { "" } else { "\n" });
@@ -41,7 +41,7 @@ fn wrap_words(text: &str, indent: usize) -> String {
 }
 
 /// Splits a text at blanks. A quoted path is one word, as for the shell, and so is a command between backticks.
-fn words(text: &str) -> Vec<String> {
+fn split_words(text: &str) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {

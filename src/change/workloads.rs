@@ -144,7 +144,7 @@ pub fn ensure_possible(runner: &dyn CommandRunner) -> Result<()> {
 ///
 /// # Errors
 /// No crictl, or a pod that does not stop; the kubelet runs again then, and brings back what was stopped.
-pub fn stop(runner: &dyn CommandRunner) -> Result<Stopped<'_>> {
+pub fn stop_workloads(runner: &dyn CommandRunner) -> Result<Stopped<'_>> {
     let mut stopped = Stopped {
         runner,
         pods: 0,
@@ -162,7 +162,7 @@ impl Stopped<'_> {
         let pods =
             crictl::list_pods(self.runner).context("asking the container runtime for its pods")?;
         for pod in &pods {
-            if let Some(signal) = self.signals.waiting() {
+            if let Some(signal) = self.signals.waiting_signal() {
                 let said = format!(
                     "ended by {signal}; no file was changed, and the kubelet is started again"
                 );
@@ -180,12 +180,12 @@ impl Stopped<'_> {
     }
 
     /// What the run does at its end for this: the journal knows it then.
-    pub fn job() -> Job {
+    pub fn start_job() -> Job {
         Job::Start(KUBELET.to_owned())
     }
 
     /// The run has started the kubelet again, or a reboot does.
-    pub fn end(mut self) {
+    pub fn disarm(mut self) {
         self.over = true;
     }
 }
@@ -242,9 +242,9 @@ mod tests {
     #[test]
     fn the_kubelet_stops_before_the_pods() {
         let node = node(true, "none");
-        let stopped = stop(&node).unwrap();
+        let stopped = stop_workloads(&node).unwrap();
         assert_eq!(stopped.pods, 2);
-        stopped.end();
+        stopped.disarm();
         let said = node.said.take();
         let changing: Vec<&str> = said
             .iter()
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn a_pod_that_does_not_stop_lets_the_kubelet_run_again() {
         let node = node(true, "bb");
-        let error = format!("{:#}", stop(&node).err().unwrap());
+        let error = format!("{:#}", stop_workloads(&node).err().unwrap());
         assert!(error.contains("stopping pod bb"), "{error}");
         let said = node.said.take();
         assert_eq!(said.last().unwrap(), "systemctl start -- kubelet.service");

@@ -5,7 +5,7 @@ use clap::Args;
 
 use super::{Output, diffs};
 use crate::base::error::ExitCode;
-use crate::base::invocation::{mco_rescue, reboot, remember_soft_reboot};
+use crate::base::invocation::{mco_rescue, reboot_command, remember_soft_reboot};
 use crate::base::paths;
 use crate::base::text::count_noun;
 use crate::change::plan::{Force, Plan, TrialReboot};
@@ -103,13 +103,13 @@ impl ApplyArgs {
     fn options(&self) -> Result<ApplyOptions<'_>> {
         let args = &self.plan;
         let trial = args.trial.options();
-        let reboot = TrialReboot::when(self.reboot);
+        let reboot = TrialReboot::if_needed(self.reboot);
         Ok(ApplyOptions {
             config: args.config.request(),
             run: RunOptions {
                 reboots: self.reboot,
                 stops_workloads: self.stop_workloads,
-                trial: trial.planned(reboot, !self.no_actions),
+                trial: trial.plan_trial(reboot, !self.no_actions),
                 ..args.run_options()?
             },
             trial,
@@ -127,12 +127,12 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     if apply.stop_workloads && !root.is_live() {
         bail!("--stop-workloads is for the node that runs; leave it out for another root");
     }
-    let needs = Needs::APPLY.meant(apply.plan.guards.not_a_node);
-    let opening = Opening::of(ui, root, &needs)?;
+    let needs = Needs::APPLY.if_meant(apply.plan.guards.not_a_node);
+    let opening = Opening::check_needs(ui, root, &needs)?;
     let given = opening.read_first(|root, _| read_given(root, &apply.plan))?;
-    let change = opening.begin()?;
+    let change = opening.begin_change()?;
     let options = apply.options()?;
-    let run = ApplyRun::plan(&change, &options, given.flatten())?;
+    let run = ApplyRun::make_plan(&change, &options, given.flatten())?;
     show(ui, &apply.plan, &run)?;
     let applied = if run.plan.is_empty() {
         if run.plan.force != Force::Left {
@@ -149,13 +149,13 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     } else {
         Ok(ExitCode::Done)
     };
-    applied.finish(shown)
+    applied.finish_run(shown)
 }
 
 /// Reads the inputs that the command line names. Returns the config, unless the choice depends on the records of the node.
 fn read_given(root: &Root, args: &PlanArgs) -> Result<Option<Chosen>> {
     args.risks.accepted()?;
-    policies::cluster(root, args.policy.as_deref())?;
+    policies::read_cluster(root, args.policy.as_deref())?;
     let Some(config) = args.config.choice() else {
         return Ok(None);
     };
@@ -173,7 +173,7 @@ fn question(apply: &ApplyArgs, session: &Session<'_>, plan: &Plan) -> String {
     } else {
         question::SystemAnswer::NotCompared
     };
-    let boot = match (plan.reboots(), apply.reboot) {
+    let boot = match (plan.needs_reboot(), apply.reboot) {
         _ if !session.root.is_live() => question::RebootAnswer::Elsewhere,
         (true, true) => question::RebootAnswer::Now,
         (true, false) => question::RebootAnswer::Later,
@@ -232,7 +232,7 @@ fn show_plan(ui: &Ui<'_>, args: &PlanArgs, session: &Session<'_>, plan: &Plan) -
 /// Shows what is left of the differences, or the result if nothing is. Returns the exit code.
 fn show_result(ui: &Ui<'_>, args: &PlanArgs, applied: &Applied<'_>) -> Result<ExitCode> {
     let (session, plan, told) = (&applied.run.session, &applied.run.plan, &applied.jobs);
-    let drifts = applied.drifts();
+    let drifts = applied.remaining_drifts();
     let verdict = session.daemon_verdict(&drifts, args.daemon.daemon_version);
     let diffs = report::plan::Diffs::new();
     let daemon = predict::of_plan(session, plan, args.policy.as_deref(), args.daemon.given());
@@ -300,7 +300,7 @@ fn done(
     }
     // Staging cancels a prepared soft reboot.
     remember_soft_reboot(is_soft_prepared(&session.root));
-    let next = format!("Next: {}\n", reboot());
+    let next = format!("Next: {}\n", reboot_command());
     let after = match &plan.after {
         // The trial names the next step.
         _ if ending.is_tried && plan.os.needs_reboot() => String::new(),

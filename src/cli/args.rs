@@ -389,7 +389,7 @@ impl RiskArgs {
     pub(super) fn accepted(&self) -> anyhow::Result<AcceptedRisks> {
         let mut accepted = AcceptedRisks::default();
         for check in &self.accept_risk {
-            accepted = accepted.with(check).ok_or_else(|| {
+            accepted = accepted.with_check(check).ok_or_else(|| {
                 let of_image = checks::ALL.iter().filter(|one| one.is_of_image);
                 let known = of_image.map(|one| one.id);
                 let known = known.collect::<Vec<_>>().join(", ");
@@ -451,7 +451,7 @@ impl PlanArgs {
             reboots: false,
             stops_workloads: false,
             // The reboot is an option of `apply`; it is assumed if the plan needs one.
-            trial: self.trial.options().planned(TrialReboot::IfStaged, true),
+            trial: self.trial.options().plan_trial(TrialReboot::IfStaged, true),
         })
     }
 

@@ -200,7 +200,7 @@ impl NamedDir {
             return TreeEntryKind::Other;
         };
         match kind {
-            EntryType::File => match self.root.place(&place) {
+            EntryType::File => match self.root.open_place(&place) {
                 Ok(Some(found)) => match found.stat() {
                     Ok(Some(stat)) => TreeEntryKind::File(stat.st_mode & 0o111 != 0),
                     _ => unreadable("it is gone"),
@@ -231,7 +231,7 @@ fn cause(error: &RootError) -> String {
 }
 
 impl FilesDir for NamedDir {
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+    fn read_file(&self, path: &str) -> Result<Vec<u8>, String> {
         let shown = self.shown(path);
         let missing = || {
             let link = place(path).and_then(|place| self.root.read_link(&place).ok().flatten());
@@ -260,10 +260,10 @@ impl FilesDir for NamedDir {
         }
     }
 
-    fn walk(&self, path: &str) -> Result<Vec<TreeEntry>, String> {
+    fn walk_tree(&self, path: &str) -> Result<Vec<TreeEntry>, String> {
         let shown = self.shown(path);
         if let Some(place) = place(path) {
-            match self.root.directory(&place) {
+            match self.root.open_directory(&place) {
                 Ok(Some(_)) => {}
                 Ok(None) => return Err(format!("stat {shown}: no such file or directory")),
                 Err(error)

@@ -86,7 +86,7 @@ fn forget(ui: &Ui<'_>, root: &Root, name: &str) -> Result<()> {
     open_store(root, paths::CACHE)?.remove_file(&file)?;
     let text = match ui.output {
         Output::Json => report::fetch::forgotten_json(name)?,
-        Output::Text => format!("Removed from the cache: {}\n", text::inline(name)),
+        Output::Text => format!("Removed from the cache: {}\n", text::make_inline(name)),
     };
     report::print_result(text.as_bytes());
     Ok(())

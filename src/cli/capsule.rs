@@ -8,7 +8,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::invocation::shell_words;
-use crate::base::time::{now, parse_day_or_time};
+use crate::base::time::{current_time, parse_day_or_time};
 use crate::change::capsule::opened::UnverifiedCapsule;
 use crate::change::capsule::policy::read_signers;
 use crate::change::capsule::{CAPSULE, NAMESPACE, SIGNATURE};
@@ -139,7 +139,7 @@ fn make(ui: &Ui<'_>, args: &MakeArgs) -> Result<ExitCode> {
             pools: args.pool.clone(),
             nodes: args.node.clone(),
             not_after: args.not_after.clone(),
-            sequence: args.sequence.unwrap_or_else(now),
+            sequence: args.sequence.unwrap_or_else(current_time),
             images: args.image.clone(),
         },
     )?;
@@ -219,7 +219,8 @@ fn verify(ui: &Ui<'_>, directory: &Path, signers: Option<&Path>) -> Result<ExitC
     let mut problems = Vec::new();
     {
         let bytes = opened.document.files.iter().map(|file| file.size).sum();
-        let _phase = progress::begin_phase(Work::new("Hashing the files of the capsule").of(bytes));
+        let _phase =
+            progress::begin_phase(Work::new("Hashing the files of the capsule").with_total(bytes));
         for file in &opened.document.files {
             problems.extend(opened.check_file(file).err().map(|error| error.to_string()));
         }

@@ -7,11 +7,11 @@ use super::ui::Ui;
 use crate::base::error::ExitCode;
 use crate::change::session::open_root;
 use crate::report;
-use crate::run::complete::{Completed, complete};
+use crate::run::complete::{Completed, complete_boot};
 
 /// Runs `complete`.
 pub(super) fn run(ui: &Ui<'_>) -> Result<ExitCode> {
-    let end = complete(ui, &open_root(&ui.root)?)?;
+    let end = complete_boot(ui, &open_root(&ui.root)?)?;
     let code = say(ui, &end.completed)?;
     // The trial reports why it was reverted; this command has done its part.
     Ok(if end.is_arriving && !end.completed.is_half() {

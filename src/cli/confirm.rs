@@ -7,7 +7,7 @@ use super::ui::Ui;
 use crate::base::error::ExitCode;
 use crate::change::session::open_root;
 use crate::report;
-use crate::run::trial::confirm::confirm;
+use crate::run::trial::confirm::confirm_waiting;
 use clap::Args;
 
 /// How a trial is confirmed.
@@ -22,7 +22,7 @@ pub struct ConfirmArgs {
 
 /// Runs `confirm`.
 pub(super) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
-    let result = confirm(ui, open_root(&ui.root)?, args.from_console)?;
+    let result = confirm_waiting(ui, open_root(&ui.root)?, args.from_console)?;
     let text = match ui.output {
         Output::Json => report::trial::result_json(&result)?,
         Output::Text => report::trial::ended_text(&result),

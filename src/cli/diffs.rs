@@ -1,6 +1,6 @@
 //! Diffs of files for the screen: lines of text, and SSH keys by their fingerprints.
 
-use crate::base::diff::{SecretLines, unified};
+use crate::base::diff::{SecretLines, unified_diff};
 use crate::base::object::{Object, ObjectKind};
 use crate::base::ssh_key::describe_key_change;
 use crate::change::plan::{self, Payload, Plan, PlannedStep, Step};
@@ -56,7 +56,7 @@ pub(super) fn of_session(session: &Session<'_>, plan: &Plan, show_secrets: bool)
 
 fn diff(root: &Root, path: &RootPath, payload: &Payload, secrets: SecretLines) -> Option<String> {
     let on_disk = root.read_file(path).ok()??;
-    unified(&on_disk, &payload_bytes(root, payload)?, secrets)
+    unified_diff(&on_disk, &payload_bytes(root, payload)?, secrets)
 }
 
 /// Returns the key files that a plan changes, each with its keys by fingerprint.

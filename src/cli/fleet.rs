@@ -11,7 +11,7 @@ use super::Output;
 use super::ui::Ui;
 use crate::base::error::ExitCode;
 use crate::base::order::StableOrder;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::transaction;
 use crate::diagnose::fleet::{
     Fleet, FleetNode, NodeDocument, NodeHealth, SkippedFile, node_of_bundle, node_of_document,
@@ -50,7 +50,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ReportArgs) -> Result<ExitCode> {
     let root = Root::open(&args.directory).with_context(|| format!("opening {shown}"))?;
     let mut gathered = Gathered::default();
     gathered.directory(&root, &RootPath::fixed("."), &[])?;
-    let now = now();
+    let now = current_time();
     let fleet = gathered.compared(now);
     if fleet.nodes.is_empty() {
         for skipped in &fleet.skipped {
@@ -89,7 +89,7 @@ fn write(path: &Path, page: &str) -> Result<()> {
 
 /// Returns the exit code. A node or document that could not be judged counts as a warning.
 fn code(fleet: &Fleet) -> ExitCode {
-    let of = |health| fleet.count(health) > 0;
+    let of = |health| fleet.count_nodes(health) > 0;
     if of(NodeHealth::Critical) {
         ExitCode::Critical
     } else if of(NodeHealth::Warning) || of(NodeHealth::Unknown) || !fleet.skipped.is_empty() {
@@ -201,7 +201,7 @@ impl Gathered {
             name: node,
             ..FleetNode::default()
         });
-        node.add(document);
+        node.add_document(document);
     }
 
     /// Reads the documents of a bundle, without unpacking it onto a disk.

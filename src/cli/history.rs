@@ -24,7 +24,7 @@ pub struct HistoryArgs {
 /// Runs `history`.
 pub(super) fn run(ui: &Ui<'_>, args: &HistoryArgs) -> Result<ExitCode> {
     let history = match &args.store {
-        Some(store) => History::of(None, Some(&open_store(store)?)),
+        Some(store) => History::read_history(None, Some(&open_store(store)?)),
         None => History::of_root(&open_root(&ui.root)?)?,
     };
     let text = match ui.output {

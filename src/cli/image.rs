@@ -21,7 +21,7 @@ use crate::change::image::trust;
 use crate::change::session::{machine, open_root};
 use crate::cli::ui::Ui;
 use crate::host::progress::{self, Work};
-use crate::host::root::{Root, hex};
+use crate::host::root::{Root, to_hex};
 use crate::judge::daemon::annotations;
 use crate::node::images::medium::{Medium, MediumError};
 use crate::node::images::object_store::{
@@ -116,7 +116,7 @@ fn open_source(path: &Path) -> Result<ObjectSource> {
 
 fn list_source(ui: &Ui<'_>, path: &Path) -> Result<ExitCode> {
     let source = open_source(path)?;
-    let images = source.images()?;
+    let images = source.list_images()?;
     print_list(ui, Owner::default(), source.metadata(), images)
 }
 
@@ -220,7 +220,7 @@ fn objects_of_receiver(store: &ObjectStore, since: &[String]) -> Result<BTreeSet
             ),
             None => {
                 let source = open_source(Path::new(name))?;
-                for (image, commit) in source.images()? {
+                for (image, commit) in source.list_images()? {
                     let commit = parse_checksum(&commit).context("a ref there is damaged")?;
                     let image = read_image(source.metadata(), &image, &commit)?;
                     present.extend(list_objects(source.metadata(), &image.commits())?);
@@ -241,26 +241,26 @@ fn export(
     let shown = destination.display().to_string();
     let planned = {
         let _phase = progress::begin_phase(Work::new("Listing the objects of the image"));
-        Export::plan(store, image, present)?
+        Export::plan_export(store, image, present)?
     };
     let is_stream = destination == Path::new(STREAM);
     if is_stream && io::IsTerminal::is_terminal(&io::stdout()) {
         bail!("standard output is a terminal; pipe it into another command, or name a directory");
     }
     {
-        let work = Work::new(format!("Writing the image to {shown}")).of(planned.bytes());
+        let work = Work::new(format!("Writing the image to {shown}")).with_total(planned.bytes());
         let _phase = progress::begin_phase(work);
         let written = match destination.extension().is_some_and(|end| end == "tar") {
             _ if is_stream => {
                 let out = io::BufWriter::with_capacity(1 << 20, io::stdout().lock());
-                planned.write(&mut TarTarget::to(out))
+                planned.write_to(&mut TarTarget::write_to(out))
             }
             true => {
                 let file = create_archive(destination).map_err(|error| {
                     let reason = Reason::from(error);
                     anyhow::anyhow!("creating {shown}: {reason}; give another FILE")
                 })?;
-                let room = MediumRoom::of(destination).map_err(ExportError::at_start)?;
+                let room = MediumRoom::of_path(destination).map_err(ExportError::at_start)?;
                 if let Err(error) = planned.check_archive_room(&shown, &room) {
                     remove_archive(destination).map_err(ExportError::at_start)?;
                     return Err(error.into());
@@ -272,9 +272,9 @@ fn export(
                     let reason = Reason::from(error);
                     anyhow::anyhow!("using {shown}: {reason}. Name a directory of a medium that is mounted for writing")
                 })?;
-                let room = MediumRoom::of(destination).map_err(ExportError::at_start)?;
+                let room = MediumRoom::of_path(destination).map_err(ExportError::at_start)?;
                 planned.check_directory_room(&directory, &room)?;
-                planned.write(&mut directory)
+                planned.write_to(&mut directory)
             }
         };
         written.with_context(|| {
@@ -295,7 +295,7 @@ fn export(
         Output::Text => report::image::export_text(&done),
     };
     if is_stream {
-        log::info!("exported {} ({})", image.name, hex(&image.commit));
+        log::info!("exported {} ({})", image.name, to_hex(&image.commit));
     } else {
         report::print(text.as_bytes())?;
     }
@@ -304,7 +304,7 @@ fn export(
 
 fn write_file(planned: &Export<'_>, file: File) -> Result<(), ExportError> {
     let mut out = io::BufWriter::with_capacity(1 << 20, file);
-    planned.write(&mut TarTarget::to(&mut out))?;
+    planned.write_to(&mut TarTarget::write_to(&mut out))?;
     out.flush().map_err(ExportError::at_end)?;
     let file = out.get_ref();
     file.sync_all().map_err(ExportError::at_end)

@@ -18,7 +18,7 @@ use crate::change::{source, transaction};
 use crate::cli::args::OVERRIDES;
 use crate::cli::ui::{DryRunEnd, Ui};
 use crate::config::document;
-use crate::host::root::sha256;
+use crate::host::root::sha256_hex;
 use crate::report;
 use crate::report::install::{ArchiveReport, Installed, Removed};
 use crate::run::front::Front;
@@ -64,8 +64,8 @@ pub(super) fn run(ui: &Ui<'_>, args: &InstallArgs) -> Result<ExitCode> {
 }
 
 fn install(ui: &Ui<'_>, meant: bool, dry_run: bool) -> Result<ExitCode> {
-    let opening = Opening::of(ui, open_root(&ui.root)?, &Needs::INSTALL.meant(meant))?;
-    let change = opening.begin()?;
+    let opening = Opening::check_needs(ui, open_root(&ui.root)?, &Needs::INSTALL.if_meant(meant))?;
+    let change = opening.begin_change()?;
     let due = find_due(&change.root)?;
     if dry_run {
         if ui.output == Output::Json {
@@ -96,8 +96,8 @@ fn install(ui: &Ui<'_>, meant: bool, dry_run: bool) -> Result<ExitCode> {
 
 /// Removes everything that was installed.
 fn remove(ui: &Ui<'_>, dry_run: bool) -> Result<ExitCode> {
-    let change = Opening::of(ui, open_root(&ui.root)?, &Needs::REMOVE)?.begin()?;
-    let found = InstalledPaths::find(&change)?;
+    let change = Opening::check_needs(ui, open_root(&ui.root)?, &Needs::REMOVE)?.begin_change()?;
+    let found = InstalledPaths::find_paths(&change)?;
     let mut paths = Removed {
         root: change.root.shown().display().to_string(),
         removed: found.ours.clone(),
@@ -109,7 +109,7 @@ fn remove(ui: &Ui<'_>, dry_run: bool) -> Result<ExitCode> {
     if dry_run || !found.ours.is_empty() {
         ui.confirm("Remove mco-rescue from this node?")?;
     }
-    paths.removed = found.remove(&change)?;
+    paths.removed = found.remove_paths(&change)?;
     let text = match ui.output {
         Output::Json => report::install::removed_json(&paths)?,
         Output::Text => report::install::removed_text(&paths),
@@ -131,7 +131,7 @@ fn archive(ui: &Ui<'_>, file: &Path, configs: &[String]) -> Result<ExitCode> {
     let archive = ArchiveReport {
         file: file.display().to_string(),
         size: bytes.len(),
-        sha256: sha256(&bytes),
+        sha256: sha256_hex(&bytes),
         configs: names,
     };
     let text = match ui.output {

@@ -58,9 +58,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &KeepArgs) -> Result<ExitCode> {
         name: args.name.as_deref(),
         arguments: &args.argument,
     };
-    let run = KeepRun::observe(root, ui.runner, options)?;
+    let run = KeepRun::observe_node(root, ui.runner, options)?;
     let (kept, with_secrets) = take_secrets(ui, args, &run)?;
-    let (kept, left) = run.prove(kept, with_secrets)?;
+    let (kept, left) = run.prove_config(kept, with_secrets)?;
     print(ui, args, &run, &kept, &left)?;
     let is_whole = kept.unkept.is_empty() && left.is_empty();
     Ok(if is_whole {
@@ -75,7 +75,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &KeepArgs) -> Result<ExitCode> {
 fn take_secrets(ui: &Ui<'_>, args: &KeepArgs, run: &KeepRun<'_>) -> Result<(Kept, bool)> {
     let shows = args.to.is_none() && std::io::stdout().is_terminal();
     let mut with_secrets = args.with_secrets;
-    let mut kept = run.make(with_secrets);
+    let mut kept = run.make_config(with_secrets);
     let withheld = kept.unkept.iter().filter(|one| one.secret);
     let withheld: Vec<&str> = withheld.map(|one| one.subject.as_str()).collect();
     if !withheld.is_empty() && !shows {
@@ -85,7 +85,7 @@ fn take_secrets(ui: &Ui<'_>, args: &KeepArgs, run: &KeepRun<'_>) -> Result<(Kept
         );
         if ui.ask(&question)? {
             with_secrets = true;
-            kept = run.make(with_secrets);
+            kept = run.make_config(with_secrets);
         }
     }
     if kept.has_secrets && shows {

@@ -6,14 +6,14 @@ use anyhow::Result;
 
 use super::Output;
 use crate::base::error::ExitCode;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::plan::FinishedRun;
 use crate::change::session::machine;
 use crate::change::transaction;
 use crate::host::root::Root;
 use crate::report;
 use crate::report::kept::{KeptRun, RunsDocument};
-use crate::run::kept_runs::before;
+use crate::run::kept_runs::config_before;
 
 /// Runs `rollback --list`.
 pub(super) fn list(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
@@ -23,8 +23,8 @@ pub(super) fn list(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
         Ok(KeptRun {
             id: run.id.clone(),
             config: run.config.clone(),
-            began: run.began(),
-            before: before(root, run),
+            began: run.start_time(),
+            before: config_before(root, run),
             steps: run.steps.len(),
             operating_system: state::find_os_run(root, &run.id)?.and_then(|one| one.from),
         })
@@ -33,7 +33,7 @@ pub(super) fn list(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
     let waits = state::read_awaited(root)?.filter(|one| one.failed.is_none());
     let list = RunsDocument {
         schema: "mco-rescue/rollback-list/v1",
-        now: now(),
+        now: current_time(),
         root: root.shown().display().to_string(),
         staged: waits.map(|one| one.config.name),
         runs,

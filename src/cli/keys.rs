@@ -27,8 +27,9 @@ pub(super) fn apply(ui: &Ui<'_>, args: &ApplyArgs, file: &str) -> Result<ExitCod
     let (line, key) = read(file)?;
     let root = open_root(&ui.root)?;
     let guards = &args.plan.guards;
-    let change = Opening::of(ui, root, &Needs::KEY.meant(guards.not_a_node))?.begin()?;
-    let run = KeyRun::plan(&change, guards.allowed(), &line, file)?;
+    let change =
+        Opening::check_needs(ui, root, &Needs::KEY.if_meant(guards.not_a_node))?.begin_change()?;
+    let run = KeyRun::plan_addition(&change, guards.allowed(), &line, file)?;
     let at = run.path.to_string();
     if run.plan.is_empty() && run.plan.blockers.is_empty() {
         return end(ui, &key, &at, 0);
@@ -40,7 +41,7 @@ pub(super) fn apply(ui: &Ui<'_>, args: &ApplyArgs, file: &str) -> Result<ExitCod
     ui.confirm("Add this key?")?;
     run.carry_out(&change)?;
     let code = end(ui, &key, &at, run.plan.steps.len())?;
-    change.finish(Ending::of(code))
+    change.finish_change(Ending::from_code(code))
 }
 
 fn show(ui: &Ui<'_>, root: &Root, plan: &Plan, file: &str) -> Result<()> {

@@ -496,7 +496,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             ui.print_progress("Dry run: nothing was changed.\n");
             Ok(ExitCode::Done)
         }
-        result => result.map_err(|error| access::explain(name_way_out(error))),
+        result => result.map_err(|error| access::explain_access(name_way_out(error))),
     };
     events::update_logins(cli);
     result

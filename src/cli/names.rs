@@ -67,7 +67,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &NamesArgs) -> Result<ExitCode> {
         }
         NamesOf::Shown => shown(ui),
     };
-    let text: String = names.iter().map(|name| text::inline(name) + "\n").collect();
+    let text: String = names
+        .iter()
+        .map(|name| text::make_inline(name) + "\n")
+        .collect();
     report::print(text.as_bytes())?;
     Ok(ExitCode::Done)
 }
@@ -104,7 +107,7 @@ fn snapshots(ui: &Ui<'_>) -> BTreeSet<String> {
 fn shown(ui: &Ui<'_>) -> BTreeSet<String> {
     let records = open_root(&ui.root).and_then(|root| Ok(Records::read(&root)?));
     let records = records.ok();
-    let recorded = records.as_ref().and_then(Records::recorded);
+    let recorded = records.as_ref().and_then(Records::recorded_config);
     let desired = recorded.map(Desired::from_config);
     let mut all = configs(ui);
     if let Some(desired) = &desired {
@@ -119,7 +122,7 @@ fn pools(ui: &Ui<'_>) -> BTreeSet<String> {
     all.extend(POOLS.map(str::to_owned));
     let records = open_root(&ui.root).and_then(|root| Ok(Records::read(&root)?));
     let recorded = records.ok();
-    let recorded = recorded.as_ref().and_then(Records::recorded);
+    let recorded = recorded.as_ref().and_then(Records::recorded_config);
     all.extend(recorded.and_then(|config| config.pool.clone()));
     all
 }

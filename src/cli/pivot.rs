@@ -5,7 +5,7 @@ use clap::Args;
 
 use super::Output;
 use crate::base::error::ExitCode;
-use crate::base::invocation::{reboot, remember_soft_reboot};
+use crate::base::invocation::{reboot_command, remember_soft_reboot};
 use crate::change::plan::Plan;
 use crate::change::plan::fit::Accepted;
 use crate::change::session::{machine, open_root};
@@ -21,7 +21,7 @@ use crate::node::system::SystemFacts;
 use crate::node::{Host, Records};
 use crate::report::digests::ShownDigests;
 use crate::report::plan::{Heading, machine_line as of_machine, notices_text, operating_system};
-use crate::report::{self, wrap};
+use crate::report::{self, wrap_text};
 use crate::run::front::Front;
 use crate::run::opening::{Needs, Opening};
 use crate::run::pivot::{PivotOptions, PivotRun, wanted_image};
@@ -101,9 +101,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
         );
     }
     let needs = Needs::PIVOT
-        .meant(args.guards.not_a_node)
+        .if_meant(args.guards.not_a_node)
         .for_dry_run(args.dry_run);
-    let opening = Opening::of(ui, root, &needs)?;
+    let opening = Opening::check_needs(ui, root, &needs)?;
     opening.read_first(|root, _| match &args.image {
         Some(image) => {
             ImageName::parse(image)?;
@@ -112,9 +112,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
         None => wanted_image(None, &Records::read(root)?).map(drop),
     })?;
     let options = args.options()?;
-    let change = opening.begin()?;
-    let root = change.root.again()?;
-    let run = PivotRun::plan(&change, &options)?;
+    let change = opening.begin_change()?;
+    let root = change.root.open_again()?;
+    let run = PivotRun::plan_pivot(&change, &options)?;
     show(ui, &root, &run.image, &run.plan)?;
     if !run.plan.blockers.is_empty() {
         bail!(
@@ -132,7 +132,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
     if pivoted.is_done() {
         say_end(ui, &root, &pivoted.run)?;
     }
-    pivoted.finish()
+    pivoted.finish_run()
 }
 
 fn show(ui: &Ui<'_>, root: &Root, image: &str, plan: &Plan) -> Result<()> {
@@ -155,7 +155,7 @@ fn show(ui: &Ui<'_>, root: &Root, image: &str, plan: &Plan) -> Result<()> {
 }
 
 fn say_end(ui: &Ui<'_>, root: &Root, run: &PivotRun<'_>) -> Result<()> {
-    let (plan, reboots) = (&run.plan, run.reboots());
+    let (plan, reboots) = (&run.plan, run.will_reboot());
     if ui.output == Output::Json {
         let text = report::plan::os_json(&plan.os)?;
         report::print_result(text.as_bytes());
@@ -169,7 +169,7 @@ fn say_end(ui: &Ui<'_>, root: &Root, run: &PivotRun<'_>) -> Result<()> {
         } else {
             "Staged. The new image runs only after a reboot.\n".to_owned()
         };
-        report::print_result(format!("{what}Next: {}\n", reboot()).as_bytes());
+        report::print_result(format!("{what}Next: {}\n", reboot_command()).as_bytes());
     } else if !plan.os.is_empty() && !reboots {
         report::print_result(b"The next boot enters what runs.\n");
     }
@@ -182,7 +182,7 @@ fn describe_waiting(root: &Root, facts: &SystemFacts) -> Result<String> {
     let next = find_next_boot(facts, awaited.as_ref(), String::new);
     let comes = match (&awaited, &next) {
         (Some(awaited), Some(next)) if next.by == Some(Author::Ours) => {
-            format!(", by {}", awaited.words(&Verdict::Waits))
+            format!(", by {}", awaited.describe_boot(&Verdict::Waits))
         }
         _ => String::new(),
     };
@@ -192,7 +192,7 @@ fn describe_waiting(root: &Root, facts: &SystemFacts) -> Result<String> {
     } else {
         format!(", {arguments}")
     };
-    Ok(wrap(
+    Ok(wrap_text(
         &format!("Nothing more to stage: the next boot enters this image{comes}{arguments}."),
         0,
     ))

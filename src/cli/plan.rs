@@ -60,7 +60,7 @@ fn plan_session(
     before: &str,
     foreseen: &[RootPath],
 ) -> Result<ExitCode> {
-    let beforehand = session.beforehand();
+    let beforehand = session.missing_beforehand();
     let plan = session.plan_run(&args.run_options()?, beforehand.as_ref())?;
     let mut diffs = diffs::of_session(&session, &plan, args.config.show_secrets);
     diffs.retain(|path, _| !foreseen.contains(path));
@@ -72,7 +72,7 @@ fn plan_session(
             let text = if before.is_empty() {
                 String::new()
             } else {
-                report::wrap(before, 0) + "\n"
+                report::wrap_text(before, 0) + "\n"
             };
             text + &report::plan::to_text(&heading, &plan, &diffs, ui.detail(args.summary))
                 + &daemon
@@ -92,7 +92,7 @@ fn plan_session(
 /// Prints the refusal of a wrong machine. No config is read for it, as its changes would not belong to this plan.
 fn refuse(ui: &Ui<'_>, machine: &Machine, against: Notice) -> Result<ExitCode> {
     let heading = Heading::of_machine(machine);
-    let plan = Plan::refused(against);
+    let plan = Plan::refuse_all(against);
     let text = match ui.output {
         Output::Json => report::plan::to_json(&heading, &plan, &Diffs::new(), &None)?,
         Output::Text => {
@@ -134,7 +134,7 @@ fn plan_after_interrupted(
             "A run to {} stopped before its end, and no file of it is left to change; apply tidies up after it first.",
             interrupted.name
         );
-        let session = Session::of(root, ui.runner, records, chosen)?;
+        let session = Session::for_chosen(root, ui.runner, records, chosen)?;
         return plan_session(ui, session, args, &before, &[]);
     }
     if chosen.config.digest != interrupted.digest
@@ -149,7 +149,7 @@ fn plan_after_interrupted(
             mco_rescue("recover"),
             mco_rescue("recover --back")
         );
-        let mut session = Session::of(root, ui.runner, records, chosen)?;
+        let mut session = Session::for_chosen(root, ui.runner, records, chosen)?;
         session.foresee_steps(&outlook.steps);
         return plan_session(ui, session, args, &before, &outlook.left);
     }
@@ -172,7 +172,7 @@ fn plan_after_interrupted(
         ..Heading::of_machine(machine)
     };
     let plan = match &after {
-        Err(message) => Plan::refused(Notice {
+        Err(message) => Plan::refuse_all(Notice {
             subject,
             message: message.clone(),
         }),
@@ -239,10 +239,10 @@ fn next(plan: &Plan, daemon: Option<&Forecast>, config: Option<&str>) -> String 
         .filter(|daemon| daemon.stops())
         .and_then(Forecast::next);
     match instead {
-        Some(next) => report::wrap(
+        Some(next) => report::wrap_text(
             &format!("The daemon would stop over this plan, as said above. Next: {next}"),
             0,
         ),
-        None => report::wrap(&apply_next(config), 0),
+        None => report::wrap_text(&apply_next(config), 0),
     }
 }

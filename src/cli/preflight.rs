@@ -67,7 +67,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
     let Some(tree) = find_target(&root, image.as_deref(), &options)? else {
         bail!("{}", describe_missing(image.as_deref().unwrap_or_default()));
     };
-    let target = Target::of(tree);
+    let target = Target::from_tree(tree);
     let records = Records::read(&root)?;
     let old = records.baseline().config().map(Desired::from_config);
     let desired = config.as_ref().map(Desired::from_config);
@@ -127,7 +127,7 @@ fn judge_units(
 }
 
 fn unit_finding(unit: &JudgedUnit) -> CrossingFinding {
-    let (severity, what) = match (&unit.objection, unit.consequence()) {
+    let (severity, what) = match (&unit.objection, unit.describe_consequence()) {
         // The image may contain the missing part.
         (Objection::Refused(_), Some(boot)) if unit.is_of_image => (
             CrossingSeverity::Warning,
@@ -148,7 +148,7 @@ fn unit_finding(unit: &JudgedUnit) -> CrossingFinding {
     };
     let (Objection::Refused(said) | Objection::Ignored(said)) = &unit.objection;
     let finding = CrossingFinding::new(severity, &unit.name, what)
-        .seen(format!("{CONFIG_DIR}/{}", unit.name), said)
+        .with_evidence(format!("{CONFIG_DIR}/{}", unit.name), said)
         .next("Correct the unit in its MachineConfig.");
     CrossingFinding {
         check: "units",

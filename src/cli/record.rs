@@ -48,7 +48,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecordArgs) -> Result<ExitCode> {
         Event::Boot => &Needs::RECORD_BOOT,
         _ => &Needs::RECORD,
     };
-    let change = match Opening::of(ui, root, needs).and_then(Opening::begin) {
+    let change = match Opening::check_needs(ui, root, needs).and_then(Opening::begin_change) {
         Ok(change) => change,
         Err(error) if event == Event::Boot && is_held(&error) => {
             log::warn!("{error:#}. That run records its end; nothing was recorded");

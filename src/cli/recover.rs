@@ -55,7 +55,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
         give_up: args.give_up,
         at_boot: args.at_boot,
     };
-    let again = root.again()?;
+    let again = root.open_again()?;
     let Some(done) = recover_root(ui, root, &options)? else {
         return Ok(ExitCode::Done);
     };

@@ -13,7 +13,7 @@ use crate::change::trial::parse_time;
 use crate::cli::args::WHICH;
 use crate::cli::ui::Ui;
 use crate::judge::crossing::has_inhibitor;
-use crate::rehearse::rehearsal::{RehearsalOptions, rehearse};
+use crate::rehearse::rehearsal::{RehearsalOptions, rehearse_boot};
 use crate::rehearse::stage_entry::boot_stage;
 use crate::report;
 use crate::report::plan::Heading;
@@ -56,7 +56,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RehearseArgs) -> Result<ExitCode> {
         config: args.config.as_deref().or(args.filename.as_deref()),
         limit: args.limit,
     };
-    let rehearsal = rehearse(&root, &ui.root, ui.runner, &options)?;
+    let rehearsal = rehearse_boot(&root, &ui.root, ui.runner, &options)?;
     let heading = Heading::of_machine(&machine::observe_machine(&root)?);
     let text = match ui.output {
         Output::Json => report::rehearse::to_json(&heading, &rehearsal)?,

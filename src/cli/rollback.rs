@@ -34,10 +34,11 @@ use crate::run::ending::Ending;
 use crate::run::kept_runs;
 use crate::run::node_change::NodeChange;
 use crate::run::opening::{Needs, Opening};
-use crate::run::reverting::{before, origin};
+use crate::run::reverting::{name_before, revert_origin};
 use crate::run::rollback::RollbackOptions;
 use crate::run::rollback::{
-    GoingBack, HowBack, ONE_RUN, Together, WentBack, find_unfinished, forget_deployments, recorded,
+    GoingBack, HowBack, ONE_RUN, Together, WentBack, find_unfinished, forget_deployments,
+    recorded_name,
 };
 use crate::run::status::RebootReport;
 use clap::Args;
@@ -127,11 +128,11 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
                 "{} is on trial: rollback reverts it at once, without a question.",
                 trial.what
             );
-            report::print(report::wrap(&said, 0).as_bytes())?;
+            report::print(report::wrap_text(&said, 0).as_bytes())?;
             return Err(DryRunEnd.into());
         }
-        let needs = Needs::ROLLBACK_OF_TRIAL.meant(meant);
-        let change = Opening::of(ui, root.again()?, &needs)?.begin()?;
+        let needs = Needs::ROLLBACK_OF_TRIAL.if_meant(meant);
+        let change = Opening::check_needs(ui, root.open_again()?, &needs)?.begin_change()?;
         if let Some(code) = take_trial_back(ui, change, args)? {
             return Ok(code);
         }
@@ -140,16 +141,16 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         // The service will start again after that run has ended.
         return Ok(ExitCode::Done);
     }
-    let needs = Needs::ROLLBACK.meant(meant).for_dry_run(args.dry_run);
-    let opening = Opening::of(ui, root, &needs)?;
+    let needs = Needs::ROLLBACK.if_meant(meant).for_dry_run(args.dry_run);
+    let opening = Opening::check_needs(ui, root, &needs)?;
     opening.read_first(|root, _| {
         let history = transaction::read_history(root)?;
         kept_runs::up_to(root, &history, args.to.as_deref())
     })?;
-    let change = opening.begin()?;
+    let change = opening.begin_change()?;
     if change.was_undone && args.to.is_none() && !args.forget {
         // The interrupted run was the one to revert.
-        return change.finish(Ending::of(ExitCode::Done));
+        return change.finish_change(Ending::from_code(ExitCode::Done));
     }
     if args.forget {
         return forget(ui, &change.root, args.if_done);
@@ -159,7 +160,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         return leave_staged(ui, change, args, awaited, leaving);
     }
     let options = args.options();
-    let back = GoingBack::choose(&change, &options, whole)?;
+    let back = GoingBack::choose_runs(&change, &options, whole)?;
     let heading = heading(&change.root, &back.back.run)?;
     show_and_ask(ui, &change, args, &heading, &back)?;
     tell_and_end(ui, args, back.carry_out(change, &options)?)
@@ -244,7 +245,7 @@ fn leave_staged(
     }
     way.ensure_completion(change.runner(), &change.root, &options)?;
     ui.confirm("Go back to before it?")?;
-    tell_and_end(ui, args, way.leave(change, &options)?)
+    tell_and_end(ui, args, way.leave_deployment(change, &options)?)
 }
 
 /// Shows the plan, refuses it if it has blockers, and asks for confirmation.
@@ -303,9 +304,9 @@ fn tell_and_end(ui: &Ui<'_>, args: &RollbackArgs, went: WentBack<'_>) -> Result<
         signals: _signals,
     } = went;
     match how {
-        HowBack::Tried(tried) => change.finish(Ending {
+        HowBack::Tried(tried) => change.finish_change(Ending {
             tried: Some(*tried),
-            ..Ending::of(ExitCode::Done)
+            ..Ending::from_code(ExitCode::Done)
         }),
         HowBack::NextBoot(run) => {
             let text = match ui.output {
@@ -319,9 +320,9 @@ fn tell_and_end(ui: &Ui<'_>, args: &RollbackArgs, went: WentBack<'_>) -> Result<
                 Output::Text => report::rollback::awaits_text(&run),
             };
             report::print_result(text.as_bytes());
-            change.finish(Ending {
+            change.finish_change(Ending {
                 reboot: args.reboot.then_some(args.guards.ignore_quorum),
-                ..Ending::of(ExitCode::Done)
+                ..Ending::from_code(ExitCode::Done)
             })
         }
         HowBack::Done(took) => {
@@ -330,14 +331,14 @@ fn tell_and_end(ui: &Ui<'_>, args: &RollbackArgs, went: WentBack<'_>) -> Result<
                 recorded: took.recorded.as_deref(),
                 steps: took.steps,
                 left: took.left,
-                reboot: RebootReport::of(&took.reboot),
+                reboot: RebootReport::from_needs(&took.reboot),
             };
             let text = match ui.output {
                 Output::Json => report::rollback::to_json(&end)?,
                 Output::Text => report::rollback::to_text(&end),
             };
             report::print_result(text.as_bytes());
-            change.finish(Ending::of(ExitCode::Done))
+            change.finish_change(Ending::from_code(ExitCode::Done))
         }
     }
 }
@@ -366,12 +367,12 @@ fn show(ui: &Ui<'_>, root: &Root, heading: &Heading, plan: &Plan) -> Result<()> 
 
 fn heading(root: &Root, run: &FinishedRun) -> Result<Heading> {
     Ok(Heading {
-        config: before(run),
+        config: name_before(run),
         name_hash: None,
         digest: String::new(),
-        origin: origin(run),
+        origin: revert_origin(run),
         chosen: "the last run that can be reverted".to_owned(),
-        recorded: recorded(root)?.unwrap_or_else(|| "(no record)".to_owned()),
+        recorded: recorded_name(root)?.unwrap_or_else(|| "(no record)".to_owned()),
         others: Vec::new(),
         ..Heading::of_machine(&machine::observe_machine(root)?)
     })

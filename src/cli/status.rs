@@ -12,7 +12,7 @@ use super::Output;
 use super::handover::{self, HandoverRequest};
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
-use crate::base::time::{now, utc};
+use crate::base::time::{current_time, format_utc};
 use crate::change::session::access::{self, AccessNeed};
 use crate::change::session::own_state::expect_known_state;
 use crate::change::session::{machine, open_root};
@@ -25,7 +25,7 @@ use crate::host::sys::signals::{self, SignalAnswer};
 use crate::report;
 use crate::report::metrics::{is_metrics, to_metrics};
 use crate::report::watch::ScreenSize;
-use crate::report::wrap;
+use crate::report::wrap_text;
 use crate::run::status::NodeStatus;
 
 /// The time between two screens of `--watch`.
@@ -130,7 +130,7 @@ fn watch(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
             let report = NodeStatus::observe(&root, ui.runner, args.daemon.given())?;
             Ok((report, doubt))
         });
-        let in_words = |error: anyhow::Error| wrap(&format!("{error:#}"), 0);
+        let in_words = |error: anyhow::Error| wrap_text(&format!("{error:#}"), 0);
         let text = match read {
             // It may pass, so that the next screen is whole.
             Err(error) => in_words(error),
@@ -142,7 +142,10 @@ fn watch(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
             columns: width.0.into(),
             rows: height.0.into(),
         });
-        let title = format!("mco-rescue status, {}; Ctrl-C ends it", utc(now()));
+        let title = format!(
+            "mco-rescue status, {}; Ctrl-C ends it",
+            format_utc(current_time())
+        );
         let size = size.filter(|size| size.rows > 0).unwrap_or_default();
         report::print_frame(&title, &text, size)?;
         thread::sleep(INTERVAL);

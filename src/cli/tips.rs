@@ -7,7 +7,7 @@ use clap::{CommandFactory, Error, FromArgMatches};
 use super::Cli;
 use super::short_help;
 use super::version::{describe_build, is_verbose};
-use crate::report::{self, wrap};
+use crate::report::{self, wrap_text};
 
 /// Indentation of the text of a tip.
 const INDENT: usize = "  tip: ".len();
@@ -201,7 +201,7 @@ fn advised(mut error: Error, words: &[String]) -> Error {
         error.remove(ContextKind::SuggestedArg);
         error.remove(ContextKind::SuggestedSubcommand);
         // Lines are aligned with the text, not with `tip:`.
-        let tip = wrap(&tip, INDENT).trim().to_owned();
+        let tip = wrap_text(&tip, INDENT).trim().to_owned();
         let tip = ContextValue::StyledStrs(vec![StyledStr::from(tip)]);
         error.insert(ContextKind::Suggested, tip);
     }

@@ -58,7 +58,7 @@ pub enum BootCounterCommand {
 /// Runs `trial guard`.
 pub(super) fn guard(ui: &Ui<'_>, once: bool) -> Result<ExitCode> {
     let root = open_root(&ui.root)?;
-    guard::guard(ui, &root, once)?;
+    guard::run_guard(ui, &root, once)?;
     Ok(ExitCode::Done)
 }
 
@@ -104,7 +104,7 @@ fn open_to_write<'a>(ui: &'a Ui<'a>) -> Result<NodeChange<'a>> {
     {
         log::info!("{error}");
     }
-    Opening::of(ui, open_root(&ui.root)?, &Needs::BOOT_COUNTER)?.begin()
+    Opening::check_needs(ui, open_root(&ui.root)?, &Needs::BOOT_COUNTER)?.begin_change()
 }
 
 fn show(root: &Root) -> Result<String> {

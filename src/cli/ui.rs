@@ -148,7 +148,7 @@ fn ask(question: &str) -> Result<bool> {
 fn read_answer(question: &str) -> Result<String> {
     progress::clear_line();
     let mut error = std::io::stderr();
-    let asked = report::wrap(question, 0);
+    let asked = report::wrap_text(question, 0);
     write!(error, "{} ", asked.trim_end())
         .and_then(|()| error.flush())
         .context("asking")?;

@@ -68,7 +68,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
     }
     let session = Session::observe(root, ui.runner, args.request(), Unnamed::Recorded)?;
     // The plan knows both sides of every difference.
-    let (plan, drifts) = session.compare();
+    let (plan, drifts) = session.compare_node();
     let (record_problem, said) = unread(&session.records);
     let verdict = match &record_problem {
         Some(_) => said,
@@ -92,7 +92,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
         }
         Output::Text => {
             report::verify::to_text(&heading, findings)
-                + &report::wrap(
+                + &report::wrap_text(
                     &format!("Next: {}, then {}", mco_rescue("plan"), mco_rescue("apply")),
                     0,
                 )
@@ -100,7 +100,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
     };
     if !drifts.is_empty() {
         let config = &session.chosen.config.name;
-        events::send(&session.root, &NodeEvent::Drift(drifts.len()), config);
+        events::send_event(&session.root, &NodeEvent::Drift(drifts.len()), config);
     }
     report::print_asked(&text, args.show_secrets)?;
     // The kernel reclaims the memory of a large config faster than it could be freed piece by piece.

@@ -63,7 +63,7 @@ pub struct FirstBootResult {
 
 impl FirstBootResult {
     /// Creates the report of a run that did not fail.
-    pub fn ended(
+    pub fn without_failure(
         outcome: FirstBootOutcome,
         why: impl Into<String>,
         config: Option<String>,
@@ -84,7 +84,7 @@ impl FirstBootResult {
         Self {
             phase: Some(phase.to_owned()),
             cause: Some(cause),
-            ..Self::ended(FirstBootOutcome::Failed, why, None)
+            ..Self::without_failure(FirstBootOutcome::Failed, why, None)
         }
     }
 }
@@ -138,15 +138,15 @@ impl Parameters {
     /// stop a boot: errors are recorded and skipped.
     pub fn parse(command_line: &str) -> Self {
         let mut all = Self::default();
-        for word in words(command_line) {
+        for word in split_words(command_line) {
             let (name, value) = word.split_once('=').unwrap_or((&word, ""));
             match name.strip_prefix(PREFIX) {
-                Some("") => all.mode(value),
-                Some(".config") => all.config = given(value),
-                Some(".server") => all.server = given(value),
-                Some(".timeout") => all.timeout(value),
-                Some(".allow") => all.allow(value),
-                Some(other) if other.starts_with('.') => all.problem(format!(
+                Some("") => all.set_mode(value),
+                Some(".config") => all.config = non_empty(value),
+                Some(".server") => all.server = non_empty(value),
+                Some(".timeout") => all.set_timeout(value),
+                Some(".allow") => all.set_allowed(value),
+                Some(other) if other.starts_with('.') => all.add_problem(format!(
                     "{name} is not a kernel argument of mco-rescue; it knows mco_rescue, and .config, .server, .timeout, .allow"
                 )),
                 _ => {}
@@ -155,22 +155,22 @@ impl Parameters {
         all
     }
 
-    fn mode(&mut self, value: &str) {
+    fn set_mode(&mut self, value: &str) {
         match value {
             "auto" => self.mode = Mode::Auto,
             "apply" => self.mode = Mode::Apply,
             "off" => self.mode = Mode::Off,
             "shell" => self.mode = Mode::Shell,
-            other => self.problem(format!(
+            other => self.add_problem(format!(
                 "mco_rescue={other} is none of auto, apply, off, shell; it is passed over"
             )),
         }
     }
 
-    fn timeout(&mut self, value: &str) {
+    fn set_timeout(&mut self, value: &str) {
         match value.parse().map(Duration::from_secs) {
             Ok(timeout) if timeout <= MAX_TIMEOUT => self.timeout = timeout,
-            _ => self.problem(format!(
+            _ => self.add_problem(format!(
                 "mco_rescue.timeout={value} is not a number of seconds up to {}; {} are waited",
                 MAX_TIMEOUT.as_secs(),
                 self.timeout.as_secs()
@@ -178,11 +178,11 @@ impl Parameters {
         }
     }
 
-    fn allow(&mut self, value: &str) {
+    fn set_allowed(&mut self, value: &str) {
         for name in value.split(',') {
-            match self.allow.with(name) {
+            match self.allow.with_option(name) {
                 Some(allow) => self.allow = allow,
-                None => self.problem(format!(
+                None => self.add_problem(format!(
                     "mco_rescue.allow={name} is none of {}; it is passed over",
                     Doubt::ALL.map(Doubt::option).join(", ")
                 )),
@@ -190,7 +190,7 @@ impl Parameters {
         }
     }
 
-    fn problem(&mut self, problem: String) {
+    fn add_problem(&mut self, problem: String) {
         self.problems.push(problem);
     }
 
@@ -201,12 +201,12 @@ impl Parameters {
     }
 }
 
-fn given(value: &str) -> Option<String> {
+fn non_empty(value: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
 /// Splits a kernel command line into words; double quotes protect blanks, as in the kernel's parser.
-fn words(command_line: &str) -> Vec<String> {
+fn split_words(command_line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let (mut word, mut quoted) = (String::new(), false);
     for letter in command_line.chars() {
@@ -267,7 +267,7 @@ pub enum WorkReason {
 }
 
 /// Decides what to do. An unfinished run always comes first, before a config is applied.
-pub fn work(mode: Mode, facts: BootFacts) -> BootWork {
+pub fn decide_work(mode: Mode, facts: BootFacts) -> BootWork {
     match mode {
         Mode::Off => BootWork::None("mco_rescue=off"),
         Mode::Shell => BootWork::Shell,
@@ -302,7 +302,7 @@ pub struct AvailableConfig {
 ///
 /// # Errors
 /// The reason why no config is chosen, with the way to name one.
-pub fn only<'a>(
+pub fn find_only<'a>(
     available: &'a [AvailableConfig],
     pool: Option<&str>,
 ) -> Result<&'a AvailableConfig, String> {
@@ -461,7 +461,7 @@ mod tests {
             (Mode::Auto, fresh, BootWork::Apply(WorkReason::FirstBoot)),
         ];
         for (mode, facts, wanted) in rows {
-            assert_eq!(work(mode, facts), wanted, "{mode:?} {facts:?}");
+            assert_eq!(decide_work(mode, facts), wanted, "{mode:?} {facts:?}");
         }
     }
 
@@ -485,18 +485,21 @@ mod tests {
         let again = available("a", "worker", "medium");
         let master = available("m", "master", "image");
         assert!(
-            only(&[], None)
+            find_only(&[], None)
                 .unwrap_err()
                 .contains("no config is available")
         );
-        assert_eq!(only(&[a.clone(), again], None), Ok(&a));
+        assert_eq!(find_only(&[a.clone(), again], None), Ok(&a));
         assert!(
-            only(&[a.clone(), b], None)
+            find_only(&[a.clone(), b], None)
                 .unwrap_err()
                 .contains("a, b. Name one")
         );
-        assert_eq!(only(&[master.clone(), a.clone()], Some("worker")), Ok(&a));
-        assert!(only(&[master, a], None).is_err());
+        assert_eq!(
+            find_only(&[master.clone(), a.clone()], Some("worker")),
+            Ok(&a)
+        );
+        assert!(find_only(&[master, a], None).is_err());
     }
 
     #[test]
@@ -505,9 +508,9 @@ mod tests {
             name_matches: Some(false),
             ..available("w", "worker", "image")
         };
-        let said = only(std::slice::from_ref(&wrong), None).unwrap_err();
+        let said = find_only(std::slice::from_ref(&wrong), None).unwrap_err();
         assert!(said.contains("mco_rescue.config=/image/w"), "{said}");
         let right = available("r", "worker", "medium");
-        assert_eq!(only(&[wrong, right.clone()], None), Ok(&right));
+        assert_eq!(find_only(&[wrong, right.clone()], None), Ok(&right));
     }
 }

@@ -97,7 +97,7 @@ pub fn read_ovsdb(bytes: &mut impl BufRead, first: bool) -> io::Result<OvsdbLog>
     let mut kind = None;
     loop {
         let longest = if first { LONGEST_FIRST } else { LONGEST };
-        let (fault, data) = match record(bytes, offset, kind, longest)? {
+        let (fault, data) = match read_record(bytes, offset, kind, longest)? {
             Step::End | Step::Long => return Ok(log),
             Step::Record(size, of) => {
                 log.records += 1;
@@ -132,7 +132,7 @@ enum Step {
     End,
 }
 
-fn record(
+fn read_record(
     bytes: &mut impl BufRead,
     offset: u64,
     before: Option<Kind>,

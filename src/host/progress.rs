@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::base::text::inline;
+use crate::base::text::make_inline;
 use crate::host::sys::privileges;
 use crate::host::sys::signals;
 
@@ -46,7 +46,7 @@ impl Screen {
     }
 
     /// Returns the time without other output after which something is shown.
-    fn pause(self) -> Duration {
+    fn initial_pause(self) -> Duration {
         match self {
             Self::Terminal => SHORTEST,
             Self::Lines => Duration::from_secs(10),
@@ -76,14 +76,14 @@ impl Work {
 
     /// Sets the total number of bytes.
     #[must_use]
-    pub fn of(mut self, bytes: u64) -> Self {
+    pub fn with_total(mut self, bytes: u64) -> Self {
         self.total = Some(bytes);
         self
     }
 
     /// Given up after this long.
     #[must_use]
-    pub fn within(mut self, deadline: Duration) -> Self {
+    pub fn with_deadline(mut self, deadline: Duration) -> Self {
         self.within = Some(deadline);
         self
     }
@@ -92,7 +92,7 @@ impl Work {
 /// Creates the phase of a download from a URL, shown without its password and `https://`.
 pub fn fetch_work(url: &str, within: Duration) -> Work {
     let shown = url.strip_prefix("https://").unwrap_or(url);
-    Work::new(format!("Fetching {shown}")).within(within)
+    Work::new(format!("Fetching {shown}")).with_deadline(within)
 }
 
 /// A phase that lasts as long as this value.
@@ -139,14 +139,14 @@ pub fn show_progress() {
     let _ = SHOWN.set(Mutex::new(shown));
 }
 
-fn locked() -> Option<MutexGuard<'static, Shown>> {
+fn lock_shown() -> Option<MutexGuard<'static, Shown>> {
     let lock = |shown: &'static Mutex<Shown>| shown.lock().unwrap_or_else(PoisonError::into_inner);
     SHOWN.get().map(lock)
 }
 
 /// Begins a phase; an outer one continues when this one ends.
 pub fn begin_phase(work: Work) -> ProgressPhase {
-    let Some(mut shown) = locked() else {
+    let Some(mut shown) = lock_shown() else {
         return ProgressPhase(None);
     };
     let done = DONE.swap(0, Ordering::Relaxed);
@@ -162,14 +162,14 @@ pub fn begin_phase(work: Work) -> ProgressPhase {
         done: 0,
     });
     if !shown.has_thread {
-        shown.has_thread = start();
+        shown.has_thread = start_thread();
     }
     ProgressPhase(Some(id))
 }
 
 impl Drop for ProgressPhase {
     fn drop(&mut self) {
-        let (Some(id), Some(mut shown)) = (self.0, locked()) else {
+        let (Some(id), Some(mut shown)) = (self.0, lock_shown()) else {
             return;
         };
         let was_last = shown.phases.last().is_some_and(|last| last.id == id);
@@ -179,7 +179,7 @@ impl Drop for ProgressPhase {
             DONE.store(outer, Ordering::Relaxed);
         }
         if shown.phases.is_empty() {
-            shown.clear();
+            shown.clear_line();
         }
     }
 }
@@ -192,7 +192,7 @@ pub fn advance_by(bytes: u64) {
 /// Sets the bytes of the current phase, and their total, if known by now.
 pub fn reached_bytes(bytes: u64, total: Option<u64>) {
     DONE.store(bytes, Ordering::Relaxed);
-    if let Some(mut shown) = locked()
+    if let Some(mut shown) = lock_shown()
         && let Some(phase) = shown.phases.last_mut()
     {
         phase.work.total = total.or(phase.work.total);
@@ -200,8 +200,8 @@ pub fn reached_bytes(bytes: u64, total: Option<u64>) {
 }
 
 /// Adds a note to the phase that is under way, in place of an older one. Returns true if it appears on a terminal.
-pub fn note(text: String) -> bool {
-    let Some(mut shown) = locked() else {
+pub fn add_note(text: String) -> bool {
+    let Some(mut shown) = lock_shown() else {
         return false;
     };
     let screen = *shown.screen.get_or_insert_with(Screen::of_standard_error);
@@ -226,30 +226,30 @@ impl<R: io::Read> io::Read for Counted<R> {
 
 /// Clears the line for other output.
 pub fn clear_line() {
-    if let Some(mut shown) = locked() {
-        shown.clear();
+    if let Some(mut shown) = lock_shown() {
+        shown.clear_line();
         shown.last = Instant::now();
     }
 }
 
 /// Clears the line, and keeps it cleared for as long as the result lives.
 pub fn hold_line() -> impl Sized {
-    let mut shown = locked();
+    let mut shown = lock_shown();
     if let Some(shown) = &mut shown {
-        shown.clear();
+        shown.clear_line();
         shown.last = Instant::now();
     }
     shown
 }
 
 /// Starts the drawing thread; if that fails, nothing is shown and the work continues.
-fn start() -> bool {
+fn start_thread() -> bool {
     let draw = || {
         privileges::keep_none();
         loop {
             thread::sleep(TICK);
-            if let Some(mut shown) = locked() {
-                shown.tick();
+            if let Some(mut shown) = lock_shown() {
+                shown.draw_tick();
             }
         }
     };
@@ -259,39 +259,39 @@ fn start() -> bool {
 }
 
 impl Shown {
-    fn tick(&mut self) {
+    fn draw_tick(&mut self) {
         if !self.is_answered
             && let Some((signal, [answer, next])) = signals::held_back()
         {
             self.is_answered = true;
-            self.print(&format!("{signal}: {answer}{next}"));
+            self.print_line(&format!("{signal}: {answer}{next}"));
         }
         if self.phases.is_empty() || self.last.elapsed() < SHORTEST {
             return;
         }
         let screen = *self.screen.get_or_insert_with(Screen::of_standard_error);
-        if self.last.elapsed() < screen.pause() {
+        if self.last.elapsed() < screen.initial_pause() {
             return;
         }
         let Some(phase) = self.phases.last() else {
             return;
         };
-        let line = line(
+        let line = phase_line(
             &phase.work,
             DONE.load(Ordering::Relaxed),
             phase.began.elapsed(),
         );
         match screen {
             Screen::Lines => {
-                let line = cut(&line, COLUMNS);
-                self.print(&line);
+                let line = fit_line(&line, COLUMNS);
+                self.print_line(&line);
             }
             Screen::Terminal => {
                 let columns = terminal_size::terminal_size_of(io::stderr())
                     .map_or(0, |(width, _)| usize::from(width.0));
                 // The last column stays empty: some terminals start a new line there.
                 let room = if columns == 0 { COLUMNS } else { columns } - 1;
-                put(&format!("\r{}\x1b[K", cut(&line, room)));
+                write_stderr(&format!("\r{}\x1b[K", fit_line(&line, room)));
                 self.is_drawn = true;
                 signals::on_drawn(true);
                 self.last = Instant::now();
@@ -299,15 +299,15 @@ impl Shown {
         }
     }
 
-    fn print(&mut self, line: &str) {
-        self.clear();
-        put(&format!("{line}\n"));
+    fn print_line(&mut self, line: &str) {
+        self.clear_line();
+        write_stderr(&format!("{line}\n"));
         self.last = Instant::now();
     }
 
-    fn clear(&mut self) {
+    fn clear_line(&mut self) {
         if self.is_drawn {
-            put("\r\x1b[K");
+            write_stderr("\r\x1b[K");
             self.is_drawn = false;
             signals::on_drawn(false);
         }
@@ -315,7 +315,7 @@ impl Shown {
 }
 
 /// Writes to standard error; if that is closed, nothing is shown.
-fn put(text: &str) {
+fn write_stderr(text: &str) {
     let mut error = io::stderr().lock();
     let _ = error
         .write_all(text.as_bytes())
@@ -326,28 +326,35 @@ fn put(text: &str) {
 type Line = (String, String);
 
 /// Returns the line of a phase.
-fn line(work: &Work, done: u64, spent: Duration) -> Line {
+fn phase_line(work: &Work, done: u64, spent: Duration) -> Line {
     let mut parts = Vec::new();
     match work.total {
         Some(total) if total > 0 => {
             // If something grows meanwhile, there are more bytes than announced.
             let done = done.min(total);
             let percent = u128::from(done) * 100 / u128::from(total);
-            parts.push(format!("{} of {} ({percent}%)", size(done), size(total)));
+            parts.push(format!(
+                "{} of {} ({percent}%)",
+                format_size(done),
+                format_size(total)
+            ));
         }
-        _ if done > 0 => parts.push(size(done)),
+        _ if done > 0 => parts.push(format_size(done)),
         _ => {}
     }
-    parts.push(time(spent));
+    parts.push(format_span(spent));
     if let Some(within) = work.within {
         parts.push(format!(
             "at most {} more",
-            time(within.saturating_sub(spent))
+            format_span(within.saturating_sub(spent))
         ));
     }
-    let note = work.note.as_ref().map(|note| format!("; {}", inline(note)));
+    let note = work
+        .note
+        .as_ref()
+        .map(|note| format!("; {}", make_inline(note)));
     (
-        inline(&work.words),
+        make_inline(&work.words),
         parts.join(", ") + &note.unwrap_or_default(),
     )
 }
@@ -356,7 +363,7 @@ fn line(work: &Work, done: u64, spent: Duration) -> Line {
 const FEWEST_LETTERS: usize = 16;
 
 /// Joins a line, and shortens it to `room` letters: first its words, as its end changes more, then its end.
-fn cut((words, rest): &Line, room: usize) -> String {
+fn fit_line((words, rest): &Line, room: usize) -> String {
     let whole = format!("{words}: {rest}");
     if whole.chars().count() <= room {
         return whole;
@@ -369,7 +376,7 @@ fn cut((words, rest): &Line, room: usize) -> String {
 }
 
 /// Returns a number of bytes with a readable unit: `12.3 MiB`.
-fn size(bytes: u64) -> String {
+fn format_size(bytes: u64) -> String {
     let tenths = |unit: u64| {
         let tenths = u128::from(bytes) * 10 / u128::from(unit);
         (tenths / 10, tenths % 10)
@@ -389,7 +396,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// Returns a time in minutes and seconds: `2 min 05 s`.
-fn time(span: Duration) -> String {
+fn format_span(span: Duration) -> String {
     let seconds = span.as_secs();
     match seconds {
         0..60 => format!("{seconds} s"),
@@ -408,22 +415,22 @@ mod tests {
             (Work::new("Reading"), 0, "Reading: 7 s"),
             (Work::new("Reading"), 2048, "Reading: 2 KiB, 7 s"),
             (
-                Work::new("Staging").of(4 << 20),
+                Work::new("Staging").with_total(4 << 20),
                 1 << 20,
                 "Staging: 1.0 MiB of 4.0 MiB (25%), 7 s",
             ),
             (
-                Work::new("Staging").of(100),
+                Work::new("Staging").with_total(100),
                 200,
                 "Staging: 100 bytes of 100 bytes (100%), 7 s",
             ),
             (
-                Work::new("Waiting").within(seconds(600)),
+                Work::new("Waiting").with_deadline(seconds(600)),
                 0,
                 "Waiting: 7 s, at most 9 min 53 s more",
             ),
             (
-                Work::new("Waiting").within(seconds(5)),
+                Work::new("Waiting").with_deadline(seconds(5)),
                 0,
                 "Waiting: 7 s, at most 0 s more",
             ),
@@ -437,15 +444,15 @@ mod tests {
             ),
         ];
         for (work, done, wanted) in cases {
-            assert_eq!(cut(&line(&work, done, seconds(7)), 80), wanted);
+            assert_eq!(fit_line(&phase_line(&work, done, seconds(7)), 80), wanted);
         }
     }
 
     #[test]
     fn a_long_line_keeps_its_end() {
         let work = Work::new(format!("Fetching {}", "x".repeat(200)));
-        let line = line(&work.of(3 << 30), 3 << 29, Duration::from_secs(61));
-        let cut = cut(&line, 79);
+        let line = phase_line(&work.with_total(3 << 30), 3 << 29, Duration::from_secs(61));
+        let cut = fit_line(&line, 79);
         assert_eq!(cut.chars().count(), 79);
         assert!(cut.starts_with("Fetching xxx"), "{cut}");
         assert!(

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use sha2::{Digest, Sha256};
 
-use crate::host::root::{hex, sha256};
+use crate::host::root::{sha256_hex, to_hex};
 
 const NAME: &str = "\"checksum\"";
 
@@ -32,7 +32,7 @@ pub fn write_sealed(
         [b'{', other] if *other != b'}' => ("", ""),
         _ => return write(out),
     };
-    let digest = hex(&hashed.rest.finalize());
+    let digest = to_hex(&hashed.rest.finalize());
     write!(out, "{{{begin}{NAME}:{space}\"{digest}\",")?;
     write(&mut WithoutFirst(out, false))
 }
@@ -88,8 +88,8 @@ pub fn check_seal(bytes: &[u8]) -> Result<(), Broken> {
     let Some(sealed) = text.strip_prefix(NAME.as_bytes()) else {
         return Ok(());
     };
-    match split(sealed) {
-        Some((digest, rest)) if sha256(rest).as_bytes() == digest => Ok(()),
+    match split_seal(sealed) {
+        Some((digest, rest)) if sha256_hex(rest).as_bytes() == digest => Ok(()),
         _ => Err(Broken),
     }
 }
@@ -101,7 +101,7 @@ pub fn is_sealed(bytes: &[u8]) -> bool {
 }
 
 /// Returns the digest, and the bytes that it covers.
-fn split(sealed: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_seal(sealed: &[u8]) -> Option<(&[u8], &[u8])> {
     let value = sealed.strip_prefix(b":")?.trim_ascii_start();
     let (digest, rest) = value.strip_prefix(b"\"")?.split_at_checked(64)?;
     Some((digest, rest.strip_prefix(b"\",")?))

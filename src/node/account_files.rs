@@ -81,34 +81,34 @@ impl AccountFiles {
     }
 
     /// Returns the bytes of one file.
-    pub fn bytes(&self, path: &str) -> Option<&[u8]> {
+    pub fn bytes_of(&self, path: &str) -> Option<&[u8]> {
         self.texts.get(path).map(Vec::as_slice)
     }
 
     /// Returns the text of one file; empty if it is missing.
-    pub fn text(&self, path: &str) -> String {
-        String::from_utf8_lossy(self.bytes(path).unwrap_or_default()).into_owned()
+    pub fn text_of(&self, path: &str) -> String {
+        String::from_utf8_lossy(self.bytes_of(path).unwrap_or_default()).into_owned()
     }
 
     /// Returns the OS's lines whose names `etc` does not have. A lookup finds them after those of `etc`.
-    pub fn shipped(&self, path: &str) -> Vec<&[u8]> {
+    pub fn shipped_lines(&self, path: &str) -> Vec<&[u8]> {
         let twin = TWINS.iter().find(|(own, _)| *own == path);
-        let twin = twin.and_then(|(_, twin)| self.bytes(twin));
-        let own: BTreeSet<&[u8]> = lines(self.bytes(path).unwrap_or_default())
+        let twin = twin.and_then(|(_, twin)| self.bytes_of(twin));
+        let own: BTreeSet<&[u8]> = split_lines(self.bytes_of(path).unwrap_or_default())
             .map(first_field)
             .collect();
-        lines(twin.unwrap_or_default())
+        split_lines(twin.unwrap_or_default())
             .filter(|line| !line.is_empty() && !own.contains(first_field(line)))
             .collect()
     }
 
     /// Returns a file followed by the OS's lines for it; `None` if both are missing.
-    pub fn merged(&self, path: &str) -> Option<Vec<u8>> {
-        let shipped = self.shipped(path);
+    pub fn merged_file(&self, path: &str) -> Option<Vec<u8>> {
+        let shipped = self.shipped_lines(path);
         if shipped.is_empty() {
-            return self.bytes(path).map(<[u8]>::to_vec);
+            return self.bytes_of(path).map(<[u8]>::to_vec);
         }
-        let mut all = self.bytes(path).unwrap_or_default().to_vec();
+        let mut all = self.bytes_of(path).unwrap_or_default().to_vec();
         if !all.is_empty() && !all.ends_with(b"\n") {
             all.push(b'\n');
         }
@@ -121,35 +121,35 @@ impl AccountFiles {
 
     /// Returns all readable lines of `passwd`, those of the OS last.
     pub fn users(&self) -> Vec<UserEntry> {
-        let text = self.merged(paths::PASSWD).unwrap_or_default();
+        let text = self.merged_file(paths::PASSWD).unwrap_or_default();
         let text = String::from_utf8_lossy(&text).into_owned();
-        text.lines().filter_map(user).collect()
+        text.lines().filter_map(parse_user).collect()
     }
 
     /// Returns the user with this name.
-    pub fn user(&self, name: &str) -> Option<UserEntry> {
+    pub fn find_user(&self, name: &str) -> Option<UserEntry> {
         self.users().into_iter().find(|user| user.name == name)
     }
 
     /// Returns all readable lines of `group`, those of the OS last.
     pub fn groups(&self) -> Vec<GroupEntry> {
-        let text = self.merged(paths::GROUP).unwrap_or_default();
+        let text = self.merged_file(paths::GROUP).unwrap_or_default();
         let text = String::from_utf8_lossy(&text).into_owned();
-        text.lines().filter_map(group).collect()
+        text.lines().filter_map(parse_group).collect()
     }
 
     /// Returns the group with this name.
-    pub fn group(&self, name: &str) -> Option<GroupEntry> {
+    pub fn find_group(&self, name: &str) -> Option<GroupEntry> {
         self.groups().into_iter().find(|group| group.name == name)
     }
 
     /// Returns the groups of a user with their numbers: the primary group, and every group whose line lists the user, including
     /// an OS line whose name `etc` also has.
     pub fn groups_of(&self, user: &UserEntry) -> Vec<(String, u32)> {
-        let texts = [paths::GROUP, paths::USR_GROUP].map(|path| self.text(path));
+        let texts = [paths::GROUP, paths::USR_GROUP].map(|path| self.text_of(path));
         let all: Vec<GroupEntry> = texts
             .iter()
-            .flat_map(|text| text.lines().filter_map(group))
+            .flat_map(|text| text.lines().filter_map(parse_group))
             .collect();
         let primary = all.iter().find(|group| group.gid == user.gid);
         let named = |group: &&GroupEntry| group.members.contains(&user.name);
@@ -177,8 +177,8 @@ impl AccountFiles {
     }
 
     /// Returns the effective password field of a user.
-    pub fn password(&self, name: &str) -> Option<String> {
-        let entry = self.user(name)?;
+    pub fn find_password(&self, name: &str) -> Option<String> {
+        let entry = self.find_user(name)?;
         if entry.password != "x" {
             return Some(entry.password);
         }
@@ -187,7 +187,7 @@ impl AccountFiles {
 
     /// Returns the password field of `shadow` for a user, from an intact line.
     pub fn shadow_password(&self, name: &str) -> Option<String> {
-        let text = self.text(paths::SHADOW);
+        let text = self.text_of(paths::SHADOW);
         let mut lines = text.lines().filter(|line| is_whole(line));
         lines.find_map(|line| {
             let mut fields = line.split(':');
@@ -200,8 +200,8 @@ impl AccountFiles {
     pub fn with_fields(&self, pairs: &[(String, String)]) -> Self {
         let mut files = self.clone();
         for bytes in files.texts.values_mut() {
-            if pairs.iter().any(|(from, _)| contains(bytes, from)) {
-                *bytes = replaced(bytes, pairs);
+            if pairs.iter().any(|(from, _)| contains_word(bytes, from)) {
+                *bytes = replace_pairs(bytes, pairs);
             }
         }
         files
@@ -209,14 +209,14 @@ impl AccountFiles {
 
     /// Returns the effective password field of a group.
     pub fn group_password(&self, name: &str) -> Option<String> {
-        let hidden = self.field(paths::GSHADOW, name, 1);
-        hidden.or_else(|| self.group(name).map(|group| group.password))
+        let hidden = self.find_field(paths::GSHADOW, name, 1);
+        hidden.or_else(|| self.find_group(name).map(|group| group.password))
     }
 
     /// Returns true if these are exactly the user's supplementary groups, in `group` and in `gshadow`.
     pub fn is_member_of_exactly(&self, name: &str, wanted: &BTreeSet<String>) -> bool {
         let listed = |members: &str| members.split(',').any(|member| member == name);
-        let hidden = self.text(paths::GSHADOW);
+        let hidden = self.text_of(paths::GSHADOW);
         let in_hidden = hidden.lines().all(|line| {
             let fields: Vec<&str> = line.split(':').collect();
             match fields.as_slice() {
@@ -231,8 +231,8 @@ impl AccountFiles {
             })
     }
 
-    fn field(&self, path: &str, name: &str, index: usize) -> Option<String> {
-        let text = self.text(path);
+    fn find_field(&self, path: &str, name: &str, index: usize) -> Option<String> {
+        let text = self.text_of(path);
         let mut lines = text.lines().map(|line| line.split(':'));
         let found = lines.find_map(|mut fields| (fields.next() == Some(name)).then_some(fields));
         found?.nth(index.checked_sub(1)?).map(str::to_owned)
@@ -240,15 +240,15 @@ impl AccountFiles {
 
     /// Returns these files after the tools ran on a copy: merged lines that did not change are removed again. `found` returns
     /// the bytes in the copy. The files of the OS itself do not change.
-    pub fn after(&self, mut found: impl FnMut(&'static str) -> Option<Vec<u8>>) -> Self {
+    pub fn after_tools(&self, mut found: impl FnMut(&'static str) -> Option<Vec<u8>>) -> Self {
         let mut after = self.clone();
         for path in WRITTEN {
             let bytes = found(path);
-            if bytes == self.merged(path) {
+            if bytes == self.merged_file(path) {
                 continue;
             }
             match bytes {
-                Some(bytes) => after.insert(path, without(&bytes, &self.shipped(path))),
+                Some(bytes) => after.insert(path, without_lines(&bytes, &self.shipped_lines(path))),
                 None => drop(after.texts.remove(path)),
             }
         }
@@ -256,7 +256,7 @@ impl AccountFiles {
     }
 }
 
-fn without(bytes: &[u8], shipped: &[&[u8]]) -> Vec<u8> {
+fn without_lines(bytes: &[u8], shipped: &[&[u8]]) -> Vec<u8> {
     let shipped: BTreeSet<&[u8]> = shipped.iter().copied().collect();
     let own = bytes.split_inclusive(|&b| b == b'\n');
     own.filter(|line| !shipped.contains(line.strip_suffix(b"\n").unwrap_or(line)))
@@ -265,13 +265,13 @@ fn without(bytes: &[u8], shipped: &[&[u8]]) -> Vec<u8> {
         .collect()
 }
 
-fn contains(bytes: &[u8], word: &str) -> bool {
+fn contains_word(bytes: &[u8], word: &str) -> bool {
     bytes
         .windows(word.len().max(1))
         .any(|window| window == word.as_bytes())
 }
 
-fn replaced(bytes: &[u8], pairs: &[(String, String)]) -> Vec<u8> {
+fn replace_pairs(bytes: &[u8], pairs: &[(String, String)]) -> Vec<u8> {
     let mut all = Vec::new();
     for field in bytes.split_inclusive(|b| b":\n".contains(b)) {
         let text = field.strip_suffix(b":").or(field.strip_suffix(b"\n"));
@@ -298,7 +298,7 @@ impl UserEntry {
     }
 }
 
-fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn split_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|&b| b == b'\n')
 }
 
@@ -306,7 +306,7 @@ fn first_field(line: &[u8]) -> &[u8] {
     line.split(|&b| b == b':').next().unwrap_or_default()
 }
 
-fn user(line: &str) -> Option<UserEntry> {
+fn parse_user(line: &str) -> Option<UserEntry> {
     let fields: Vec<&str> = line.split(':').collect();
     let [name, password, uid, gid, gecos, home, shell] = fields.as_slice() else {
         return None;
@@ -322,7 +322,7 @@ fn user(line: &str) -> Option<UserEntry> {
     })
 }
 
-fn group(line: &str) -> Option<GroupEntry> {
+fn parse_group(line: &str) -> Option<GroupEntry> {
     let fields: Vec<&str> = line.split(':').collect();
     let [name, password, gid, members] = fields.as_slice() else {
         return None;
@@ -355,7 +355,7 @@ mod tests {
             (paths::USR_GROUP, "adm:x:4:theirs\nwheel:x:10:\n"),
         ]);
         assert_eq!(
-            files.merged(paths::GROUP).unwrap(),
+            files.merged_file(paths::GROUP).unwrap(),
             b"root:x:0:\nadm:x:4:own\nwheel:x:10:\n"
         );
         assert_eq!(files.group_of("10").unwrap().name, "wheel");
@@ -373,12 +373,12 @@ mod tests {
                 .then(|| b"root:x:0:\nadm:x:4:\nwheel:x:10:a\nnew:x:1000:\n".to_vec())
         };
         assert_eq!(
-            before.after(found).text(paths::GROUP),
+            before.after_tools(found).text_of(paths::GROUP),
             "root:x:0:\nwheel:x:10:a\nnew:x:1000:\n"
         );
         // Where no tool changed anything, not even a missing line break at the end is added.
         let odd = files(&[(paths::GROUP, "root:x:0:"), (paths::USR_GROUP, "a:x:1:\n")]);
-        assert_eq!(odd.after(|path| odd.merged(path)), odd);
+        assert_eq!(odd.after_tools(|path| odd.merged_file(path)), odd);
     }
 
     #[test]
@@ -389,8 +389,8 @@ mod tests {
             (paths::GROUP, "g:x:1:\nh:y:2:\n"),
             (paths::GSHADOW, "g:!::\n"),
         ]);
-        assert_eq!(files.password("a").as_deref(), Some("hash"));
-        assert_eq!(files.password("b").as_deref(), Some("old"));
+        assert_eq!(files.find_password("a").as_deref(), Some("hash"));
+        assert_eq!(files.find_password("b").as_deref(), Some("old"));
         assert_eq!(files.group_password("g").as_deref(), Some("!"));
         assert_eq!(files.group_password("h").as_deref(), Some("y"));
     }
@@ -405,7 +405,7 @@ mod tests {
         #[test]
         fn merging_and_taking_out_again_is_the_identity(own in "([a-c]:x:[0-9]{0,2}:\n?|\\PC{0,9}\n){0,5}", theirs in "([a-e]:x:1:\n){0,5}") {
             let files = files(&[(paths::GROUP, &own), (paths::USR_GROUP, &theirs)]);
-            prop_assert_eq!(files.after(|path| files.merged(path)), files.clone());
+            prop_assert_eq!(files.after_tools(|path| files.merged_file(path)), files.clone());
             files.groups();
             files.users();
         }

@@ -39,8 +39,14 @@ impl Accounts {
     pub fn read(root: &Root) -> Result<Self, RootError> {
         // The first file takes precedence, so it is read last.
         let mut accounts = Self::parse(
-            &[text(root, paths::USR_PASSWD)?, text(root, paths::PASSWD)?],
-            &[text(root, paths::USR_GROUP)?, text(root, paths::GROUP)?],
+            &[
+                read_text(root, paths::USR_PASSWD)?,
+                read_text(root, paths::PASSWD)?,
+            ],
+            &[
+                read_text(root, paths::USR_GROUP)?,
+                read_text(root, paths::GROUP)?,
+            ],
         );
         let shadow = shadow_of(root.read(&RootPath::fixed(paths::SHADOW)))?;
         let shadow =
@@ -54,14 +60,14 @@ impl Accounts {
     /// Parses `passwd(5)` and `group(5)` files; later files override earlier ones. Lines that are not entries are skipped.
     pub fn parse(users: &[String], groups: &[String]) -> Self {
         Self {
-            users: users.iter().flat_map(|text| passwd(text)).collect(),
-            groups: groups.iter().flat_map(|text| group(text)).collect(),
+            users: users.iter().flat_map(|text| parse_passwd(text)).collect(),
+            groups: groups.iter().flat_map(|text| parse_group(text)).collect(),
             ..Self::default()
         }
     }
 
     /// Returns the password field of a user, if the shadow file is readable and has an intact line for the user.
-    pub fn password(&self, user: &str) -> Option<&str> {
+    pub fn find_password(&self, user: &str) -> Option<&str> {
         let mut lines = self.shadow.as_deref()?.lines();
         lines.find_map(|line| {
             let mut fields = line.split(':');
@@ -72,25 +78,25 @@ impl Accounts {
 
     /// Returns true if the user's line in the shadow file is broken, so that the system cannot read it.
     pub fn is_broken(&self, user: &str) -> bool {
-        self.mended(user).is_some()
+        self.mended_line(user).is_some()
     }
 
     /// Returns the shadow file with another password field for `user`, whose line is repaired if it is broken; `None` if
     /// the file has no line for the user.
     pub fn shadow_with(&self, user: &str, hash: &str) -> Option<String> {
-        match self.mended(user) {
+        match self.mended_line(user) {
             Some(mend_shadow_lines) => set_password(&mend_shadow_lines, user, hash),
             None => set_password(self.shadow.as_deref()?, user, hash),
         }
     }
 
-    fn mended(&self, user: &str) -> Option<String> {
+    fn mended_line(&self, user: &str) -> Option<String> {
         let is_known = |name: &str| self.users.contains_key(name);
         mend_shadow_lines(self.shadow.as_deref()?, user, &is_known)
     }
 
     /// Returns these accounts with other account files, such as those that a run is going to write.
-    pub fn with(&self, files: &AccountFiles) -> Self {
+    pub fn with_files(&self, files: &AccountFiles) -> Self {
         let mut accounts = Self {
             shadow: self.shadow.clone(),
             no_shadow: self.no_shadow,
@@ -98,13 +104,13 @@ impl Accounts {
             ..Self::default()
         };
         for path in [paths::USR_PASSWD, paths::PASSWD] {
-            accounts.users.extend(passwd(&files.text(path)));
+            accounts.users.extend(parse_passwd(&files.text_of(path)));
         }
         for path in [paths::USR_GROUP, paths::GROUP] {
-            accounts.groups.extend(group(&files.text(path)));
+            accounts.groups.extend(parse_group(&files.text_of(path)));
         }
-        if files.bytes(paths::SHADOW).is_some() {
-            accounts.shadow = Some(files.text(paths::SHADOW));
+        if files.bytes_of(paths::SHADOW).is_some() {
+            accounts.shadow = Some(files.text_of(paths::SHADOW));
             accounts.no_shadow = None;
         }
         accounts
@@ -190,32 +196,32 @@ pub fn find_no_hash(field: &str) -> Option<&'static str> {
     })
 }
 
-fn text(root: &Root, file: &'static str) -> Result<String, RootError> {
+fn read_text(root: &Root, file: &'static str) -> Result<String, RootError> {
     let bytes = root.read(&RootPath::fixed(file))?.unwrap_or_default();
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn passwd(text: &str) -> BTreeMap<String, (u32, u32)> {
+fn parse_passwd(text: &str) -> BTreeMap<String, (u32, u32)> {
     let entry = |line: &str| {
         let fields: Vec<&str> = line.split(':').collect();
         let [name, _, uid, gid, ..] = fields.as_slice() else {
             return None;
         };
-        Some(((*name).to_owned(), (id(uid)?, id(gid)?)))
+        Some(((*name).to_owned(), (parse_id(uid)?, parse_id(gid)?)))
     };
     text.lines().filter_map(entry).collect()
 }
 
-fn group(text: &str) -> BTreeMap<String, u32> {
+fn parse_group(text: &str) -> BTreeMap<String, u32> {
     let entry = |line: &str| {
         let mut fields = line.split(':');
-        Some((fields.next()?.to_owned(), id(fields.nth(1)?)?))
+        Some((fields.next()?.to_owned(), parse_id(fields.nth(1)?)?))
     };
     text.lines().filter_map(entry).collect()
 }
 
 /// Parses the id of a user or group. The highest id is refused: the kernel takes it for "leave unchanged".
-fn id(text: &str) -> Option<u32> {
+fn parse_id(text: &str) -> Option<u32> {
     text.parse().ok().filter(|id| *id != u32::MAX)
 }
 
@@ -249,14 +255,15 @@ mod tests {
 
     #[test]
     fn malformed_lines_are_passed_over() {
-        let users =
-            passwd("root:x:0:0:root:/root:/bin/sh\nbroken\ncore:x:1000:1001:::\nx:y:z:0:::\n");
+        let users = parse_passwd(
+            "root:x:0:0:root:/root:/bin/sh\nbroken\ncore:x:1000:1001:::\nx:y:z:0:::\n",
+        );
         assert_eq!(
             users,
             BTreeMap::from([("root".into(), (0, 0)), ("core".into(), (1000, 1001))])
         );
         assert_eq!(
-            group("wheel:x:10:core\n:\n"),
+            parse_group("wheel:x:10:core\n:\n"),
             BTreeMap::from([("wheel".into(), 10)])
         );
     }
@@ -271,7 +278,7 @@ mod tests {
         let after = accounts.shadow_with("core", "$6$a$b").unwrap();
         assert_eq!(after, "root:!:1::::::\ncore:$6$a$b:19000:0:99999:7:::\n");
         assert_eq!(accounts.shadow_with("nobody", "x"), None);
-        assert_eq!(accounts.password("core"), Some("*"));
+        assert_eq!(accounts.find_password("core"), Some("*"));
     }
 
     #[test]
@@ -307,12 +314,12 @@ mod tests {
             ..Accounts::default()
         };
         let broken = accounts("core:!broken\ncore:*:19000:\n");
-        assert_eq!(broken.password("core"), None);
+        assert_eq!(broken.find_password("core"), None);
         assert!(broken.is_broken("core") && !broken.is_broken("root"));
         let after = broken.shadow_with("core", "x");
         assert_eq!(after.as_deref(), Some("core:x:::::::\n"));
         let beside = accounts("core:!broken\ncore:*:19000::::::\n");
-        assert_eq!(beside.password("core"), Some("*"));
+        assert_eq!(beside.find_password("core"), Some("*"));
         let after = beside.shadow_with("core", "x");
         assert_eq!(after.as_deref(), Some("core:x:19000::::::\n"));
     }

@@ -99,14 +99,14 @@ impl Process {
             "ostree" => {
                 word(1) == "admin"
                     && OSTREE_WORK.contains(&word(2))
-                    && self.sysroot().is_none_or(is_own_sysroot)
+                    && self.sysroot_argument().is_none_or(is_own_sysroot)
             }
             _ => false,
         }
     }
 
     /// Returns the value of `--sysroot`.
-    fn sysroot(&self) -> Option<&str> {
+    fn sysroot_argument(&self) -> Option<&str> {
         let pairs = self.args.iter().zip(self.args.iter().skip(1));
         let apart = pairs.filter(|(option, _)| *option == "--sysroot");
         let mut apart = apart.map(|(_, value)| value.as_str());
@@ -215,12 +215,12 @@ impl Activity {
         Ok(Self {
             containers: containers
                 .map(|cgroup| {
-                    let controls = controls(&cgroup);
+                    let controls = read_controls(&cgroup);
                     (cgroup, controls)
                 })
                 .collect(),
             processes,
-            own_cgroup: cgroup("self"),
+            own_cgroup: cgroup_of("self"),
             units,
             transaction,
             staged: StagedEvidence::observe(root, runner)?,
@@ -284,7 +284,7 @@ fn list_processes() -> Result<Vec<Process>, RootError> {
             .iter()
             .map(|arg| arg.to_string_lossy().into_owned())
             .collect(),
-        cgroup: cgroup(&process.pid().to_string()),
+        cgroup: cgroup_of(&process.pid().to_string()),
     };
     let mut all: Vec<Process> = all.map(process).collect();
     all.order_by_key(|process| process.pid);
@@ -296,7 +296,7 @@ fn list_processes() -> Result<Vec<Process>, RootError> {
     }
 }
 
-fn cgroup(process: &str) -> Option<String> {
+fn cgroup_of(process: &str) -> Option<String> {
     let text = running::read_text(format!("/proc/{process}/cgroup")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("0::"))?;
     Some(line.to_owned())
@@ -317,7 +317,7 @@ pub fn cgroup_directory(cgroup: &str) -> Option<PathBuf> {
     places.find(|dir| running::exists(dir.join("cgroup.freeze")))
 }
 
-fn controls(cgroup: &str) -> Controls {
+fn read_controls(cgroup: &str) -> Controls {
     let dir = cgroup_directory(cgroup);
     Controls {
         freeze: dir.is_some(),

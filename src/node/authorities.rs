@@ -11,7 +11,7 @@ use crate::host::root::{Root, RootPath};
 /// Returns the files on the node whose certificates would verify a server's chain.
 pub fn that_would_verify(root: &Root, presented: &Presented) -> Vec<String> {
     let fixed = paths::AUTHORITIES.into_iter().map(RootPath::fixed);
-    let all = fixed.chain(anchors(root));
+    let all = fixed.chain(find_anchors(root));
     let verifies = |path: &RootPath| {
         // An unreadable file proves nothing.
         let bytes = root.read(path).ok().flatten().unwrap_or_default();
@@ -22,7 +22,7 @@ pub fn that_would_verify(root: &Root, presented: &Presented) -> Vec<String> {
     all.filter(verifies).map(shown).collect()
 }
 
-fn anchors(root: &Root) -> Vec<RootPath> {
+fn find_anchors(root: &Root) -> Vec<RootPath> {
     let directory = RootPath::fixed(paths::ANCHORS);
     let names = root.list(&directory).unwrap_or_default().into_iter();
     names
@@ -35,11 +35,15 @@ fn anchors(root: &Root) -> Vec<RootPath> {
 pub fn to_pem(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let is_bundle = text.lines().any(|line| line.starts_with("-----BEGIN "));
-    let found = if is_bundle { None } else { embedded(&text) };
+    let found = if is_bundle {
+        None
+    } else {
+        find_embedded(&text)
+    };
     found.unwrap_or_else(|| text.into_owned())
 }
 
-fn embedded(text: &str) -> Option<String> {
+fn find_embedded(text: &str) -> Option<String> {
     let document = yaml::parse_yaml(text).ok()?;
     let list = |pointer: &str| {
         document

@@ -45,7 +45,7 @@ impl BaseFacts {
         let accounts = Accounts::read(root)?;
         let os = Os::observe(root, &host)?;
         let labels = Labels::read(root);
-        let mut observer = ObjectObserver::new(root, root_hold.mount, labels.usable());
+        let mut observer = ObjectObserver::new(root, root_hold.mount, labels.is_usable());
         let units = units::list_units(root, &mut observer)?;
         Ok(Self {
             root_mount,
@@ -56,7 +56,7 @@ impl BaseFacts {
             os,
             labels,
             units,
-            links: observer.seen(),
+            links: observer.into_seen(),
         })
     }
 }

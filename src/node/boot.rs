@@ -60,13 +60,13 @@ impl BootIdentity {
     pub fn is_same(&self, other: &Self) -> bool {
         let user_space = match (self.soft_reboots, other.soft_reboots) {
             (Some(one), Some(two)) => one == two,
-            _ => agree(self.user_space.as_ref(), other.user_space.as_ref()),
+            _ => may_agree(self.user_space.as_ref(), other.user_space.as_ref()),
         };
         let deployments = (
             self.boot_deployment.as_ref(),
             other.boot_deployment.as_ref(),
         );
-        self.id == other.id && user_space && agree(deployments.0, deployments.1)
+        self.id == other.id && user_space && may_agree(deployments.0, deployments.1)
     }
 
     /// Returns true if this boot began with a soft reboot some time after `other`, under the same kernel.
@@ -76,12 +76,12 @@ impl BootIdentity {
 
     /// Returns the time at which user space started, in seconds since 1970. `kernel` is the start of the kernel, in the same
     /// unit.
-    pub fn began(&self, kernel: u64) -> u64 {
+    pub fn start_time(&self, kernel: u64) -> u64 {
         kernel.saturating_add(self.user_space.unwrap_or_default() / 1_000_000)
     }
 }
 
-fn agree<T: PartialEq>(one: Option<&T>, two: Option<&T>) -> bool {
+fn may_agree<T: PartialEq>(one: Option<&T>, two: Option<&T>) -> bool {
     one.is_none() || two.is_none() || one == two
 }
 

@@ -69,7 +69,7 @@ pub fn observe_boot_counter(root: &Root) -> Result<BootCounter, RootError> {
     let shown = entries.into_iter().filter(|entry| !entry.linux.is_empty());
     let known = environment.as_ref().ok().and_then(Option::as_ref);
     Ok(BootCounter {
-        state: known.map_or(CounterState::Missing, CounterState::of),
+        state: known.map_or(CounterState::Missing, CounterState::from_environment),
         has_mark: root
             .list(&RootPath::fixed(paths::BOOT_LOADER))?
             .iter()
@@ -92,7 +92,7 @@ pub fn read_counter_state(root: &Root) -> Result<CounterState, GrubError> {
     let environment = read_environment(root)?;
     Ok(environment
         .as_ref()
-        .map_or(CounterState::Missing, CounterState::of))
+        .map_or(CounterState::Missing, CounterState::from_environment))
 }
 
 /// A reason why GRUB's files cannot be used.
@@ -106,7 +106,7 @@ pub enum GrubError {
     Unusable(String),
 }
 
-fn unusable(reason: impl Into<String>) -> GrubError {
+fn unusable_error(reason: impl Into<String>) -> GrubError {
     GrubError::Unusable(reason.into())
 }
 
@@ -135,7 +135,7 @@ pub fn read_environment(root: &Root) -> Result<Option<Environment>, GrubError> {
     let Some(directory) = find_directory(root)? else {
         return Ok(None);
     };
-    let path = below(&directory, ENVIRONMENT_FILE)?;
+    let path = path_below(&directory, ENVIRONMENT_FILE)?;
     let Some(place) = plain_file(root, &path)? else {
         return Ok(None);
     };
@@ -143,8 +143,8 @@ pub fn read_environment(root: &Root) -> Result<Option<Environment>, GrubError> {
         path: path.to_string(),
         cause: errno.into(),
     };
-    let file = place.open().map_err(failed)?;
-    let damaged = |why: String| unusable(format!("{path} cannot be used: {why}"));
+    let file = place.open_file().map_err(failed)?;
+    let damaged = |why: String| unusable_error(format!("{path} cannot be used: {why}"));
     let bytes = root.read_within(&path, SIZE as u64);
     let bytes = match bytes {
         Ok(bytes) => bytes.unwrap_or_default(),
@@ -172,7 +172,7 @@ pub fn read_script(
     directory: &RootPath,
     file: ScriptFile,
 ) -> Result<Option<Vec<u8>>, GrubError> {
-    let path = below(directory, file.name())?;
+    let path = path_below(directory, file.name())?;
     match plain_file(root, &path)? {
         None => Ok(None),
         Some(_) => Ok(root.read_within(&path, MAX_TEXT)?),
@@ -181,7 +181,7 @@ pub fn read_script(
 
 /// Returns the place of a regular file; `None` if it is missing. Links are refused: writing would replace them with a file.
 fn plain_file(root: &Root, path: &RootPath) -> Result<Option<Place>, GrubError> {
-    let Some(place) = root.place(path)? else {
+    let Some(place) = root.open_place(path)? else {
         return Ok(None);
     };
     let stat = place.stat().map_err(|errno| RootError {
@@ -191,15 +191,15 @@ fn plain_file(root: &Root, path: &RootPath) -> Result<Option<Place>, GrubError> 
     match stat.map(|stat| stat.st_mode & libc::S_IFMT) {
         None => Ok(None),
         Some(libc::S_IFREG) => Ok(Some(place)),
-        Some(libc::S_IFLNK) => Err(unusable(format!("{path} is a symbolic link"))),
-        Some(_) => Err(unusable(format!("{path} is not a file"))),
+        Some(libc::S_IFLNK) => Err(unusable_error(format!("{path} is a symbolic link"))),
+        Some(_) => Err(unusable_error(format!("{path} is not a file"))),
     }
 }
 
-fn below(directory: &RootPath, name: &str) -> Result<RootPath, GrubError> {
+fn path_below(directory: &RootPath, name: &str) -> Result<RootPath, GrubError> {
     directory
         .join(name)
-        .map_err(|error| unusable(error.to_string()))
+        .map_err(|error| unusable_error(error.to_string()))
 }
 
 /// Returns the file from which GRUB runs our lines, according to the node's `grub.cfg`.
@@ -208,27 +208,27 @@ fn below(directory: &RootPath, name: &str) -> Result<RootPath, GrubError> {
 /// There is no such file, or it cannot be read.
 pub fn find_script_file(root: &Root) -> Result<(RootPath, ScriptFile, GrubConfig), GrubError> {
     let Some(directory) = find_directory(root)? else {
-        return Err(unusable(name_other_loader(root)));
+        return Err(unusable_error(name_other_loader(root)));
     };
-    let path = below(&directory, "grub.cfg")?;
+    let path = path_below(&directory, "grub.cfg")?;
     let link = root.read_link(&path)?;
     let Some(bytes) = root.read_within(&path, MAX_TEXT)? else {
-        return Err(unusable(format!("{path} is missing")));
+        return Err(unusable_error(format!("{path} is missing")));
     };
     let config = config::judge_config(link.as_deref(), &String::from_utf8_lossy(&bytes));
     if config.is_dynamic {
-        return Err(unusable(format!(
+        return Err(unusable_error(format!(
             "{path} is a link to the file that ostree writes anew for each deployment"
         )));
     }
     if !config.loads_environment {
-        return Err(unusable(format!(
+        return Err(unusable_error(format!(
             "{path} does not load the variables of {directory}/{ENVIRONMENT_FILE}"
         )));
     }
     match config.runs {
         Some(script) => Ok((directory, script, config)),
-        None => Err(unusable(format!(
+        None => Err(unusable_error(format!(
             "{path} runs neither custom.cfg nor user.cfg: it is from before the releases that do"
         ))),
     }
@@ -241,32 +241,35 @@ fn find_script(
 ) -> Result<(RootPath, ScriptFile), GrubError> {
     let (directory, file, config) = find_script_file(root)?;
     if root.exists(&RootPath::fixed(paths::OPAL))? {
-        return Err(unusable(
+        return Err(unusable_error(
             "petitboot starts the kernels of this machine, and it writes no variables",
         ));
     }
     check_environment(&directory, &config, environment)?;
     if config.sets_default_later {
         let name = file.name();
-        return Err(unusable(format!(
+        return Err(unusable_error(format!(
             "{directory}/grub.cfg sets the default entry after it has run {name}"
         )));
     }
     let old = read_script(root, &directory, file)?;
     let place = || format!("{directory}/{}", file.name());
     script::insert_script(old.as_deref())
-        .map_err(|error| unusable(format!("{} cannot be used: {error}", place())))?;
+        .map_err(|error| unusable_error(format!("{} cannot be used: {error}", place())))?;
     if root.exists(&RootPath::fixed(paths::FIRST_BOOT_STAMP))? {
-        return Err(unusable(format!(
+        return Err(unusable_error(format!(
             "/{} is still there: the first boot of this node has not ended",
             paths::FIRST_BOOT_STAMP
         )));
     }
     if root
-        .directory(&RootPath::fixed(paths::BOOT_LOADER))?
+        .open_directory(&RootPath::fixed(paths::BOOT_LOADER))?
         .is_none()
     {
-        return Err(unusable(format!("/{} is missing", paths::BOOT_LOADER)));
+        return Err(unusable_error(format!(
+            "/{} is missing",
+            paths::BOOT_LOADER
+        )));
     }
     check_mount(root)?;
     Ok((directory, file))
@@ -280,7 +283,7 @@ fn check_environment(
     let path = format!("{directory}/{ENVIRONMENT_FILE}");
     let environment = environment.map_err(GrubError::Unusable)?;
     let Some(environment) = environment else {
-        return Err(unusable(format!("{path} is missing")));
+        return Err(unusable_error(format!("{path} is missing")));
     };
     let always = ["default", "blsdir"].into_iter();
     let saved = ["saved_entry", "next_entry"]
@@ -288,14 +291,14 @@ fn check_environment(
         .filter(|_| config.uses_saved_entry);
     for name in always.chain(saved) {
         if environment.get(name).is_some_and(|value| !value.is_empty()) {
-            return Err(unusable(format!(
+            return Err(unusable_error(format!(
                 "{path} sets the variable {name}, which decides the default entry"
             )));
         }
     }
     let mut filled = environment;
     crate::formats::grub::arm_counter(&mut filled, &"x".repeat(MAX_EXPECTED_ID))
-        .map_err(|error| unusable(format!("{path} has no room: {error}")))
+        .map_err(|error| unusable_error(format!("{path} has no room: {error}")))
 }
 
 /// Length of the longest id for which space is reserved: `ostree-NN-STATEROOT`.
@@ -303,10 +306,10 @@ const MAX_EXPECTED_ID: usize = 40;
 
 fn check_mount(root: &Root) -> Result<(), GrubError> {
     let mounts = read_mounts(root)
-        .map_err(|reason| unusable(format!("the disk of /boot is unknown: {reason}")))?;
+        .map_err(|reason| unusable_error(format!("the disk of /boot is unknown: {reason}")))?;
     let boot = mounts.iter().rev().find(|mount| mount.point == "/boot");
     let Some(boot) = boot else {
-        return Err(unusable(
+        return Err(unusable_error(
             "/boot is not a file system of its own: GRUB may not see what is only in the journal of the root file system",
         ));
     };
@@ -316,15 +319,15 @@ fn check_mount(root: &Root) -> Result<(), GrubError> {
 fn check_device(root: &Root, boot: &MountedFileSystem) -> Result<(), GrubError> {
     let MountedFileSystem { kind, number, .. } = boot;
     if !FILE_SYSTEMS.contains(&kind.as_str()) {
-        return Err(unusable(format!(
+        return Err(unusable_error(format!(
             "/boot is {kind}, to which GRUB does not write"
         )));
     }
     let layers = layers_below(root, number);
-    let layers =
-        layers.map_err(|reason| unusable(format!("the disk of /boot is unknown: {reason}")))?;
+    let layers = layers
+        .map_err(|reason| unusable_error(format!("the disk of /boot is unknown: {reason}")))?;
     match layers.first() {
-        Some(layer) => Err(unusable(format!(
+        Some(layer) => Err(unusable_error(format!(
             "/boot is on {layer}, through which GRUB does not write"
         ))),
         None => Ok(()),

@@ -68,7 +68,7 @@ pub fn read_boot_kernels(
         let Some((directory, expected)) = of_ostree(entry) else {
             continue;
         };
-        let files = files(root, entry, directory)?;
+        let files = list_files(root, entry, directory)?;
         // Entries may share a kernel.
         if files.is_empty() || all.iter().any(|other| same_kernel(&other.files, &files)) {
             continue;
@@ -79,7 +79,7 @@ pub fn read_boot_kernels(
             true if has_device_tree(root, directory)? => Some(Err(
                 "checksums with device trees are not known here".to_owned(),
             )),
-            true => Some(sums(root, expected, &files)),
+            true => Some(compare_sums(root, expected, &files)),
         };
         all.push(BootKernel {
             entry: entry.file.clone(),
@@ -109,13 +109,13 @@ fn of_ostree(entry: &BootEntry) -> Option<(&str, &str)> {
     is_checksum.then_some((directory, checksum))
 }
 
-fn files(root: &Root, entry: &BootEntry, directory: &str) -> Result<Vec<BootFile>, RootError> {
+fn list_files(root: &Root, entry: &BootEntry, directory: &str) -> Result<Vec<BootFile>, RootError> {
     let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
     let kernel = name(&entry.linux);
     let Some(version) = kernel.strip_prefix("vmlinuz-") else {
         return Ok(Vec::new());
     };
-    let link = entry.ostree().unwrap_or_default();
+    let link = entry.ostree_link().unwrap_or_default();
     let modules = format!("/{}{link}/usr/lib/modules/{version}", paths::SYSROOT);
     let initramfs = entry.initrd.iter().map(|path| name(path));
     let initramfs = initramfs.filter(|name| name.starts_with("initramfs-"));
@@ -125,14 +125,14 @@ fn files(root: &Root, entry: &BootEntry, directory: &str) -> Result<Vec<BootFile
     {
         let path = format!("/{}/{directory}/{name}", paths::BOOT_OSTREE);
         let mut file = BootFile {
-            size: size(root, &path)?,
+            size: file_size(root, &path)?,
             path,
             own: String::new(),
             own_size: None,
         };
         for original in originals {
             file.own = format!("{modules}/{original}");
-            file.own_size = size(root, &file.own)?;
+            file.own_size = file_size(root, &file.own)?;
             if file.own_size.is_some() {
                 break;
             }
@@ -142,14 +142,14 @@ fn files(root: &Root, entry: &BootEntry, directory: &str) -> Result<Vec<BootFile
     Ok(all)
 }
 
-fn size(root: &Root, path: &str) -> Result<Option<u64>, RootError> {
-    let Some(file) = open(root, path)? else {
+fn file_size(root: &Root, path: &str) -> Result<Option<u64>, RootError> {
+    let Some(file) = open_file(root, path)? else {
         return Ok(None);
     };
     Ok(file.metadata().ok().map(|metadata| metadata.len()))
 }
 
-fn open(root: &Root, path: &str) -> Result<Option<File>, RootError> {
+fn open_file(root: &Root, path: &str) -> Result<Option<File>, RootError> {
     match RootPath::parse(path) {
         Ok(path) => root.open_followed(&path),
         Err(_) => Ok(None),
@@ -164,21 +164,21 @@ fn has_device_tree(root: &Root, directory: &str) -> Result<bool, RootError> {
     Ok(names.iter().any(is_tree))
 }
 
-fn sums(root: &Root, expected: &str, files: &[BootFile]) -> Result<KernelSums, String> {
+fn compare_sums(root: &Root, expected: &str, files: &[BootFile]) -> Result<KernelSums, String> {
     let boot: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
     let own: Vec<&str> = files.iter().map(|file| file.own.as_str()).collect();
     Ok(KernelSums {
         expected: expected.to_owned(),
-        boot: sum(root, &boot)?,
-        own: sum(root, &own)?,
+        boot: checksum_of(root, &boot)?,
+        own: checksum_of(root, &own)?,
     })
 }
 
 /// Returns the checksum of the concatenated files; `None` if one is missing.
-fn sum(root: &Root, paths: &[&str]) -> Result<Option<String>, String> {
+fn checksum_of(root: &Root, paths: &[&str]) -> Result<Option<String>, String> {
     let mut all: Box<dyn Read> = Box::new(io::empty());
     for path in paths {
-        match open(root, path).map_err(|error| error.to_string())? {
+        match open_file(root, path).map_err(|error| error.to_string())? {
             Some(file) => all = Box::new(all.chain(file)),
             None => return Ok(None),
         }
@@ -204,7 +204,7 @@ pub fn list_boot_deployments(root: &Root, entries: &[BootEntry]) -> Result<Vec<S
 /// # Errors
 /// A path cannot be resolved.
 pub fn deployment_of(root: &Root, entry: &BootEntry) -> Result<Option<String>, RootError> {
-    let Some(link) = entry.ostree() else {
+    let Some(link) = entry.ostree_link() else {
         return Ok(None);
     };
     let Ok(path) = RootPath::parse(&format!("/{}{link}", paths::SYSROOT)) else {

@@ -35,7 +35,7 @@ pub fn read_boot_log(root: &Root) -> Result<Vec<SystemStart>, RootError> {
 /// Parses the file. Returns nothing if its entries have neither size.
 fn parse_boot_log(bytes: &[u8]) -> Vec<SystemStart> {
     let is_form = |(size, _): &(usize, usize)| {
-        let types = bytes.chunks(*size).map(|entry| number(entry, 0, 2));
+        let types = bytes.chunks(*size).map(|entry| number_at(entry, 0, 2));
         bytes.len().is_multiple_of(*size)
             && types
                 .into_iter()
@@ -45,11 +45,11 @@ fn parse_boot_log(bytes: &[u8]) -> Vec<SystemStart> {
         return Vec::new();
     };
     let start = |entry: &[u8]| {
-        let at = number(entry, time, 4)?;
+        let at = number_at(entry, time, 4)?;
         let kernel = entry.get(HOST.0..HOST.0 + HOST.1)?;
         let end = kernel.iter().position(|byte| *byte == 0);
         let kernel = kernel.get(..end.unwrap_or(HOST.1))?;
-        (number(entry, 0, 2)? == u64::from(BOOT_TIME)).then(|| SystemStart {
+        (number_at(entry, 0, 2)? == u64::from(BOOT_TIME)).then(|| SystemStart {
             at,
             kernel: String::from_utf8_lossy(kernel).into_owned(),
         })
@@ -58,7 +58,7 @@ fn parse_boot_log(bytes: &[u8]) -> Vec<SystemStart> {
 }
 
 /// Returns an integer of a few bytes in the byte order of this machine: big-endian on s390x.
-fn number(entry: &[u8], at: usize, length: usize) -> Option<u64> {
+fn number_at(entry: &[u8], at: usize, length: usize) -> Option<u64> {
     let bytes = entry.get(at..at + length)?;
     let value = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
     Some(if cfg!(target_endian = "big") {

@@ -73,7 +73,7 @@ pub struct EfiPartition {
 
 impl BootVariables {
     /// Returns the entries that the firmware tries, in order, each with its number.
-    pub fn tried(&self) -> impl Iterator<Item = (u16, &FirmwareEntry)> {
+    pub fn tried_entries(&self) -> impl Iterator<Item = (u16, &FirmwareEntry)> {
         let known = self
             .order
             .iter()
@@ -85,16 +85,16 @@ impl BootVariables {
 impl SystemDisk {
     /// Returns the system disk's partition that an entry boots from.
     pub fn own_of(&self, entry: &FirmwareEntry) -> Option<&EfiPartition> {
-        find(&self.own, entry)
+        find_partition(&self.own, entry)
     }
 
     /// Returns the other disk's partition that an entry boots from.
     pub fn other_of(&self, entry: &FirmwareEntry) -> Option<&EfiPartition> {
-        find(&self.others, entry)
+        find_partition(&self.others, entry)
     }
 }
 
-fn find<'a>(all: &'a [EfiPartition], entry: &FirmwareEntry) -> Option<&'a EfiPartition> {
+fn find_partition<'a>(all: &'a [EfiPartition], entry: &FirmwareEntry) -> Option<&'a EfiPartition> {
     let guid = entry.partition.as_ref()?;
     all.iter().find(|one| one.guid == *guid)
 }
@@ -124,8 +124,8 @@ pub fn read_boot_variables(machine: &Root) -> Result<Option<BootVariables>, Stri
         Ok(bytes.and_then(|bytes| Some(bytes.get(ATTRIBUTES..)?.to_vec())))
     };
     let mut found = BootVariables {
-        current: value("BootCurrent")?.and_then(|bytes| numbers(&bytes).first().copied()),
-        order: value("BootOrder")?.map_or_else(Vec::new, |bytes| numbers(&bytes)),
+        current: value("BootCurrent")?.and_then(|bytes| read_numbers(&bytes).first().copied()),
+        order: value("BootOrder")?.map_or_else(Vec::new, |bytes| read_numbers(&bytes)),
         entries: BTreeMap::new(),
     };
     for name in names {
@@ -152,7 +152,7 @@ fn entry_number(name: &str) -> Option<u16> {
         .flatten()
 }
 
-fn numbers(bytes: &[u8]) -> Vec<u16> {
+fn read_numbers(bytes: &[u8]) -> Vec<u16> {
     let pairs = bytes.chunks_exact(2);
     pairs
         .filter_map(|pair| Some(u16::from_le_bytes(pair.try_into().ok()?)))
@@ -199,7 +199,7 @@ const END: u8 = 0x7f;
 
 /// Splits at the end of a UTF-16 text.
 fn split_text(bytes: &[u8]) -> (String, &[u8]) {
-    let letters = numbers(bytes);
+    let letters = read_numbers(bytes);
     let length = letters.iter().position(|letter| *letter == 0);
     let (end, rest) = match length {
         Some(length) => (length, 2 * length + 2),
@@ -240,14 +240,17 @@ pub fn find_disk(storage: &BlockStorage, points: &[&str]) -> Result<SystemDisk, 
     let mount = mount.ok_or_else(|| format!("nothing is mounted at {}", points.join(" or ")))?;
     // Some file systems have a device number of their own.
     let by_source = devices.iter().find(|one| one.path() == mount.source);
-    let device = storage.device(&mount.number).or(by_source);
+    let device = storage.find_device(&mount.number).or(by_source);
     let device = device.ok_or_else(|| format!("{} is unknown to udev", mount.source))?;
     let disks = storage.disks_of(&device.number);
     let is_system = |one: &&BlockDevice| one.get("ID_PART_ENTRY_TYPE").eq_ignore_ascii_case(ESP);
     let mut found = SystemDisk::default();
     for one in devices.iter().filter(is_system) {
         let on = storage.disks_of(&one.number);
-        let disk = on.iter().next().and_then(|number| storage.device(number));
+        let disk = on
+            .iter()
+            .next()
+            .and_then(|number| storage.find_device(number));
         let partition = EfiPartition {
             guid: one.get("ID_PART_ENTRY_UUID").to_ascii_lowercase(),
             device: one.path(),
@@ -280,7 +283,7 @@ fn find_twins(
     let named: Vec<_> = named.collect();
     // All paths to one disk, and all parts of an array, have the label.
     let is_path = |number: &String| {
-        let disk = storage.device(number);
+        let disk = storage.find_device(number);
         disk.is_some_and(|disk| disk.get("DM_MULTIPATH_DEVICE_PATH") == "1")
     };
     let own = named
@@ -391,6 +394,6 @@ mod tests {
         ] {
             assert_eq!(entry_number(name), number, "{name}");
         }
-        assert_eq!(numbers(&[1, 0, 2, 0, 3]), [1, 2]);
+        assert_eq!(read_numbers(&[1, 0, 2, 0, 3]), [1, 2]);
     }
 }

@@ -39,7 +39,7 @@ pub fn find_booted_deployment(root: &Root, boots: bool) -> Result<Option<String>
             return Ok(found);
         }
     }
-    Ok(own_name(root).and_then(|name| valid(name.to_str()?)))
+    Ok(own_name(root).and_then(|name| valid_name(name.to_str()?)))
 }
 
 fn own_name(root: &Root) -> Option<OsString> {
@@ -97,7 +97,7 @@ fn find_by_etc<'a>(
     all: &'a [DeployDirectory],
 ) -> Result<Option<&'a DeployDirectory>, RootError> {
     let identity = |path: &RootPath| -> Result<Option<FileIdentity>, RootError> {
-        let Some(directory) = skip_obstacle(root.directory(path))? else {
+        let Some(directory) = skip_obstacle(root.open_directory(path))? else {
             return Ok(None);
         };
         let (stat, _) =
@@ -120,7 +120,7 @@ fn made_of() -> Result<Option<FileIdentity>, RootError> {
     let path = format!("/{}", paths::OSTREE_BOOTED);
     let booted =
         running::read_if_present(&path).map_err(|error| RootError::of_system(&path, &error))?;
-    Ok(booted.and_then(|booted| backing(&booted)))
+    Ok(booted.and_then(|booted| read_backing(&booted)))
 }
 
 /// What the marker of a prepared soft reboot means on a running root.
@@ -144,7 +144,7 @@ pub fn soft_marker(root: &Root) -> Result<SoftMarker, RootError> {
         return Ok(SoftMarker::Missing);
     };
     let booted = find_booted_deployment(root, root.is_live())?;
-    let of = backing(&marker);
+    let of = read_backing(&marker);
     let mut all = deploy_directories::list_deploy_directories(root)?.into_iter();
     let runs = all.find(|one| Some(&one.name) == booted.as_ref());
     Ok(match runs {
@@ -155,7 +155,7 @@ pub fn soft_marker(root: &Root) -> Result<SoftMarker, RootError> {
 
 /// Reads the two numbers after their key in a GVariant dictionary, aligned to eight bytes. Older versions leave the dictionary
 /// empty.
-fn backing(booted: &[u8]) -> Option<FileIdentity> {
+fn read_backing(booted: &[u8]) -> Option<FileIdentity> {
     let key = booted
         .windows(BACKING.len())
         .position(|bytes| bytes == BACKING)?;
@@ -177,10 +177,10 @@ fn of_kernel(root: &Root) -> Result<Option<String>, RootError> {
         Some(link) => skip_obstacle(root.read_link(link))?,
         None => None,
     };
-    Ok(target.and_then(|target| valid(target.rsplit('/').next()?)))
+    Ok(target.and_then(|target| valid_name(target.rsplit('/').next()?)))
 }
 
-fn valid(name: &str) -> Option<String> {
+fn valid_name(name: &str) -> Option<String> {
     is_name(name).then(|| name.to_owned())
 }
 
@@ -202,15 +202,18 @@ mod tests {
             written[32..40].reverse();
             written[40..48].reverse();
         }
-        assert_eq!(backing(&written), Some((1794, 27)));
+        assert_eq!(read_backing(&written), Some((1794, 27)));
     }
 
     #[test]
     fn nothing_is_read_out_of_what_is_not_there() {
-        assert_eq!(backing(b""), None);
+        assert_eq!(read_backing(b""), None);
         for length in 0..53 {
-            assert_eq!(backing(&WRITTEN[..length]), None, "{length}");
+            assert_eq!(read_backing(&WRITTEN[..length]), None, "{length}");
         }
-        assert_eq!(backing(b"backing-root-device-inode\0 and then text"), None);
+        assert_eq!(
+            read_backing(b"backing-root-device-inode\0 and then text"),
+            None
+        );
     }
 }

@@ -59,7 +59,7 @@ impl BootEntry {
     }
 
     /// Returns the link to its deployment: `/ostree/boot.N/STATEROOT/CHECKSUM/INDEX`.
-    pub fn ostree(&self) -> Option<&str> {
+    pub fn ostree_link(&self) -> Option<&str> {
         let mut tokens = self.options.tokens().iter();
         tokens.find_map(|token| token.strip_prefix("ostree="))
     }
@@ -90,7 +90,9 @@ pub fn find_booted_entry<'a>(
 ) -> Option<&'a BootEntry> {
     let mut tokens = command_line.tokens().iter();
     let link = tokens.find_map(|token| token.strip_prefix("ostree="))?;
-    entries.iter().find(|entry| entry.ostree() == Some(link))
+    entries
+        .iter()
+        .find(|entry| entry.ostree_link() == Some(link))
 }
 
 /// Returns the entry of the running kernel even if the entries were rewritten since the boot: their links then use another
@@ -103,7 +105,7 @@ pub fn booted_since_rewritten<'a>(
     let mut tokens = command_line.tokens().iter();
     let link = tokens.find_map(|token| token.strip_prefix("ostree="))?;
     let is_same = |entry: &&BootEntry| {
-        let there = entry.ostree().and_then(below);
+        let there = entry.ostree_link().and_then(below);
         there.is_some() && there == below(link)
     };
     entries.iter().find(is_same)
@@ -213,7 +215,7 @@ mod tests {
             let entry = BootEntry::parse(&format!("{file}.conf"), text);
             assert_eq!(entry.file, file);
             assert_eq!(entry.version, "3");
-            assert_eq!(entry.ostree(), Some("/ostree/boot.1/os/ab/0"));
+            assert_eq!(entry.ostree_link(), Some("/ostree/boot.1/os/ab/0"));
             assert_eq!(entry.kernel_directory(), Some("os-ab"));
             // Arguments that another program owns are in `options` only where it put them there.
             assert!(
@@ -246,7 +248,7 @@ mod tests {
             entry.options,
             Kargs::parse("root=x ostree=/ostree/boot.0/os/ab/0 q")
         );
-        assert_eq!(entry.ostree(), Some("/ostree/boot.0/os/ab/0"));
+        assert_eq!(entry.ostree_link(), Some("/ostree/boot.0/os/ab/0"));
         assert_eq!(entry.kernel_directory(), Some("os-ab"));
         assert_eq!(entry.initrd, ["/ostree/os-ab/initramfs-6.img"]);
     }

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::os_release::OsRelease;
-use crate::base::time::days;
+use crate::base::time::days_since_epoch;
 use crate::host::root::{Root, RootError, RootPath};
 
 /// Files that the boot image's installer leaves, the older name last.
@@ -44,7 +44,7 @@ pub struct Builds {
 pub fn read_builds(root: &Root) -> Result<Builds, RootError> {
     let release = OsRelease::read(root)?;
     let version = VERSIONS.iter().map(|key| release.get(key));
-    let mut os = version.filter_map(|version| build("/etc/os-release", version));
+    let mut os = version.filter_map(|version| read_build("/etc/os-release", version));
     let mut builds = Builds {
         os: os.next(),
         boot_image: None,
@@ -56,13 +56,13 @@ pub fn read_builds(root: &Root) -> Result<Builds, RootError> {
         let told: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let version = ["version", "build"].iter().find_map(|key| told.get(key));
         let version = version.and_then(Value::as_str).unwrap_or_default();
-        builds.boot_image = build(&format!("/{file}"), version);
+        builds.boot_image = read_build(&format!("/{file}"), version);
         break;
     }
     Ok(builds)
 }
 
-fn build(place: &str, version: &str) -> Option<Build> {
+fn read_build(place: &str, version: &str) -> Option<Build> {
     Some(Build {
         place: place.to_owned(),
         version: version.to_owned(),
@@ -78,7 +78,7 @@ fn day_of(version: &str) -> Option<u64> {
         let (year, month, day) = (number(0, 4)?, number(4, 6)?, number(6, 8)?);
         let is_date = (2015..2100).contains(&year) && (1..13).contains(&month);
         let is_date = is_date && (1..32).contains(&day);
-        let days = is_date.then(|| days(year, month, day))?;
+        let days = is_date.then(|| days_since_epoch(year, month, day))?;
         u64::try_from(days).ok()?.checked_mul(86_400)
     })
 }
@@ -86,7 +86,7 @@ fn day_of(version: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::time::utc;
+    use crate::base::time::format_utc;
 
     #[test]
     fn versions_name_their_day() {
@@ -95,7 +95,11 @@ mod tests {
             ("9.6.20250701-0", "2025-07-01T00:00:00Z"),
             ("39.20231101.3.0", "2023-11-01T00:00:00Z"),
         ] {
-            assert_eq!(day_of(version).map(utc).as_deref(), Some(day), "{version}");
+            assert_eq!(
+                day_of(version).map(format_utc).as_deref(),
+                Some(day),
+                "{version}"
+            );
         }
         for version in ["", "9.6", "418.94.299999999999-0", "12345678"] {
             assert_eq!(day_of(version), None, "{version}");

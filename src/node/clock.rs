@@ -62,10 +62,10 @@ const WRITTEN: [&str; 7] = [
 pub fn read_clock(root: &Root) -> Clock {
     Clock {
         now: read_system_time(),
-        board: root.is_live().then(board).flatten(),
+        board: root.is_live().then(read_board).flatten(),
         passed: WRITTEN
             .iter()
-            .filter_map(|path| written(root, path))
+            .filter_map(|path| written_time(root, path))
             .collect(),
         ..Clock::default()
     }
@@ -77,12 +77,12 @@ pub fn read_system_time() -> u64 {
     since.map(|since| since.as_secs()).unwrap_or_default()
 }
 
-fn board() -> Option<u64> {
+fn read_board() -> Option<u64> {
     let text = running::read_text("/sys/class/rtc/rtc0/since_epoch").ok()?;
     text.trim().parse().ok()
 }
 
-fn written(root: &Root, path: &'static str) -> Option<PastMoment> {
+fn written_time(root: &Root, path: &'static str) -> Option<PastMoment> {
     let path = RootPath::fixed(path);
     let stat = root.stat(&path).ok()??;
     Some(PastMoment {

@@ -31,7 +31,7 @@ const MAX_ENTRIES: usize = 50_000;
 /// # Errors
 /// A directory or file cannot be read.
 pub fn list_deploy_directories(root: &Root) -> Result<Vec<DeployDirectory>, RootError> {
-    below(root, &RootPath::fixed(paths::STATEROOTS))
+    list_below(root, &RootPath::fixed(paths::STATEROOTS))
 }
 
 /// Lists all directories of a disk that is not booted.
@@ -39,10 +39,10 @@ pub fn list_deploy_directories(root: &Root) -> Result<Vec<DeployDirectory>, Root
 /// # Errors
 /// A directory or file cannot be read.
 pub fn list_physical(root: &Root) -> Result<Vec<DeployDirectory>, RootError> {
-    below(root, &RootPath::fixed(paths::PHYSICAL_STATEROOTS))
+    list_below(root, &RootPath::fixed(paths::PHYSICAL_STATEROOTS))
 }
 
-fn below(root: &Root, stateroots: &RootPath) -> Result<Vec<DeployDirectory>, RootError> {
+fn list_below(root: &Root, stateroots: &RootPath) -> Result<Vec<DeployDirectory>, RootError> {
     let mut all = Vec::new();
     for stateroot in skip_obstacle(root.list(stateroots))? {
         let Ok(folder) = stateroots.join(&format!("{stateroot}/deploy")) else {
@@ -53,7 +53,7 @@ fn below(root: &Root, stateroots: &RootPath) -> Result<Vec<DeployDirectory>, Roo
                 continue;
             };
             let directory = if is_name(&file) {
-                root.directory(&path)?
+                root.open_directory(&path)?
             } else {
                 None
             };
@@ -72,7 +72,7 @@ fn below(root: &Root, stateroots: &RootPath) -> Result<Vec<DeployDirectory>, Roo
                 path,
                 identity: (stat.st_dev, stat.st_ino),
                 image: origin
-                    .map(|bytes| OriginFile::parse(&String::from_utf8_lossy(&bytes)).image()),
+                    .map(|bytes| OriginFile::parse(&String::from_utf8_lossy(&bytes)).image_name()),
             });
         }
     }
@@ -86,7 +86,7 @@ pub fn left_behind<'a>(
 ) -> impl Iterator<Item = &'a DeployDirectory> {
     directories
         .iter()
-        .filter(|directory| known.named(&directory.name).is_none())
+        .filter(|directory| known.find_named(&directory.name).is_none())
 }
 
 /// Returns the immutable objects in a deployment, except those in `usr`, which belongs to ostree, and its root directory, which
@@ -109,7 +109,7 @@ pub fn list_immutable(
             if is_usr || seen > MAX_ENTRIES {
                 continue;
             }
-            let Some(place) = root.place(&path)? else {
+            let Some(place) = root.open_place(&path)? else {
                 continue;
             };
             let at = |errno: nix::errno::Errno| RootError {
@@ -117,7 +117,7 @@ pub fn list_immutable(
                 cause: errno.into(),
             };
             if place
-                .hold()
+                .read_hold()
                 .map_err(at)?
                 .is_some_and(|hold| !hold.flags.is_empty())
             {

@@ -176,16 +176,16 @@ pub fn read_etcd_files(root: &Root, deep: bool) -> Result<EtcdFiles> {
             files.restore_script = Some(path);
         }
     }
-    files.member = member(root, deep, &mut files)?;
+    files.member = read_members(root, deep, &mut files)?;
     if files.expected || files.member.is_some() {
-        backups(root, deep, &mut files);
+        find_backups(root, deep, &mut files);
     }
     Ok(files)
 }
 
 /// Returns the time when a restore moved the data of the member; `None` if there is no such data.
 fn find_moved_data(root: &Root) -> Result<Option<u64>> {
-    let Some(place) = root.place(&RootPath::fixed(MOVED))? else {
+    let Some(place) = root.open_place(&RootPath::fixed(MOVED))? else {
         return Ok(None);
     };
     // A rename changes the inode's ctime, but not the mtime.
@@ -194,11 +194,11 @@ fn find_moved_data(root: &Root) -> Result<Option<u64>> {
 
 /// Reads the member. If etcd's locks are invisible, as from a container, files that change during the read show that it is
 /// running: the result is then discarded, and the files are read again as those of a running etcd.
-fn member(root: &Root, deep: bool, files: &mut EtcdFiles) -> Result<Option<EtcdMemberFiles>> {
-    let before = stamps(root)?;
+fn read_members(root: &Root, deep: bool, files: &mut EtcdFiles) -> Result<Option<EtcdMemberFiles>> {
+    let before = read_stamps(root)?;
     let (mut unread, mut skipped) = (Vec::new(), Vec::new());
     let mut member = read_member(root, deep, false, &mut unread, &mut skipped)?;
-    if member.as_ref().is_some_and(|member| !member.running) && stamps(root)? != before {
+    if member.as_ref().is_some_and(|member| !member.running) && read_stamps(root)? != before {
         unread.clear();
         skipped.clear();
         member = read_member(root, deep, true, &mut unread, &mut skipped)?;
@@ -209,7 +209,7 @@ fn member(root: &Root, deep: bool, files: &mut EtcdFiles) -> Result<Option<EtcdM
 }
 
 /// Returns the times and sizes of the files that a running etcd changes.
-fn stamps(root: &Root) -> Result<Vec<(String, i64, i64, u64)>> {
+fn read_stamps(root: &Root) -> Result<Vec<(String, i64, i64, u64)>> {
     let directory = RootPath::fixed(MEMBER);
     let mut paths = vec![directory.join("snap/db")?];
     for name in root.list(&directory.join("wal")?)? {
@@ -238,12 +238,12 @@ fn read_member(
     skipped: &mut Vec<&'static str>,
 ) -> Result<Option<EtcdMemberFiles>> {
     let directory = RootPath::fixed(MEMBER);
-    if root.directory(&directory)?.is_none() {
+    if root.open_directory(&directory)?.is_none() {
         return Ok(None);
     }
     let (wal, snap) = (directory.join("wal")?, directory.join("snap")?);
     let names = root.list(&wal)?;
-    let names = WalName::all(names.iter().map(String::as_str));
+    let names = WalName::parse_names(names.iter().map(String::as_str));
     let in_snap = root.list(&snap)?;
     let path = snap.join("db")?;
     let locked = root.open_followed(&path)?;
@@ -259,11 +259,11 @@ fn read_member(
     let mut note =
         |what: &str, error: &dyn std::fmt::Display| unread.push(format!("/{what}: {error}"));
 
-    let snapshots = snapshots(root, &snap, &in_snap, member.running)?;
+    let snapshots = read_snapshots(root, &snap, &in_snap, member.running)?;
     let bad = |file: &SnapFile| Some((file.name.clone(), file.read.clone().err()?));
     member.snapshots = snapshots.iter().filter_map(bad).collect();
-    member.heads = heads(root, &wal, &names)?;
-    let light = look(root, &path, Depth::Light, member.running);
+    member.heads = read_heads(root, &wal, &names)?;
+    let light = read_database(root, &path, Depth::Light, member.running);
     member.database = light.unwrap_or_else(|error| {
         note(path.relative(), &error);
         DatabaseFile::Missing
@@ -290,7 +290,7 @@ fn read_member(
     if member.running {
         return Ok(Some(member));
     }
-    match look(root, &path, Depth::Walk, false) {
+    match read_database(root, &path, Depth::Walk, false) {
         Ok(database) => member.database = database,
         Err(error) => {
             note(path.relative(), &error);
@@ -300,7 +300,7 @@ fn read_member(
     let files = MemberFiles {
         log: member.log.clone(),
         snapshots,
-        sent: sent(root, &snap, &in_snap)?,
+        sent: read_sent(root, &snap, &in_snap)?,
         database: match &member.database {
             DatabaseFile::Missing | DatabaseFile::Empty => DatabaseState::Missing,
             DatabaseFile::Damaged(fault) => DatabaseState::Damaged(fault.clone()),
@@ -340,16 +340,16 @@ fn is_small(
     for name in names.iter().rev().skip(1) {
         bytes += root
             .open_followed(&wal.join(&name.name)?)?
-            .map_or(Ok(0), |file| length(&file))?;
+            .map_or(Ok(0), |file| file_length(&file))?;
     }
     Ok(bytes < SMALL)
 }
 
-fn length(file: &File) -> io::Result<u64> {
+fn file_length(file: &File) -> io::Result<u64> {
     Ok(file.metadata()?.len())
 }
 
-fn snapshots(
+fn read_snapshots(
     root: &Root,
     snap: &RootPath,
     names: &[String],
@@ -378,7 +378,7 @@ fn snapshots(
 /// Number of times that a file of a running etcd is read before it is reported as damaged.
 const TRIES: u8 = 3;
 
-fn heads(root: &Root, wal: &RootPath, names: &[WalName]) -> Result<Vec<(String, WalFault)>> {
+fn read_heads(root: &Root, wal: &RootPath, names: &[WalName]) -> Result<Vec<(String, WalFault)>> {
     let mut all = Vec::new();
     // The last file may be new.
     for name in names.iter().rev().skip(1).rev() {
@@ -400,7 +400,7 @@ fn read_log(root: &Root, wal: &RootPath, names: &[WalName], running: bool) -> Re
             continue;
         };
         let last = place + 1 == names.len() && !running;
-        let length = length(&file)?;
+        let length = file_length(&file)?;
         let bytes = BufReader::with_capacity(1 << 18, file);
         let next = reader.read(name, length, last, bytes);
         if !next.with_context(|| name.name.clone())? {
@@ -410,7 +410,11 @@ fn read_log(root: &Root, wal: &RootPath, names: &[WalName], running: bool) -> Re
     Ok(reader.finish())
 }
 
-fn sent(root: &Root, snap: &RootPath, names: &[String]) -> Result<Vec<(u64, Option<BoltFault>)>> {
+fn read_sent(
+    root: &Root,
+    snap: &RootPath,
+    names: &[String],
+) -> Result<Vec<(u64, Option<BoltFault>)>> {
     let mut all = Vec::new();
     for name in names {
         let index = name.strip_suffix(".snap.db");
@@ -418,7 +422,7 @@ fn sent(root: &Root, snap: &RootPath, names: &[String]) -> Result<Vec<(u64, Opti
         let Some(index) = index.and_then(|index| u64::from_str_radix(index, 16).ok()) else {
             continue;
         };
-        let fault = match look(root, &snap.join(name)?, Depth::Walk, false)? {
+        let fault = match read_database(root, &snap.join(name)?, Depth::Walk, false)? {
             DatabaseFile::Damaged(fault) => Some(fault),
             _ => None,
         };
@@ -434,18 +438,23 @@ enum Depth {
     Walk,
 }
 
-fn look(root: &Root, path: &RootPath, depth: Depth, running: bool) -> Result<DatabaseFile> {
+fn read_database(
+    root: &Root,
+    path: &RootPath,
+    depth: Depth,
+    running: bool,
+) -> Result<DatabaseFile> {
     let Some(file) = root.open_followed(path)? else {
         return Ok(DatabaseFile::Missing);
     };
-    let length = length(&file)?;
+    let length = file_length(&file)?;
     if length == 0 {
         return Ok(DatabaseFile::Empty);
     }
     let mut tries = if running { TRIES } else { 1 };
     loop {
         tries -= 1;
-        match sound(&file, length, depth) {
+        match read_sound(&file, length, depth) {
             Err(BoltError::Damaged(_)) if tries > 0 => {}
             Ok(sound) => return Ok(DatabaseFile::Sound(sound)),
             // Pages change while they are read; the next start of etcd may still find them intact.
@@ -460,31 +469,31 @@ fn look(root: &Root, path: &RootPath, depth: Depth, running: bool) -> Result<Dat
     }
 }
 
-fn sound(file: &File, length: u64, depth: Depth) -> Result<SoundDatabase, BoltError> {
+fn read_sound(file: &File, length: u64, depth: Depth) -> Result<SoundDatabase, BoltError> {
     let database = Database::open(file.try_clone()?, length)?;
     if depth == Depth::Walk {
-        database.walk()?;
+        database.walk_pages()?;
     }
     let meta = database.meta();
     Ok(SoundDatabase {
         length,
         needs: meta.pages.saturating_mul(meta.page_size),
         bad_meta: database.bad_meta,
-        contents: database.contents()?,
+        contents: database.read_contents()?,
     })
 }
 
 /// Size of the hash at the end of a backup, in bytes.
 const HASH: u64 = 32;
 
-fn backups(root: &Root, deep: bool, files: &mut EtcdFiles) {
+fn find_backups(root: &Root, deep: bool, files: &mut EtcdFiles) {
     let mut room = if deep { u64::MAX } else { SMALL };
     for directory in BACKUPS.map(RootPath::fixed) {
         for path in backups_below(root, &directory, &mut files.unread) {
             if files.backups.len() == MOST_BACKUPS {
                 return;
             }
-            match backup(root, &path, &mut room) {
+            match read_backup(root, &path, &mut room) {
                 Ok(found) => files.backups.extend(found),
                 Err(error) => files.unread.push(format!("{path}: {error:#}")),
             }
@@ -525,7 +534,7 @@ fn is_backup(name: &str) -> bool {
     name.starts_with("snapshot_") && name.ends_with(".db")
 }
 
-fn backup(root: &Root, path: &RootPath, room: &mut u64) -> Result<Option<Backup>> {
+fn read_backup(root: &Root, path: &RootPath, room: &mut u64) -> Result<Option<Backup>> {
     let Some(file) = root.open_followed(path)? else {
         return Ok(None);
     };
@@ -535,11 +544,11 @@ fn backup(root: &Root, path: &RootPath, room: &mut u64) -> Result<Option<Backup>
     Ok(Some(Backup {
         path: path.to_string(),
         written: written.unwrap_or_default(),
-        state: state(&file, metadata.len(), room)?,
+        state: read_state(&file, metadata.len(), room)?,
     }))
 }
 
-fn state(file: &File, length: u64, room: &mut u64) -> Result<BackupState> {
+fn read_state(file: &File, length: u64, room: &mut u64) -> Result<BackupState> {
     let hashed = length % 512 == HASH;
     let bytes = length - if hashed { HASH } else { 0 };
     if bytes == 0 {
@@ -564,7 +573,7 @@ fn state(file: &File, length: u64, room: &mut u64) -> Result<BackupState> {
     let (_, sum) = root::digest_reader(reader.by_ref().take(bytes))?;
     let mut stated = Vec::new();
     reader.read_to_end(&mut stated)?;
-    Ok(if root::hex(&stated) == sum {
+    Ok(if root::to_hex(&stated) == sum {
         BackupState::Sound
     } else {
         BackupState::WrongHash

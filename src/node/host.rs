@@ -13,7 +13,7 @@ use crate::host::sys::privileges::{self, Capability};
 
 use super::booted;
 use super::engine::{Engine, installed_engine};
-use super::kernel::fips;
+use super::kernel::read_fips;
 
 /// Facts that do not depend on the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Host {
     }
 
     /// Returns the owner that a file will actually get: for an ordinary user, always that user.
-    pub fn attainable(&self, wanted: (u32, u32)) -> (u32, u32) {
+    pub fn attainable_owner(&self, wanted: (u32, u32)) -> (u32, u32) {
         if self.can_chown { wanted } else { self.user }
     }
 }
@@ -160,7 +160,7 @@ fn in_initramfs() -> bool {
 /// Returns whether FIPS mode is on. On a running node whose kernel has no such mode, the daemon makes no judgement
 /// (docs/develop/agreement.md: Transitions); in the initramfs of a first boot it is then off.
 fn of_kernel(live: bool, in_initramfs: bool) -> Option<bool> {
-    let known = (live || in_initramfs).then(fips).flatten();
+    let known = (live || in_initramfs).then(read_fips).flatten();
     known.or(in_initramfs.then_some(false))
 }
 

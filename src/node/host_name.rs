@@ -39,7 +39,7 @@ pub struct HostNames {
 
 impl HostNames {
     /// Returns the host name and its source, if it is known without a boot.
-    pub fn current(&self) -> Option<(&'static str, &str)> {
+    pub fn current_name(&self) -> Option<(&'static str, &str)> {
         match (&self.kernel, &self.file) {
             (Some(name), _) => Some(("/proc/sys/kernel/hostname", name)),
             (None, Some(name)) => Some(("/etc/hostname", name)),

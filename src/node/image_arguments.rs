@@ -53,7 +53,7 @@ pub fn of_tree(tree: &ImageTree) -> Result<Kargs, String> {
         name.ends_with(".toml") && !name.trim_start_matches('/').contains('/')
     };
     let mut all = Vec::new();
-    for path in tree.below(DIRECTORY).filter(is_file) {
+    for path in tree.files_below(DIRECTORY).filter(is_file) {
         let text = tree
             .read_text(path)
             .map_err(|why| format!("{path}: {why}"))?;

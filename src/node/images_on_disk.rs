@@ -93,18 +93,18 @@ pub fn read_images_on_disk(root: &Root) -> anyhow::Result<ContainersStorage> {
 
 fn read_once(root: &Root) -> anyhow::Result<ContainersStorage> {
     let mut storage = ContainersStorage {
-        exists: root.directory(&RootPath::fixed(STORE))?.is_some(),
+        exists: root.open_directory(&RootPath::fixed(STORE))?.is_some(),
         ..ContainersStorage::default()
     };
     let mut layers: BTreeMap<String, Layer> = BTreeMap::new();
     for file in LAYERS {
-        let listed: Vec<Layer> = list(root, file, &mut storage.broken)?;
+        let listed: Vec<Layer> = read_list(root, file, &mut storage.broken)?;
         layers.extend(listed.into_iter().map(|layer| (layer.id.clone(), layer)));
     }
     let contents: BTreeSet<String> = root.list(&RootPath::fixed(CONTENTS))?.into_iter().collect();
-    let images: Vec<DiskImage> = list(root, IMAGES, &mut storage.broken)?;
+    let images: Vec<DiskImage> = read_list(root, IMAGES, &mut storage.broken)?;
     for file in CONTAINERS {
-        list::<Container>(root, file, &mut storage.damaged)?;
+        read_list::<Container>(root, file, &mut storage.damaged)?;
     }
     storage.images = images.len();
     let mut chains = BTreeSet::new();
@@ -162,14 +162,14 @@ fn judge_chain<'a>(
             return;
         };
         if !layers.contains_key(parent) {
-            let why = format!("its parent {} is missing", short(parent));
+            let why = format!("its parent {} is missing", short_id(parent));
             damaged.push((content_path(at), why));
         }
         at = parent;
     }
 }
 
-fn short(id: &str) -> &str {
+fn short_id(id: &str) -> &str {
     id.get(..12).unwrap_or(id)
 }
 
@@ -245,11 +245,11 @@ fn file_of(key: &str) -> String {
 /// # Errors
 /// The store cannot be read.
 pub fn has_image(root: &Root, image: &str) -> anyhow::Result<Option<bool>> {
-    if root.directory(&RootPath::fixed(STORE))?.is_none() {
+    if root.open_directory(&RootPath::fixed(STORE))?.is_none() {
         return Ok(None);
     }
     let mut broken = Vec::new();
-    let images: Vec<DiskImage> = list(root, IMAGES, &mut broken)?;
+    let images: Vec<DiskImage> = read_list(root, IMAGES, &mut broken)?;
     let digest = image.split_once('@').map(|(_, digest)| digest);
     let is_it = |one: &DiskImage| {
         let named = one.names.iter().flatten().any(|name| name == image);
@@ -259,7 +259,7 @@ pub fn has_image(root: &Root, image: &str) -> anyhow::Result<Option<bool>> {
 }
 
 /// Returns the entries of a file; empty if it is missing or unusable.
-fn list<T: for<'a> Deserialize<'a>>(
+fn read_list<T: for<'a> Deserialize<'a>>(
     root: &Root,
     file: &'static str,
     broken: &mut Vec<(String, String)>,

@@ -19,7 +19,7 @@ pub fn read_uptime() -> Option<u64> {
     text.split('.').next()?.parse().ok()
 }
 
-pub(super) fn fips() -> Option<bool> {
+pub(super) fn read_fips() -> Option<bool> {
     let text = running::read_text("/proc/sys/crypto/fips_enabled").ok()?;
     Some(text.trim() == "1")
 }

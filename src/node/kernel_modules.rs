@@ -113,7 +113,7 @@ impl NeededModule {
     }
 
     /// Returns the failure message.
-    pub fn words(&self) -> String {
+    pub fn describe_failure(&self) -> String {
         format!("modprobe: ERROR: could not insert '{}'", self.name)
     }
 }
@@ -288,7 +288,7 @@ impl KernelModules {
 
 impl NeededModule {
     fn is_blocked_by(&self, setting: &ModuleSetting) -> bool {
-        matches(&setting.module, &self.name)
+        matches_pattern(&setting.module, &self.name)
             && (setting.block == ModuleBlock::Never || !self.by_name)
     }
 }
@@ -299,12 +299,15 @@ pub fn is_settings_file(path: &RootPath) -> bool {
 }
 
 /// Returns true if the name in a setting, possibly a pattern, matches the module.
-fn matches(pattern: &str, name: &str) -> bool {
+fn matches_pattern(pattern: &str, name: &str) -> bool {
     let Some((before, after)) = pattern.split_once('*') else {
         return pattern == name;
     };
     name.strip_prefix(before).is_some_and(|rest| {
-        (0..=rest.len()).any(|at| rest.get(at..).is_some_and(|rest| matches(after, rest)))
+        (0..=rest.len()).any(|at| {
+            rest.get(at..)
+                .is_some_and(|rest| matches_pattern(after, rest))
+        })
     })
 }
 
@@ -325,7 +328,7 @@ fn of_arguments(arguments: &Kargs) -> Vec<ModuleSetting> {
             _ => continue,
         };
         all.extend(value.split(',').map(|module| ModuleSetting {
-            module: underscored(module),
+            module: with_underscores(module),
             block,
             place: SettingPlace::Argument(name),
             said: token.clone(),
@@ -334,7 +337,7 @@ fn of_arguments(arguments: &Kargs) -> Vec<ModuleSetting> {
     all
 }
 
-fn underscored(name: &str) -> String {
+fn with_underscores(name: &str) -> String {
     name.replace('-', "_")
 }
 
@@ -354,7 +357,7 @@ fn read_settings(root: &Root, node: &NodeFiles<'_>) -> Result<KernelModules, Roo
             continue;
         };
         let settings = parse_settings(&path.to_string(), &String::from_utf8_lossy(&bytes));
-        let is_plain = node.writes(path) || root.read_link(path)?.is_none();
+        let is_plain = node.is_written(path) || root.read_link(path)?.is_none();
         if !settings.is_empty() && is_plain {
             modules.files.insert(path.to_string(), bytes);
         }
@@ -387,7 +390,7 @@ pub fn parse_settings(path: &str, text: &str) -> Vec<ModuleSetting> {
             _ => continue,
         };
         all.push(ModuleSetting {
-            module: underscored(module),
+            module: with_underscores(module),
             block,
             place: SettingPlace::Lines {
                 file: path.to_owned(),
@@ -441,7 +444,7 @@ fn read_kernels(root: &Root) -> Result<Kernels, RootError> {
 /// Returns the module name of a file such as `kernel/net/openvswitch/openvswitch.ko.xz`.
 fn module_of(path: &str) -> String {
     let name = path.trim().rsplit('/').next().unwrap_or(path);
-    underscored(name.split_once(".ko").map_or(name, |(name, _)| name))
+    with_underscores(name.split_once(".ko").map_or(name, |(name, _)| name))
 }
 
 #[cfg(test)]

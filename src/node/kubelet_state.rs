@@ -58,7 +58,7 @@ pub struct ConfiguredPolicy {
 /// # Errors
 /// A path cannot be resolved.
 pub fn read_kubelet_state(root: &Root) -> Result<Option<KubeletState>, RootError> {
-    if root.directory(&RootPath::fixed(KUBELET))?.is_none() {
+    if root.open_directory(&RootPath::fixed(KUBELET))?.is_none() {
         return Ok(None);
     }
     let release = OsRelease::read(root)?;
@@ -98,7 +98,7 @@ fn judge_checkpoint(
 ) -> Option<Result<JudgedCheckpoint, String>> {
     let path = RootPath::fixed(file.path());
     let read = || match root.read_within(&path, MAX_CHECKPOINT) {
-        Ok(bytes) => bytes.map(|bytes| Ok(file.judge(&bytes, minor))),
+        Ok(bytes) => bytes.map(|bytes| Ok(file.judge_bytes(&bytes, minor))),
         Err(error) => Some(Err(error.to_string())),
     };
     match read()? {

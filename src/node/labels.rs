@@ -40,26 +40,26 @@ impl Labels {
     }
 
     /// Returns true if the policy can be used.
-    pub fn usable(&self) -> bool {
+    pub fn is_usable(&self) -> bool {
         matches!(self.policy, LabelPolicy::Usable { .. })
     }
 
     /// Returns the label that the policy assigns to an object of this kind at a path.
-    pub fn wanted(&self, path: &RootPath, kind: &ObjectKind) -> Option<String> {
-        let label = self.policy.label(&self.real(path), kind);
+    pub fn wanted_label(&self, path: &RootPath, kind: &ObjectKind) -> Option<String> {
+        let label = self.policy.find_label(&self.real_path(path), kind);
         label.map(str::to_owned)
     }
 
     /// Returns the unsupported pattern in the policy because of which an object's label cannot be determined.
-    pub fn puzzle(&self, path: &RootPath, kind: &ObjectKind) -> Option<String> {
-        let pattern = self.policy.puzzle(&self.real(path), kind);
+    pub fn unclear_pattern(&self, path: &RootPath, kind: &ObjectKind) -> Option<String> {
+        let pattern = self.policy.unclear_pattern(&self.real_path(path), kind);
         pattern.map(str::to_owned)
     }
 
     /// Returns the objects whose label differs from the policy.
-    pub fn mislabelled(&self, objects: &BTreeMap<RootPath, Object>) -> Vec<Mislabelled> {
+    pub fn find_mislabelled(&self, objects: &BTreeMap<RootPath, Object>) -> Vec<Mislabelled> {
         let wrong = |(path, found): (&RootPath, &Option<String>)| {
-            let wanted = self.wanted(path, &objects.get(path)?.kind)?;
+            let wanted = self.wanted_label(path, &objects.get(path)?.kind)?;
             let wrong = !self.policy.is_right(found.as_deref(), &wanted);
             wrong.then(|| Mislabelled {
                 path: path.clone(),
@@ -72,7 +72,7 @@ impl Labels {
 
     // Returns the real path: relabelling a whole root walks real directories, so links in parent directories are followed
     // first.
-    fn real(&self, path: &RootPath) -> String {
+    fn real_path(&self, path: &RootPath) -> String {
         let real = path.ancestors().skip(1).find_map(|above| {
             let real = self.elsewhere.get(&above)?;
             let below = path.relative().strip_prefix(above.relative())?;

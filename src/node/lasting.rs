@@ -38,9 +38,9 @@ impl Transient {
 
     fn of_booted(booted: &[u8]) -> Self {
         let evidence = |key: &str| format!("{key} in /{}", paths::OSTREE_BOOTED);
-        let has_etc = find(booted, ETC_KEY).is_some();
+        let has_etc = find_key(booted, ETC_KEY).is_some();
         // The value is aligned to eight bytes.
-        let value = find(booted, ROOT_KEY).map(|end| end.next_multiple_of(8));
+        let value = find_key(booted, ROOT_KEY).map(|end| end.next_multiple_of(8));
         let has_root = value.and_then(|at| booted.get(at)) == Some(&1);
         Self {
             etc: has_etc.then(|| evidence("transient-etc")),
@@ -68,7 +68,7 @@ impl Transient {
 }
 
 /// Returns the offset after a key.
-fn find(bytes: &[u8], key: &[u8]) -> Option<usize> {
+fn find_key(bytes: &[u8], key: &[u8]) -> Option<usize> {
     let mut windows = bytes.windows(key.len());
     Some(windows.position(|found| found == key)? + key.len())
 }

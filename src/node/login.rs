@@ -45,7 +45,7 @@ pub struct Login {
 
 impl Login {
     /// Returns the number of keys that sshd accepts, unless something else blocks `core`.
-    pub fn keys(&self) -> usize {
+    pub fn accepted_keys(&self) -> usize {
         let taken = self.files.iter().filter(|file| file.refused.is_none());
         taken.map(|file| file.keys).sum()
     }
@@ -55,11 +55,12 @@ impl Login {
         if self.by_password {
             return Certainty::Yes;
         }
-        let no_keys = self.keys() == 0 && self.unread == 0 && self.other_sources.is_empty();
+        let no_keys =
+            self.accepted_keys() == 0 && self.unread == 0 && self.other_sources.is_empty();
         if !self.kept_out.is_empty() || no_keys {
             return Certainty::No;
         }
-        if self.keys() > 0 && self.unsure.is_empty() {
+        if self.accepted_keys() > 0 && self.unsure.is_empty() {
             Certainty::Yes
         } else {
             Certainty::Unknown
@@ -97,7 +98,7 @@ pub fn read_login(root: &Root) -> Result<Login, RootError> {
 /// A file cannot be read.
 pub fn read_view(view: &NodeView<'_>) -> Result<Login, RootError> {
     let (accounts, no_shadow) = read_accounts(view)?;
-    let config = SshdConfig::read(&settings::ViewFiles(view));
+    let config = SshdConfig::read_files(&settings::ViewFiles(view));
     let core = find_person(&accounts, "core");
     let mut login = Login {
         core: core.as_ref().map(|core| (core.entry.uid, core.entry.gid)),
@@ -109,7 +110,7 @@ pub fn read_view(view: &NodeView<'_>) -> Result<Login, RootError> {
     if no_shadow.is_none() || is_missing {
         let open = |user: &&str| {
             accounts
-                .password(user)
+                .find_password(user)
                 .is_some_and(|hash| allows_login(&hash))
         };
         let users = ["core", "root"].into_iter().filter(open);
@@ -152,7 +153,7 @@ fn root_has_keys(
     let mut login = Login::default();
     key_files::read_key_files(view, config, &root, &mut login)?;
     let open = gates.kept_out.is_empty() && gates.no_keys.is_empty() && gates.unsure.is_empty();
-    Ok(open && login.keys() > 0)
+    Ok(open && login.accepted_keys() > 0)
 }
 
 /// Reads the account files, and the reason why `shadow` could not be read.
@@ -177,7 +178,7 @@ fn read_accounts(view: &NodeView<'_>) -> Result<(AccountFiles, Option<&'static s
 }
 
 fn find_person(accounts: &AccountFiles, name: &str) -> Option<Person> {
-    let entry = accounts.user(name)?;
+    let entry = accounts.find_user(name)?;
     let (groups, gids) = accounts.groups_of(&entry).into_iter().unzip();
     Some(Person {
         sshd: SshdUser {
@@ -185,7 +186,7 @@ fn find_person(accounts: &AccountFiles, name: &str) -> Option<Person> {
             groups,
         },
         gids,
-        password: accounts.password(name),
+        password: accounts.find_password(name),
         entry,
     })
 }

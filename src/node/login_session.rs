@@ -178,29 +178,29 @@ pub fn observe_session() -> LoginSession {
 struct Proc(PathBuf);
 
 impl Proc {
-    fn read(&self, pid: u32, name: &str) -> Option<Vec<u8>> {
+    fn read_file(&self, pid: u32, name: &str) -> Option<Vec<u8>> {
         let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
         running::read_at_most(self.0.join(pid.to_string()).join(name), limit).ok()
     }
 
-    fn text(&self, pid: u32, name: &str) -> String {
-        let bytes = self.read(pid, name).unwrap_or_default();
+    fn read_text(&self, pid: u32, name: &str) -> String {
+        let bytes = self.read_file(pid, name).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    fn stat(&self, pid: u32) -> Option<ProcessStat> {
-        parse_stat(&self.text(pid, "stat"))
+    fn read_stat(&self, pid: u32) -> Option<ProcessStat> {
+        parse_stat(&self.read_text(pid, "stat"))
     }
 
     /// Returns the real user of a process.
-    fn uid(&self, pid: u32) -> Option<u32> {
-        let status = self.text(pid, "status");
+    fn read_uid(&self, pid: u32) -> Option<u32> {
+        let status = self.read_text(pid, "status");
         let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
         line.split_whitespace().next()?.parse().ok()
     }
 
     /// Returns the path of the executable that a process runs.
-    fn program(&self, pid: u32) -> Option<String> {
+    fn read_program(&self, pid: u32) -> Option<String> {
         let link = running::read_link(self.0.join(pid.to_string()).join("exe")).ok()?;
         let path = link.to_string_lossy().into_owned();
         // An update has since replaced the file.
@@ -213,7 +213,7 @@ impl Proc {
             IpAddr::V4(_) => ("net/fib_trie", parse_fib_trie),
             IpAddr::V6(_) => ("net/if_inet6", parse_if_inet6),
         };
-        let text = String::from_utf8(self.read(pid, file)?).ok()?;
+        let text = String::from_utf8(self.read_file(pid, file)?).ok()?;
         let addresses = parse(&text);
         // A node that uses this family has an address in it.
         (!addresses.is_empty()).then_some(addresses)
@@ -266,9 +266,9 @@ fn parse_stat(text: &str) -> Option<ProcessStat> {
 
 /// Reads the login of a process, without the boot.
 fn observe_process(proc: &Proc, pid: u32) -> LoginSession {
-    let chain = ancestors(proc, pid);
-    let cgroup = proc.text(pid, "cgroup");
-    let audit = proc.text(pid, "sessionid").trim().parse().ok();
+    let chain = find_ancestors(proc, pid);
+    let cgroup = proc.read_text(pid, "cgroup");
+    let audit = proc.read_text(pid, "sessionid").trim().parse().ok();
     let ssh = find_connection(proc, &chain);
     LoginSession {
         boot: String::new(),
@@ -284,11 +284,11 @@ fn observe_process(proc: &Proc, pid: u32) -> LoginSession {
 }
 
 /// Returns a process and its ancestors, nearest first.
-fn ancestors(proc: &Proc, pid: u32) -> Vec<ProcessStat> {
+fn find_ancestors(proc: &Proc, pid: u32) -> Vec<ProcessStat> {
     let mut chain: Vec<ProcessStat> = Vec::new();
     let mut next = pid;
     while next != 0 && chain.len() < MAX_DEPTH {
-        let Some(process) = proc.stat(next) else {
+        let Some(process) = proc.read_stat(next) else {
             break;
         };
         next = process.parent;
@@ -304,10 +304,10 @@ fn find_connection(proc: &Proc, chain: &[ProcessStat]) -> Option<SshConnection> 
     let sshd = chain.get(first..)?.iter();
     let serving = sshd
         .take_while(|one| is_sshd(&one.name))
-        .filter(|one| serves_connection(&proc.text(one.mark.pid, "cmdline")));
+        .filter(|one| serves_connection(&proc.read_text(one.mark.pid, "cmdline")));
     let process = serving.last()?.mark;
     let channel = chain.get(first.checked_sub(1)?)?.mark;
-    let environment = proc.read(channel.pid, "environ").unwrap_or_default();
+    let environment = proc.read_file(channel.pid, "environ").unwrap_or_default();
     let (client, server) = parse_addresses(&environment);
     Some(SshConnection {
         process,
@@ -342,9 +342,11 @@ fn find_origin(
 
 /// Examines the process that serves a connection, because any program can have the name of sshd.
 fn find_server(proc: &Proc, pid: u32) -> ServerProgram {
-    let (Some(uid), Some(program), Some(cgroup)) =
-        (proc.uid(pid), proc.program(pid), proc.read(pid, "cgroup"))
-    else {
+    let (Some(uid), Some(program), Some(cgroup)) = (
+        proc.read_uid(pid),
+        proc.read_program(pid),
+        proc.read_file(pid, "cgroup"),
+    ) else {
         return ServerProgram::Unknown;
     };
     let cgroup = String::from_utf8_lossy(&cgroup);
@@ -443,7 +445,7 @@ pub enum ConfirmationRefusal {
     )]
     SharedConnection,
     /// The ssh connection was opened before the change was complete.
-    #[error("this ssh connection is {} older than the change, so it does not prove that the node can be reached now. {}", seconds(*before), open_new_connection())]
+    #[error("this ssh connection is {} older than the change, so it does not prove that the node can be reached now. {}", format_seconds(*before), open_new_connection())]
     OlderThanChange {
         /// Milliseconds between connection and change.
         before: u64,
@@ -510,7 +512,7 @@ fn open_new_connection() -> String {
     )
 }
 
-fn seconds(milliseconds: u64) -> String {
+fn format_seconds(milliseconds: u64) -> String {
     format!("{}.{} s", milliseconds / 1000, milliseconds % 1000 / 100)
 }
 

@@ -68,7 +68,7 @@ impl Machine {
         Ok(Self {
             root: root.shown().display().to_string(),
             live: host.live,
-            name: name(root, host.live),
+            name: machine_name(root, host.live),
             system: release.name().to_owned(),
             short_system: release.short_name(),
             openshift: release.openshift_version(),
@@ -102,7 +102,7 @@ fn find_record(root: &Root) -> Result<Option<&'static str>, RootError> {
 
 /// Returns the machine's name. For any root but the running system, only files are used, because the kernel's name is that of
 /// this machine. An unreadable name is treated as missing, because nothing depends on it.
-fn name(root: &Root, live: bool) -> Option<String> {
+fn machine_name(root: &Root, live: bool) -> Option<String> {
     let fixed = root.read_small(&RootPath::fixed(paths::HOSTNAME));
     let fixed = fixed.inspect_err(|error| log::info!("reading the host name: {error}"));
     let fixed = fixed.ok().flatten();

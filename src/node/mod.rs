@@ -263,7 +263,7 @@ pub fn observe_with(
         elsewhere: BTreeMap::new(),
         packaged: BTreeMap::new(),
     };
-    let labels = node.labels.usable();
+    let labels = node.labels.is_usable();
     let mount = root_hold.mount;
     let paths = std::mem::take(&mut interest.paths);
     let originals = std::mem::take(&mut interest.originals);
@@ -273,7 +273,7 @@ pub fn observe_with(
     let new = || ObjectObserver::new(root, mount, labels).with_few_stamps(interest.few_stamps);
     let seen = observer::observe_all(new, &all)?;
     drop(all);
-    node.take(seen);
+    node.take_parts(seen);
     for path in &interest.in_the_way {
         node.observe_below(root, path)?;
     }
@@ -282,10 +282,10 @@ pub fn observe_with(
             node.texts.insert(path.clone(), bytes);
         }
     }
-    node.take(vec![base.links]);
+    node.take_parts(vec![base.links]);
     let mut observer = ObjectObserver::going_on(root, mount, &node);
     units::read_contents(&interest, &mut node, &mut observer)?;
-    node.take(vec![observer.seen()]);
+    node.take_parts(vec![observer.into_seen()]);
     if node.host.live {
         node.packaged = ask_rpm(&node, &interest, runner);
     }
@@ -336,7 +336,7 @@ impl NodeState {
     }
 
     /// Returns the path after following the links in its parent directories, as far as these exist.
-    pub fn real(&self, path: &RootPath) -> RootPath {
+    pub fn real_path(&self, path: &RootPath) -> RootPath {
         if self.elsewhere.is_empty() {
             return path.clone();
         }
@@ -371,16 +371,16 @@ impl NodeState {
             cause: errno.into(),
         })?;
         let paths: Vec<_> = paths.into_iter().map(ToRead::Object).collect();
-        let new = || ObjectObserver::new(root, hold.mount, self.labels.usable());
+        let new = || ObjectObserver::new(root, hold.mount, self.labels.is_usable());
         let seen = observer::observe_all(new, &paths)?;
-        self.take(seen);
+        self.take_parts(seen);
         Ok(())
     }
 
     /// Adds directories that will exist before the first step of a plan, topmost first. Those that no path of interest lies below
     /// are left out.
     pub fn foresee_directories(&mut self, paths: &[RootPath]) {
-        let owner = self.host.attainable((0, 0));
+        let owner = self.host.attainable_owner((0, 0));
         for path in paths {
             let is_below_known = match path.parent() {
                 Some(parent) => self.directories.contains_key(&parent),
@@ -406,11 +406,11 @@ impl NodeState {
     }
 
     /// Adds the results of observers, in their order.
-    fn take(&mut self, mut parts: Vec<SeenObjects>) {
+    fn take_parts(&mut self, mut parts: Vec<SeenObjects>) {
         // One table after the other: each part of the results goes as soon as it is in its table.
-        add(&mut self.objects, &mut parts, |part| &mut part.objects);
-        add(&mut self.stamps, &mut parts, |part| &mut part.stamps);
-        add(&mut self.labels.found, &mut parts, |part| &mut part.labels);
+        add_results(&mut self.objects, &mut parts, |part| &mut part.objects);
+        add_results(&mut self.stamps, &mut parts, |part| &mut part.stamps);
+        add_results(&mut self.labels.found, &mut parts, |part| &mut part.labels);
         for seen in parts {
             self.obstructed.extend(seen.obstructed);
             self.directories.extend(seen.directories);
@@ -424,7 +424,7 @@ impl NodeState {
 
     fn observe_below(&mut self, root: &Root, path: &RootPath) -> Result<(), RootError> {
         if self.object(path).is_some_and(Object::is_directory) {
-            let tree = root.tree(path)?;
+            let tree = root.read_tree(path)?;
             let obstacle = tree.obstacle.map(|obstacle| (path.clone(), obstacle));
             self.obstacles.extend(obstacle);
             self.trees.insert(path.clone(), tree.sizes);
@@ -434,7 +434,7 @@ impl NodeState {
 }
 
 /// Adds results in order: an empty map is built from them at once.
-fn add<T>(
+fn add_results<T>(
     known: &mut BTreeMap<RootPath, T>,
     parts: &mut [SeenObjects],
     of: fn(&mut SeenObjects) -> &mut Vec<(RootPath, T)>,
@@ -451,7 +451,7 @@ fn add<T>(
     }
 }
 
-fn at(path: &RootPath, errno: nix::errno::Errno) -> RootError {
+fn error_at(path: &RootPath, errno: nix::errno::Errno) -> RootError {
     RootError {
         path: path.to_string(),
         cause: errno.into(),

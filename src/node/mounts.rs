@@ -60,10 +60,10 @@ pub fn make_writable(directory: &Path) -> Result<(), MountError> {
     if !is_read_only(open()?.as_fd()) {
         return Ok(());
     }
-    let failed = |errno| error("making writable", directory, errno);
+    let failed = |errno| mount_error("making writable", directory, errno);
     unshare_mounts().map_err(failed)?;
     // Descriptors opened earlier belong to the old namespace.
-    remount(open()?.as_fd(), MsFlags::empty()).map_err(failed)
+    remount_directory(open()?.as_fd(), MsFlags::empty()).map_err(failed)
 }
 
 /// Detaches a mount: it disappears here at once, and is removed when it is no longer in use.
@@ -144,7 +144,7 @@ impl BootRoot {
         root.bind_var()?;
         if access == RootAccess::Write {
             for name in ["etc", "var"] {
-                root.open(RootPath::fixed(name))?;
+                root.open_mount(RootPath::fixed(name))?;
             }
         }
         Ok(root)
@@ -163,17 +163,18 @@ impl BootRoot {
             return Ok(());
         };
         let to = RootPath::fixed("var");
-        let own = self.root.within(&to)?;
+        let own = self.root.open_within(&to)?;
         if !is_same(real.as_fd(), own.as_fd()) {
-            bind(real.as_fd(), own.as_fd())
-                .map_err(|errno| self.error("binding the stateroot's var on", &Some(to), errno))?;
+            bind_directory(real.as_fd(), own.as_fd()).map_err(|errno| {
+                self.mount_error("binding the stateroot's var on", &Some(to), errno)
+            })?;
             self.bound = true;
         }
         Ok(())
     }
 
     /// Makes the mount that contains a directory writable.
-    fn open(&mut self, path: RootPath) -> Result<(), MountError> {
+    fn open_mount(&mut self, path: RootPath) -> Result<(), MountError> {
         let Some(directory) = self.root.plain_directory(&path)? else {
             return Ok(());
         };
@@ -182,17 +183,17 @@ impl BootRoot {
         }
         // The directory may be a mount point itself; otherwise it belongs to the root's mount.
         for candidate in [Some(path.clone()), None] {
-            match self.remount(&candidate, MsFlags::empty()) {
+            match self.remount_place(&candidate, MsFlags::empty()) {
                 Ok(()) => self.opened.push(candidate),
                 // Not a mount point.
                 Err(Errno::EINVAL) => continue,
-                Err(errno) => return Err(self.error("making writable", &candidate, errno)),
+                Err(errno) => return Err(self.mount_error("making writable", &candidate, errno)),
             }
             if !is_read_only(directory.as_fd()) {
                 return Ok(());
             }
         }
-        Err(self.error("making writable", &Some(path), Errno::EROFS))
+        Err(self.mount_error("making writable", &Some(path), Errno::EROFS))
     }
 
     /// Makes the whole root read-only. Returns true if it was writable.
@@ -200,39 +201,39 @@ impl BootRoot {
         if is_read_only(self.root.as_fd()) {
             return Ok(false);
         }
-        self.remount(&None, MsFlags::MS_RDONLY)
-            .map_err(|errno| self.error("making read-only", &None, errno))?;
+        self.remount_place(&None, MsFlags::MS_RDONLY)
+            .map_err(|errno| self.mount_error("making read-only", &None, errno))?;
         Ok(true)
     }
 
     /// Makes the whole root writable again.
     pub fn reopen(path: &Path) -> Result<(), MountError> {
         let root = Root::open(path)?;
-        let again = remount(root.as_fd(), MsFlags::empty());
-        again.map_err(|errno| error("making writable", path, errno))
+        let again = remount_directory(root.as_fd(), MsFlags::empty());
+        again.map_err(|errno| mount_error("making writable", path, errno))
     }
 
     /// Restores the original state. All written names are on disk by then.
     pub fn give_back(self) {
         let complain = |place: &MountPlace, errno: Errno| {
-            let path = self.shown(place);
+            let path = self.shown_path(place);
             log::warn!("giving {} back: {}", path.display(), Reason::from(errno));
         };
         for place in self.opened.iter().rev() {
-            if let Err(errno) = self.remount(place, MsFlags::MS_RDONLY) {
+            if let Err(errno) = self.remount_place(place, MsFlags::MS_RDONLY) {
                 complain(place, errno);
             }
         }
         let var = Some(RootPath::fixed("var"));
         if self.bound
-            && let Err(errno) = self.with(&var, |var| let_go(&descriptor_path(var)))
+            && let Err(errno) = self.with_mount(&var, |var| let_go(&descriptor_path(var)))
         {
             complain(&var, errno);
         }
     }
 
     /// Calls `act` with a directory as currently mounted.
-    fn with<T>(
+    fn with_mount<T>(
         &self,
         place: &MountPlace,
         act: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>,
@@ -248,17 +249,17 @@ impl BootRoot {
         }
     }
 
-    fn remount(&self, place: &MountPlace, flags: MsFlags) -> Result<(), Errno> {
-        self.with(place, |directory| remount(directory, flags))
+    fn remount_place(&self, place: &MountPlace, flags: MsFlags) -> Result<(), Errno> {
+        self.with_mount(place, |directory| remount_directory(directory, flags))
     }
 
-    fn shown(&self, place: &MountPlace) -> PathBuf {
+    fn shown_path(&self, place: &MountPlace) -> PathBuf {
         let below = place.as_ref().map_or("", RootPath::relative);
         self.root.shown().join(below)
     }
 
-    fn error(&self, doing: &'static str, place: &MountPlace, errno: Errno) -> MountError {
-        error(doing, &self.shown(place), errno)
+    fn mount_error(&self, doing: &'static str, place: &MountPlace, errno: Errno) -> MountError {
+        mount_error(doing, &self.shown_path(place), errno)
     }
 }
 
@@ -268,14 +269,15 @@ impl BootRoot {
 /// # Errors
 /// A directory is missing or behind a link, or the kernel refuses to bind.
 pub fn enter_deployment(disk: &Path, deployed: &Deployed) -> Result<Root, MountError> {
-    let found = Halves::open(disk, deployed)?;
+    let found = Halves::open_disk(disk, deployed)?;
     if is_same(found.var.as_fd(), found.own_var.as_fd()) {
         return Ok(found.deployment);
     }
-    unshare_mounts().map_err(|errno| found.error(errno))?;
+    unshare_mounts().map_err(|errno| found.open_error(errno))?;
     // Descriptors opened earlier belong to the old namespace.
-    let ours = Halves::open(disk, deployed)?;
-    bind(ours.var.as_fd(), ours.own_var.as_fd()).map_err(|errno| ours.error(errno))?;
+    let ours = Halves::open_disk(disk, deployed)?;
+    bind_directory(ours.var.as_fd(), ours.own_var.as_fd())
+        .map_err(|errno| ours.open_error(errno))?;
     Ok(ours.deployment)
 }
 
@@ -287,17 +289,17 @@ struct Halves {
 }
 
 impl Halves {
-    fn open(disk: &Path, deployed: &Deployed) -> Result<Self, RootError> {
+    fn open_disk(disk: &Path, deployed: &Deployed) -> Result<Self, RootError> {
         let disk = Root::open(disk)?;
-        let deployment = disk.within(&deployed.path)?;
+        let deployment = disk.open_within(&deployed.path)?;
         Ok(Self {
-            var: disk.within(&deployed.var)?,
-            own_var: deployment.within(&RootPath::fixed("var"))?,
+            var: disk.open_within(&deployed.var)?,
+            own_var: deployment.open_within(&RootPath::fixed("var"))?,
             deployment,
         })
     }
 
-    fn error(&self, errno: Errno) -> MountError {
+    fn open_error(&self, errno: Errno) -> MountError {
         MountError::Var {
             from: self.var.shown().to_owned(),
             to: self.own_var.shown().to_owned(),
@@ -313,10 +315,13 @@ impl Halves {
 /// The deployment cannot be opened.
 pub fn show_disk(disk: &Path, deployment: &RootPath) -> Result<Root, MountError> {
     if let Err(errno) = unshare_mounts() {
-        log::info!("{}", error("making a mount namespace for", disk, errno));
+        log::info!(
+            "{}",
+            mount_error("making a mount namespace for", disk, errno)
+        );
     }
     let disk = Root::open(disk)?;
-    let root = disk.within(deployment)?;
+    let root = disk.open_within(deployment)?;
     for name in [paths::SYSROOT, paths::BOOT] {
         if let Err(error) = show_in(&disk, &root, name) {
             log::info!("{error}");
@@ -328,16 +333,17 @@ pub fn show_disk(disk: &Path, deployment: &RootPath) -> Result<Root, MountError>
 fn show_in(disk: &Root, root: &Root, name: &'static str) -> Result<(), MountError> {
     let path = RootPath::fixed(name);
     let (from, to) = match name {
-        paths::SYSROOT => (disk.again()?, root.within(&path)?),
-        _ => (disk.within(&path)?, root.within(&path)?),
+        paths::SYSROOT => (disk.open_again()?, root.open_within(&path)?),
+        _ => (disk.open_within(&path)?, root.open_within(&path)?),
     };
     if is_same(from.as_fd(), to.as_fd()) {
         return Ok(());
     }
-    bind(from.as_fd(), to.as_fd()).map_err(|errno| error("binding the disk on", to.shown(), errno))
+    bind_directory(from.as_fd(), to.as_fd())
+        .map_err(|errno| mount_error("binding the disk on", to.shown(), errno))
 }
 
-fn bind(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno> {
+fn bind_directory(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno> {
     let (from, to) = (descriptor_path(from), descriptor_path(to));
     mount(
         Some(&from),
@@ -348,7 +354,7 @@ fn bind(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno> {
     )
 }
 
-fn error(doing: &'static str, path: &Path, errno: Errno) -> MountError {
+fn mount_error(doing: &'static str, path: &Path, errno: Errno) -> MountError {
     MountError::Kernel {
         doing,
         path: path.to_owned(),
@@ -362,7 +368,7 @@ pub fn is_read_only(directory: impl AsFd) -> bool {
 }
 
 /// Remounts with these flags. The kernel drops other flags of the mount unless they are repeated, but a boot's root has none.
-fn remount(directory: BorrowedFd<'_>, flags: MsFlags) -> Result<(), Errno> {
+fn remount_directory(directory: BorrowedFd<'_>, flags: MsFlags) -> Result<(), Errno> {
     let flags = MsFlags::MS_REMOUNT | flags;
     let path = descriptor_path(directory);
     mount(None::<&str>, &path, None::<&str>, flags, None::<&str>)

@@ -32,7 +32,7 @@ pub struct NameServers {
 
 impl NameServers {
     /// Returns the servers on other machines.
-    pub fn elsewhere(&self) -> impl Iterator<Item = &IpAddr> {
+    pub fn remote_servers(&self) -> impl Iterator<Item = &IpAddr> {
         self.servers.iter().filter(|server| !server.is_loopback())
     }
 }

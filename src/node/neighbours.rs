@@ -153,7 +153,7 @@ fn image_based(
         return Ok(None);
     };
     let monitor = if host.live && host::systemd_runs(root) {
-        monitor(root, runner)?
+        find_monitor(root, runner)?
     } else {
         None
     };
@@ -171,7 +171,7 @@ struct MonitorFile {
     monitor_timeout: u64,
 }
 
-fn monitor(root: &Root, runner: &dyn CommandRunner) -> Result<Option<Monitor>, RootError> {
+fn find_monitor(root: &Root, runner: &dyn CommandRunner) -> Result<Option<Monitor>, RootError> {
     let began = match systemctl::query_start(runner, MONITOR) {
         Ok(Some(began)) => began,
         Ok(None) => return Ok(None),

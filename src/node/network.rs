@@ -66,22 +66,22 @@ pub fn read_network(root: &Root) -> Network {
         .extend(unread.iter().map(ToString::to_string));
     let keyfiles = connections.into_iter().map(|one| Keyfile {
         refused: one.refused,
-        ..keyfile(&one.path, &one.text)
+        ..parse_keyfile(&one.path, &one.text)
     });
     network.keyfiles = keyfiles.collect();
     for folder in CLUSTER.map(RootPath::fixed) {
-        for path in names(root, &folder, &mut network.unseen) {
-            let whose = whose(path.name());
+        for path in list_names(root, &folder, &mut network.unseen) {
+            let whose = cluster_network_of(path.name());
             network
                 .cluster
                 .extend(whose.map(|whose| (path.to_string(), whose)));
         }
     }
-    network.interfaces = root.is_live().then(interfaces).flatten();
+    network.interfaces = root.is_live().then(list_interfaces).flatten();
     network
 }
 
-fn names(root: &Root, folder: &RootPath, unseen: &mut Vec<String>) -> Vec<RootPath> {
+fn list_names(root: &Root, folder: &RootPath, unseen: &mut Vec<String>) -> Vec<RootPath> {
     let names = root.list(folder).unwrap_or_else(|error| {
         unseen.push(error.to_string());
         Vec::new()
@@ -92,7 +92,7 @@ fn names(root: &Root, folder: &RootPath, unseen: &mut Vec<String>) -> Vec<RootPa
         .collect()
 }
 
-fn interfaces() -> Option<Vec<String>> {
+fn list_interfaces() -> Option<Vec<String>> {
     let all = Networks::new_with_refreshed_list().ok()?;
     let mut names: Vec<String> = all
         .keys()
@@ -104,7 +104,7 @@ fn interfaces() -> Option<Vec<String>> {
 }
 
 /// Returns the cluster network that writes a config with this file name.
-fn whose(name: &str) -> Option<&'static str> {
+fn cluster_network_of(name: &str) -> Option<&'static str> {
     match name {
         "10-ovn-kubernetes.conf" => Some(OVN),
         "80-openshift-network.conf" => Some(SDN),
@@ -150,7 +150,7 @@ pub fn of_config(config: &MachineConfig) -> Option<&'static str> {
 }
 
 /// Parses the plain fields of a keyfile, never its secrets.
-fn keyfile(path: &RootPath, text: &str) -> Keyfile {
+fn parse_keyfile(path: &RootPath, text: &str) -> Keyfile {
     let mut section = "";
     let mut found = Keyfile {
         path: path.to_string(),
@@ -187,14 +187,14 @@ mod tests {
     fn a_keyfile_is_known_by_its_connection_section_alone() {
         let path = RootPath::parse("/etc/x/a.nmconnection").unwrap();
         let text = "[connection]\nid=br-ex\ntype=ovs-bridge\ninterface-name=br-ex\n[wifi-security]\npsk=x\nid=no\n";
-        let found = keyfile(&path, text);
+        let found = parse_keyfile(&path, text);
         assert_eq!(
             (found.id.as_str(), found.kind.as_str()),
             ("br-ex", "ovs-bridge")
         );
         assert_eq!(found.interface.as_deref(), Some("br-ex"));
         assert!(!found.empty);
-        let gone = keyfile(&path, &"\0".repeat(12));
+        let gone = parse_keyfile(&path, &"\0".repeat(12));
         assert!(gone.empty);
         assert_eq!(gone.id, "a");
     }

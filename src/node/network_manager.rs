@@ -82,7 +82,7 @@ impl NetworkManagerSettings {
         let mut all = Self::default();
         let mut names: Vec<(RootPath, Vec<String>)> = Vec::new();
         for directory in SETTINGS.map(RootPath::fixed) {
-            let found = all.note(files.list(&directory)).unwrap_or_default();
+            let found = all.note_error(files.list(&directory)).unwrap_or_default();
             let found = found.into_iter().filter(|name| name.ends_with(".conf"));
             names.push((directory, found.collect()));
         }
@@ -110,12 +110,12 @@ impl NetworkManagerSettings {
     }
 
     /// Returns the value; an error is recorded.
-    fn note<T>(&mut self, result: Result<T, RootError>) -> Option<T> {
+    fn note_error<T>(&mut self, result: Result<T, RootError>) -> Option<T> {
         result.map_err(|error| self.unseen.push(error)).ok()
     }
 
     fn add_file(&mut self, files: &NodeFiles<'_>, path: &RootPath, is_part: bool) {
-        let Some(bytes) = self.note(files.read_small(path)).flatten() else {
+        let Some(bytes) = self.note_error(files.read_small(path)).flatten() else {
             return;
         };
         let text = String::from_utf8_lossy(&bytes);
@@ -155,7 +155,7 @@ impl NetworkManagerSettings {
     }
 
     /// Returns the value of a key and the file that sets it.
-    pub fn value(&self, section: &str, key: &str) -> Option<(&str, &str)> {
+    pub fn find_value(&self, section: &str, key: &str) -> Option<(&str, &str)> {
         let found = self.values.get(&(section.to_owned(), key.to_owned()));
         found.map(|(value, file)| (value.as_str(), file.as_str()))
     }
@@ -164,7 +164,7 @@ impl NetworkManagerSettings {
     /// `None` if the setting is empty.
     pub fn keyfile_path(&self) -> (Option<RootPath>, Option<&str>) {
         let default = RootPath::fixed(KEYFILES);
-        match self.value("keyfile", "path") {
+        match self.find_value("keyfile", "path") {
             Some(("", file)) => (None, Some(file)),
             Some((path, file)) if path.starts_with('/') => {
                 match RootPath::parse(path.trim_end_matches('/')) {
@@ -180,7 +180,7 @@ impl NetworkManagerSettings {
     /// Returns the file and the setting because of which NetworkManager ignores an interface of this name and type. Settings
     /// that match by another property, such as a driver, are not judged.
     pub fn unmanages(&self, interface: &str, kind: &str) -> Option<(&str, String)> {
-        if let Some((value, file)) = self.value("keyfile", "unmanaged-devices")
+        if let Some((value, file)) = self.find_value("keyfile", "unmanaged-devices")
             && matches_device(value, interface, kind)
         {
             return Some((file, format!("[keyfile] unmanaged-devices={value}")));
@@ -190,8 +190,8 @@ impl NetworkManagerSettings {
             .keys()
             .filter(|(section, key)| key == "match-device" && section.starts_with("device"));
         let matching = sections.filter_map(|(section, _)| {
-            let (specs, _) = self.value(section, "match-device")?;
-            let (managed, file) = self.value(section, "managed")?;
+            let (specs, _) = self.find_value(section, "match-device")?;
+            let (managed, file) = self.find_value(section, "managed")?;
             matches_device(specs, interface, kind).then_some((section, managed, file))
         });
         let matching: Vec<(&String, &str, &str)> = matching.collect();
@@ -205,7 +205,7 @@ impl NetworkManagerSettings {
     }
 
     /// Returns the directories of connections.
-    pub fn directories(&self) -> Vec<KeyfileDirectory> {
+    pub fn keyfile_directories(&self) -> Vec<KeyfileDirectory> {
         let below = |path: &RootPath, strict, is_layer| KeyfileDirectory {
             path: path.clone(),
             strict,
@@ -391,7 +391,7 @@ pub(super) fn list_by(
     unseen: &mut Vec<RootError>,
 ) -> Vec<RootPath> {
     let mut all: Vec<RootPath> = Vec::new();
-    for directory in settings.directories() {
+    for directory in settings.keyfile_directories() {
         for path in list_directory(files, &directory, unseen) {
             // A file of an upper layer hides the file of the same name below it.
             let is_hidden = directory.is_layer && all.iter().any(|one| one.name() == path.name());
@@ -428,7 +428,7 @@ fn find_layers(
     settings: &mut NetworkManagerSettings,
 ) -> Vec<RootPath> {
     let units = RootPath::fixed(UNITS);
-    let names = settings.note(files.list(&units)).unwrap_or_default();
+    let names = settings.note_error(files.list(&units)).unwrap_or_default();
     let is_near =
         |name: &String| name.starts_with("etc-NetworkManager-") && name.ends_with(".mount");
     let paths = names
@@ -437,7 +437,7 @@ fn find_layers(
         .filter_map(|name| units.join(name).ok());
     let mut layers = Vec::new();
     for path in paths.collect::<Vec<_>>() {
-        let Some(bytes) = settings.note(files.read_small(&path)).flatten() else {
+        let Some(bytes) = settings.note_error(files.read_small(&path)).flatten() else {
             continue;
         };
         let text = String::from_utf8_lossy(&bytes).into_owned();

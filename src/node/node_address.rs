@@ -61,7 +61,7 @@ pub struct NodeAddresses {
 
 impl NodeAddresses {
     /// Returns the addresses that a part has stored.
-    pub fn of(&self, holder: AddressHolder) -> Option<&KeptAddress> {
+    pub fn addresses_of(&self, holder: AddressHolder) -> Option<&KeptAddress> {
         self.kept.iter().find(|one| one.holder == holder)
     }
 }
@@ -88,13 +88,13 @@ pub fn read_node_addresses(root: &Root, names: &[&str]) -> NodeAddresses {
     for name in names {
         let name = name.replace(['-', '.'], "_");
         let key = format!("NODE_{name}_IP");
-        if found.of(AddressHolder::Etcd).is_none() {
+        if found.addresses_of(AddressHolder::Etcd).is_none() {
             found.add_variable(root, ETCD_ENV, AddressHolder::Etcd, &[&key]);
         }
     }
     for name in names {
         let file = format!("/{}/etcd-peer-{name}.crt", paths::ETCD_CERTIFICATES);
-        if found.of(AddressHolder::EtcdCertificate).is_none()
+        if found.addresses_of(AddressHolder::EtcdCertificate).is_none()
             && let Ok(path) = RootPath::parse(&file)
         {
             found.add_certificate(root, &path, AddressHolder::EtcdCertificate);
@@ -102,7 +102,9 @@ pub fn read_node_addresses(root: &Root, names: &[&str]) -> NodeAddresses {
     }
     let serving = RootPath::fixed(paths::KUBELET_SERVING);
     found.add_certificate(root, &serving, AddressHolder::Serving);
-    let hint = found.text(root, &RootPath::fixed(HINT)).unwrap_or_default();
+    let hint = found
+        .read_text(root, &RootPath::fixed(HINT))
+        .unwrap_or_default();
     let hint =
         find_variable(&hint, "NODEIP_HINT").or_else(|| find_variable(&hint, "KUBELET_NODEIP_HINT"));
     found.hint = hint.and_then(|hint| hint.parse().ok());
@@ -110,7 +112,7 @@ pub fn read_node_addresses(root: &Root, names: &[&str]) -> NodeAddresses {
 }
 
 impl NodeAddresses {
-    fn text(&mut self, root: &Root, path: &RootPath) -> Option<String> {
+    fn read_text(&mut self, root: &Root, path: &RootPath) -> Option<String> {
         match root.read_small(path) {
             Ok(bytes) => Some(String::from_utf8_lossy(&bytes?).into_owned()),
             Err(error) => {
@@ -129,7 +131,7 @@ impl NodeAddresses {
         keys: &[&str],
     ) {
         let path = RootPath::fixed(file);
-        let Some(text) = self.text(root, &path) else {
+        let Some(text) = self.read_text(root, &path) else {
             return;
         };
         let values = keys.iter().filter_map(|key| find_variable(&text, key));
@@ -140,22 +142,28 @@ impl NodeAddresses {
             }
         }
         let key = keys.first().copied().unwrap_or_default();
-        self.add(path.to_string(), holder, key, addresses);
+        self.add_addresses(path.to_string(), holder, key, addresses);
     }
 
     fn add_certificate(&mut self, root: &Root, path: &RootPath, holder: AddressHolder) {
-        let Some(text) = self.text(root, path) else {
+        let Some(text) = self.read_text(root, path) else {
             return;
         };
         // The first certificate of the chain is the node's own.
         let chain = net::system_certificates(text.as_bytes());
         let addresses = chain.first().map(|der| net::read_addresses(der));
         let addresses = addresses.unwrap_or_default();
-        self.add(path.to_string(), holder, "IP Address", addresses);
+        self.add_addresses(path.to_string(), holder, "IP Address", addresses);
     }
 
     /// Adds addresses, except wildcard and loopback addresses, which do not identify the node.
-    fn add(&mut self, place: String, holder: AddressHolder, key: &str, mut addresses: Vec<IpAddr>) {
+    fn add_addresses(
+        &mut self,
+        place: String,
+        holder: AddressHolder,
+        key: &str,
+        mut addresses: Vec<IpAddr>,
+    ) {
         addresses.retain(|address| !address.is_unspecified() && !address.is_loopback());
         if !addresses.is_empty() {
             self.kept.push(KeptAddress {

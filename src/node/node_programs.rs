@@ -70,7 +70,7 @@ pub fn read_node_programs(
     found.release = ids.join(" ");
     found.openshift = release.get("OPENSHIFT_VERSION").to_owned();
     let plugins = RootPath::fixed(PLUGINS);
-    if root.directory(&plugins)?.is_none() {
+    if root.open_directory(&plugins)?.is_none() {
         found.lost_plugins = root.read_link(&plugins)?;
     }
     Ok(Some(found))

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::originals::OriginalPaths;
-use super::{Directory, NodeState, at};
+use super::{Directory, NodeState, error_at};
 use crate::base::object::{Flags, Object, ObjectKind, Stamp};
 use crate::host::root::{
     Hold, Mount, Place, RealPath, Recent, RecentPlaces, ResolveError, Root, RootError, RootPath,
@@ -72,13 +72,13 @@ pub(super) fn observe_all<'r>(
         let mut observer = new();
         let mut part = part.iter();
         part.try_for_each(|to_read| match to_read {
-            ToRead::Object(path) => observer.object(path),
+            ToRead::Object(path) => observer.read_object(path),
             ToRead::Originals(path) => {
                 let mut paths = OriginalPaths::of_path(path).paths();
-                paths.try_for_each(|path| observer.object(&path))
+                paths.try_for_each(|path| observer.read_object(&path))
             }
         })?;
-        Ok(observer.seen())
+        Ok(observer.into_seen())
     });
     parts.into_iter().collect()
 }
@@ -107,7 +107,7 @@ impl<'r> ObjectObserver<'r> {
 
     /// Creates an observer that continues from earlier results.
     pub(super) fn going_on(root: &'r Root, root_mount: u64, node: &NodeState) -> Self {
-        let mut observer = Self::new(root, root_mount, node.labels.usable());
+        let mut observer = Self::new(root, root_mount, node.labels.is_usable());
         observer.seen.directories.clone_from(&node.directories);
         observer.seen.mounts.clone_from(&node.mounts);
         observer
@@ -118,17 +118,17 @@ impl<'r> ObjectObserver<'r> {
         self.root
     }
 
-    pub(super) fn seen(self) -> SeenObjects {
+    pub(super) fn into_seen(self) -> SeenObjects {
         self.seen
     }
 
     /// Returns the parent of a path and its last name; `None` if there is no parent.
-    pub(super) fn place(&mut self, path: &RootPath) -> Result<Option<Place>, RootError> {
-        self.places.of(self.root, path)
+    pub(super) fn open_place(&mut self, path: &RootPath) -> Result<Option<Place>, RootError> {
+        self.places.open_place(self.root, path)
     }
 
     /// Reads the object at a path, and the directories above it.
-    pub(super) fn object(&mut self, path: &RootPath) -> Result<(), RootError> {
+    pub(super) fn read_object(&mut self, path: &RootPath) -> Result<(), RootError> {
         let parent = self.parent_of(path)?;
         if let Some(obstacle) = parent.obstacle {
             self.seen.obstructed.insert(path.clone(), obstacle);
@@ -146,10 +146,10 @@ impl<'r> ObjectObserver<'r> {
                 if !self.few_stamps || hold.has_more_names {
                     self.seen.stamps.push((path.clone(), stamp));
                 }
-                if let Some(label) = self.labels.then(|| place.label().ok()).flatten() {
+                if let Some(label) = self.labels.then(|| place.read_label().ok()).flatten() {
                     self.seen.labels.push((path.clone(), label));
                 }
-                self.hold(path, hold);
+                self.record_hold(path, hold);
                 Ok(())
             }
             Ok(None) => Ok(()),
@@ -157,7 +157,7 @@ impl<'r> ObjectObserver<'r> {
                 self.seen.obstructed.insert(path.clone(), errno.into());
                 Ok(())
             }
-            Err(errno) => Err(at(path, errno)),
+            Err(errno) => Err(error_at(path, errno)),
         }
     }
 
@@ -173,7 +173,7 @@ impl<'r> ObjectObserver<'r> {
     }
 
     /// Records what prevents an object from being replaced: flags, and being a mount point.
-    fn hold(&mut self, path: &RootPath, hold: Hold) {
+    fn record_hold(&mut self, path: &RootPath, hold: Hold) {
         let above = match path.parent() {
             Some(parent) => self.seen.directories.get(&parent).map(|above| above.mount),
             None => Some(self.root_mount),
@@ -181,21 +181,21 @@ impl<'r> ObjectObserver<'r> {
         if above.is_some_and(|above| above != hold.mount) {
             self.seen.mount_points.insert(path.clone());
         }
-        self.flags(path, hold.flags);
+        self.record_flags(path, hold.flags);
     }
 
-    fn flags(&mut self, path: &RootPath, flags: Flags) {
+    fn record_flags(&mut self, path: &RootPath, flags: Flags) {
         if !flags.is_empty() {
             self.seen.flags.insert(path.clone(), flags);
         }
     }
 
     fn parent_of(&mut self, path: &RootPath) -> Result<Parent, RootError> {
-        if let Some(known) = self.parents.above(path) {
+        if let Some(known) = self.parents.find_parent(path) {
             return Ok(known);
         }
         let parent = self.look_up(path)?;
-        self.parents.learn(path, parent.clone());
+        self.parents.add_parent(path, parent.clone());
         Ok(parent)
     }
 
@@ -218,21 +218,23 @@ impl<'r> ObjectObserver<'r> {
                 let dir = Arc::new(dir);
                 let mut opened = Some((Arc::clone(&dir), end));
                 for above in &unknown {
-                    self.directory(above, opened.take())?;
+                    self.read_directory(above, opened.take())?;
                 }
                 Ok(Parent {
                     dir: Some(dir),
                     obstacle: None,
                 })
             }
-            Ok(None) => self.miss(&unknown, path, None),
-            Err(error) if error.cause.is_obstacle() => self.miss(&unknown, path, Some(error.cause)),
+            Ok(None) => self.record_missing(&unknown, path, None),
+            Err(error) if error.cause.is_obstacle() => {
+                self.record_missing(&unknown, path, Some(error.cause))
+            }
             Err(error) => Err(error),
         }
     }
 
     /// Records the first missing directory above a path, nearest first; nothing below it exists.
-    fn miss(
+    fn record_missing(
         &mut self,
         above: &[RootPath],
         path: &RootPath,
@@ -244,7 +246,7 @@ impl<'r> ObjectObserver<'r> {
         for above in above.iter().rev() {
             if missed {
                 self.missing.insert(above.clone(), false);
-            } else if Some(above) == nearest || !self.directory(above, None)? {
+            } else if Some(above) == nearest || !self.read_directory(above, None)? {
                 let something = self.is_occupied(above);
                 self.missing.insert(above.clone(), something);
                 missed = true;
@@ -278,7 +280,7 @@ impl<'r> ObjectObserver<'r> {
     }
 
     /// Reads a directory, which may be open already, and its real path if a link leads to it. Returns true if it exists.
-    pub(super) fn directory(
+    pub(super) fn read_directory(
         &mut self,
         path: &RootPath,
         opened: Option<(Arc<OwnedFd>, Option<RealPath>)>,
@@ -299,8 +301,8 @@ impl<'r> ObjectObserver<'r> {
                 Err(error) => return Err(error),
             },
         };
-        let (stat, hold) = stat_of_open(&dir).map_err(|errno| at(path, errno))?;
-        self.flags(path, hold.flags);
+        let (stat, hold) = stat_of_open(&dir).map_err(|errno| error_at(path, errno))?;
+        self.record_flags(path, hold.flags);
         let directory = Directory {
             mount: hold.mount,
             mode: stat.st_mode & 0o7777,
@@ -308,7 +310,7 @@ impl<'r> ObjectObserver<'r> {
         };
         self.seen.directories.insert(path.clone(), directory);
         if !self.seen.mounts.contains_key(&hold.mount) {
-            let mount = mount_of(&dir).map_err(|errno| at(path, errno))?;
+            let mount = mount_of(&dir).map_err(|errno| error_at(path, errno))?;
             self.seen.mounts.insert(mount.id, mount);
         }
         let elsewhere = end.map(|real| (path.clone(), real));

@@ -59,7 +59,7 @@ pub fn read_origin(root: &Root, deployment: &str) -> Result<Option<String>, Root
 
 /// Returns the pull specification in an origin file, in the form that the daemon compares with `osImageURL` byte by byte.
 pub fn of_origin(origin: &str) -> String {
-    OriginFile::parse(origin).image()
+    OriginFile::parse(origin).image_name()
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn of(own: &[(String, u32)], of_os: &[(String, u32)]) -> Self {
+    fn from_entries(own: &[(String, u32)], of_os: &[(String, u32)]) -> Self {
         let mut numbers = Self::default();
         for (name, number) in own {
             numbers.effective.entry(name.clone()).or_insert(*number);
@@ -155,7 +155,7 @@ impl Numbers {
 /// A file cannot be read.
 pub fn read_os_accounts(root: &Root) -> Result<OsAccounts, RootError> {
     let view = NodeView::now(root);
-    let texts = Texts::read(&view)?;
+    let texts = Texts::read_view(&view)?;
     let mut found = OsAccounts {
         without_altfiles: texts.lacks_altfiles(),
         ..OsAccounts::default()
@@ -163,7 +163,7 @@ pub fn read_os_accounts(root: &Root) -> Result<OsAccounts, RootError> {
     if texts.passwd.is_empty() {
         return Ok(found);
     }
-    let (users, groups) = texts.numbers(&texts.switch);
+    let (users, groups) = texts.numbers_for(&texts.switch);
     let files = read_sysusers(&view)?;
     found.missing = find_missing(&files, &users.names(), &groups.names());
     if !found.missing.is_empty() {
@@ -205,7 +205,7 @@ struct Texts {
 }
 
 impl Texts {
-    fn read(view: &NodeView<'_>) -> Result<Self, RootError> {
+    fn read_view(view: &NodeView<'_>) -> Result<Self, RootError> {
         let text = |path: &'static str| {
             let text = view.text(&RootPath::fixed(path))?;
             Ok::<_, RootError>(text.unwrap_or_default())
@@ -234,7 +234,7 @@ impl Texts {
     }
 
     /// Returns the users and groups that a lookup finds with this text of `nsswitch.conf`.
-    fn numbers(&self, switch: &str) -> (Numbers, Numbers) {
+    fn numbers_for(&self, switch: &str) -> (Numbers, Numbers) {
         let of_os = |text: &str, database: &str| {
             if names_altfiles(switch, database) {
                 numbers_in(text)
@@ -243,11 +243,11 @@ impl Texts {
             }
         };
         (
-            Numbers::of(
+            Numbers::from_entries(
                 &numbers_in(&self.passwd),
                 &of_os(&self.os_passwd, "passwd:"),
             ),
-            Numbers::of(&numbers_in(&self.group), &of_os(&self.os_group, "group:")),
+            Numbers::from_entries(&numbers_in(&self.group), &of_os(&self.os_group, "group:")),
         )
     }
 
@@ -262,7 +262,7 @@ impl Texts {
         }
         let lines = self.switch.split_inclusive('\n').map(with_altfiles);
         let text: String = lines.collect();
-        let (users, groups) = self.numbers(&text);
+        let (users, groups) = self.numbers_for(&text);
         let is_cure = find_missing(files, &users.names(), &groups.names()).is_empty();
         let is_plain = is_plain_text(root, SWITCH, &self.switch)?;
         Ok((is_cure && is_plain).then(|| text.into_bytes()))
@@ -491,17 +491,17 @@ fn find_orphan_lines(
 }
 
 fn is_immutable(root: &Root, path: &RootPath) -> Result<bool, RootError> {
-    let Some(place) = root.place(path)? else {
+    let Some(place) = root.open_place(path)? else {
         return Ok(false);
     };
-    let hold = place.hold().map_err(|errno| RootError {
+    let hold = place.read_hold().map_err(|errno| RootError {
         path: path.to_string(),
         cause: errno.into(),
     })?;
-    Ok(hold.is_some_and(|hold| holds(hold.flags)))
+    Ok(hold.is_some_and(|hold| prevents_change(hold.flags)))
 }
 
-fn holds(flags: Flags) -> bool {
+fn prevents_change(flags: Flags) -> bool {
     !flags.is_empty()
 }
 
@@ -542,7 +542,7 @@ fn find_foreign(
             if let Some(user) = user.filter(|_| users.name_of(status.uid).is_none()) {
                 let is_foreign = |other: FileStatus| other.uid == status.uid;
                 let paths = search.foreign_paths(&path, &is_foreign)?;
-                let described = search.describe(&path, &path, status, user);
+                let described = search.describe_owner(&path, &path, status, user);
                 found.extend(described.map(|one| ForeignState { paths, ..one }));
             }
         }
@@ -586,7 +586,7 @@ impl Search<'_> {
             return Ok(None);
         };
         let paths = self.foreign_paths(directory, &is_foreign)?;
-        let described = self.describe(directory, &first, status, user);
+        let described = self.describe_owner(directory, &first, status, user);
         Ok(described.map(|one| ForeignState { paths, ..one }))
     }
 
@@ -621,7 +621,7 @@ impl Search<'_> {
         Ok(Some(found))
     }
 
-    fn describe(
+    fn describe_owner(
         &self,
         directory: &RootPath,
         first: &RootPath,
@@ -630,7 +630,7 @@ impl Search<'_> {
     ) -> Option<ForeignState> {
         let uid = *self.users.effective.get(user)?;
         let of_os = self.users.shadowed.iter().find(|(_, name)| *name == user);
-        let primary = self.accounts.user(user).map(|entry| entry.gid);
+        let primary = self.accounts.find_user(user).map(|entry| entry.gid);
         // A group of the OS whose id has changed; a group that exists is kept; otherwise the user's group.
         let named = self.groups.shadowed.get(&status.gid);
         let named = named.or_else(|| self.groups.name_of(status.gid).filter(|_| status.gid != 0));

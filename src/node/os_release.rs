@@ -51,7 +51,7 @@ impl OsRelease {
         let pair = |line: &str| {
             let (key, value) = line.trim().split_once('=')?;
             let is_name = key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-            (is_name && !key.is_empty()).then(|| (key.to_owned(), unquoted(value)))
+            (is_name && !key.is_empty()).then(|| (key.to_owned(), strip_quotes(value)))
         };
         Self {
             values: text.lines().filter_map(pair).collect(),
@@ -189,7 +189,7 @@ impl OsRelease {
 }
 
 /// Returns the value without quotes, and without backslash escapes in double quotes.
-fn unquoted(value: &str) -> String {
+fn strip_quotes(value: &str) -> String {
     let value = value.trim();
     if let Some(inner) = value
         .strip_prefix('\'')

@@ -12,7 +12,7 @@ use super::images::ostree_objects::{
     Checksum, Commit, DirTree, FileAttributes, OstreeObjectKind as ObjectKind, parse_checksum,
 };
 use crate::host::root::{
-    Place, Root, RootError, RootPath, all_attributes, digest_reader, hex, sha256,
+    Place, Root, RootError, RootPath, all_attributes, digest_reader, sha256_hex, to_hex,
 };
 use crate::host::sys::parallel;
 
@@ -90,7 +90,7 @@ pub fn read_ostree_repository(
         report: OstreeRepository::default(),
     };
     for commit in commits {
-        walk.commit(commit, deep)?;
+        walk.walk_commit(commit, deep)?;
     }
     let mut report = walk.report;
     let files: Vec<(Checksum, String)> = walk
@@ -150,40 +150,46 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn commit(&mut self, name: &str, deep: bool) -> Result<(), RootError> {
+    fn walk_commit(&mut self, name: &str, deep: bool) -> Result<(), RootError> {
         let Some(checksum) = parse_checksum(name) else {
             return Ok(());
         };
         if self.is_partial(name)? {
-            let why = format!("commit {}: its pull is not complete", short(name));
+            let why = format!("commit {}: its pull is not complete", short_commit(name));
             self.report.unseen.push(why);
             return Ok(());
         }
         self.report.commits.push(name.to_owned());
-        let Some(bytes) = self.metadata(checksum, ObjectKind::Commit, name)? else {
+        let Some(bytes) = self.read_metadata(checksum, ObjectKind::Commit, name)? else {
             return Ok(());
         };
         let Some(commit) = Commit::parse(&bytes) else {
-            let why = format!("commit {}: its form is not known here", short(name));
+            let why = format!("commit {}: its form is not known here", short_commit(name));
             self.report.unseen.push(why);
             return Ok(());
         };
-        self.metadata(commit.attributes, ObjectKind::DirMeta, name)?;
+        self.read_metadata(commit.attributes, ObjectKind::DirMeta, name)?;
         let mut waiting = vec![commit.tree];
         while let Some(tree) = waiting.pop() {
-            let Some(bytes) = self.metadata(tree, ObjectKind::DirTree, name)? else {
+            let Some(bytes) = self.read_metadata(tree, ObjectKind::DirTree, name)? else {
                 continue;
             };
             if !deep {
                 return Ok(());
             }
             let Some(tree) = DirTree::parse(&bytes) else {
-                let why = format!("commit {}: a directory has an unknown form", short(name));
+                let why = format!(
+                    "commit {}: a directory has an unknown form",
+                    short_commit(name)
+                );
                 self.report.unseen.push(why);
                 continue;
             };
             if self.seen.len() > MAX_OBJECTS {
-                let why = format!("commit {}: more than {MAX_OBJECTS} objects", short(name));
+                let why = format!(
+                    "commit {}: more than {MAX_OBJECTS} objects",
+                    short_commit(name)
+                );
                 self.report.unseen.push(why);
                 return Ok(());
             }
@@ -192,7 +198,7 @@ impl Walk<'_> {
                 self.seen.entry(at).or_insert_with(|| name.to_owned());
             }
             for directory in tree.directories {
-                self.metadata(directory.attributes, ObjectKind::DirMeta, name)?;
+                self.read_metadata(directory.attributes, ObjectKind::DirMeta, name)?;
                 waiting.push(directory.tree);
             }
         }
@@ -211,7 +217,7 @@ impl Walk<'_> {
     }
 
     /// Returns the bytes of an object if it is intact and has not been read before.
-    fn metadata(
+    fn read_metadata(
         &mut self,
         checksum: Checksum,
         kind: ObjectKind,
@@ -229,7 +235,7 @@ impl Walk<'_> {
         let fault = match &bytes {
             None => Some(ObjectFault::Missing),
             Some(bytes) if bytes.is_empty() => Some(ObjectFault::Empty),
-            Some(bytes) => Some(sha256(bytes))
+            Some(bytes) => Some(sha256_hex(bytes))
                 .filter(|is| *is != name)
                 .map(ObjectFault::Other),
         };
@@ -246,13 +252,13 @@ impl Walk<'_> {
     }
 }
 
-fn short(commit: &str) -> &str {
+fn short_commit(commit: &str) -> &str {
     commit.get(..12).unwrap_or(commit)
 }
 
 /// Returns the path of an object and its checksum in hex.
 fn object_path(checksum: &Checksum, kind: ObjectKind) -> (String, String) {
-    let name = hex(checksum);
+    let name = to_hex(checksum);
     let (first, rest) = name.split_at(2);
     let ending = kind.extension();
     (
@@ -272,7 +278,7 @@ fn judge_files(root: &Root, files: &[(Checksum, String)]) -> Result<Vec<DamagedO
             path: path.clone(),
             cause: errno.into(),
         };
-        let fault = match root.place(&at)? {
+        let fault = match root.open_place(&at)? {
             None => Some(ObjectFault::Missing),
             Some(place) => judge_file(&place, &name).map_err(failed)?,
         };
@@ -305,10 +311,10 @@ fn judge_file(place: &Place, name: &str) -> Result<Option<ObjectFault>, Errno> {
     let is = match stat.st_mode & libc::S_IFMT {
         libc::S_IFLNK => {
             let target = place.read_target()?;
-            sha256(&header(&stat, target.as_bytes()))
+            sha256_hex(&header(&stat, target.as_bytes()))
         }
         _ => {
-            let file = place.open()?;
+            let file = place.open_file()?;
             let errno =
                 |error: std::io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
             digest_reader(header(&stat, b"").as_slice().chain(file))

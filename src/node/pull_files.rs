@@ -72,14 +72,14 @@ pub struct PullFaults {
 
 impl PullFaults {
     /// Returns the faults, grouped by kind. `config` is the one that the node is in.
-    pub fn groups(&self, config: Option<&MachineConfig>) -> Vec<FaultGroup<PullFaultKind>> {
+    pub fn group_faults(&self, config: Option<&MachineConfig>) -> Vec<FaultGroup<PullFaultKind>> {
         let of_kind = |kind| {
             let all = self.all.iter().filter(|one| one.kind == kind);
             all.map(|one| (one.place.clone(), one.said.clone()))
                 .collect()
         };
         let brings = |place: &str| {
-            config.is_some_and(|config| config.brings(place) || config.brings_below(place))
+            config.is_some_and(|config| config.contains_file(place) || config.brings_below(place))
         };
         // Files that a person left next to the config may be out of use on purpose.
         let is_left = |kind, faults: &[(String, String)]| {
@@ -140,7 +140,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn add(&mut self, kind: PullFaultKind, place: impl ToString, said: impl Into<String>) {
+    fn add_fault(&mut self, kind: PullFaultKind, place: impl ToString, said: impl Into<String>) {
         self.found.all.push(PullFault {
             kind,
             place: place.to_string(),
@@ -149,35 +149,35 @@ impl Search<'_> {
     }
 
     /// Returns the value; an error is recorded.
-    fn note<T>(&mut self, result: Result<T, RootError>) -> Option<T> {
+    fn note_error<T>(&mut self, result: Result<T, RootError>) -> Option<T> {
         result
             .map_err(|error| self.found.unseen.push(error.to_string()))
             .ok()
     }
 
-    fn list(&mut self, directory: &RootPath) -> Vec<(RootPath, EntryType)> {
+    fn list_directory(&mut self, directory: &RootPath) -> Vec<(RootPath, EntryType)> {
         let listed = self.files.list_types(directory);
-        let names = self.note(listed).unwrap_or_default().into_iter();
+        let names = self.note_error(listed).unwrap_or_default().into_iter();
         names
             .filter_map(|(name, kind)| Some((directory.join(&name).ok()?, kind)))
             .collect()
     }
 
-    fn text(&mut self, path: &RootPath) -> Option<String> {
+    fn read_text(&mut self, path: &RootPath) -> Option<String> {
         let read = self.files.read_small(path);
-        let bytes = self.note(read).flatten();
+        let bytes = self.note_error(read).flatten();
         bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// Returns the drop-ins of a configuration, with their texts: the files in a directory with this extension.
-    fn parts(&mut self, directory: &'static str, ending: &str) -> Vec<(String, String)> {
-        let all = self.list(&RootPath::fixed(directory)).into_iter();
+    fn read_dropins(&mut self, directory: &'static str, ending: &str) -> Vec<(String, String)> {
+        let all = self.list_directory(&RootPath::fixed(directory)).into_iter();
         let is_part = |(path, kind): &(RootPath, EntryType)| {
             path.name().ends_with(ending) && *kind != EntryType::Directory
         };
         let paths: Vec<RootPath> = all.filter(is_part).map(|(path, _)| path).collect();
         let texts = paths.into_iter().filter_map(|path| {
-            let text = self.text(&path)?;
+            let text = self.read_text(&path)?;
             Some((path.to_string(), text))
         });
         texts.collect()
@@ -188,11 +188,11 @@ impl Search<'_> {
         let mut asked = BTreeSet::new();
         let main = RootPath::fixed(paths::REGISTRIES);
         let mut all: Vec<(String, String)> = self
-            .text(&main)
+            .read_text(&main)
             .into_iter()
             .map(|text| (main.to_string(), text))
             .collect();
-        all.extend(self.parts(paths::REGISTRIES_D, ".conf"));
+        all.extend(self.read_dropins(paths::REGISTRIES_D, ".conf"));
         match Registries::parse(&all) {
             Ok(registries) => {
                 for one in registries.hidden() {
@@ -200,7 +200,7 @@ impl Search<'_> {
                         "its [[registry]] {} takes the place of that in {}, whose mirrors are not asked any more",
                         one.prefix, one.file
                     );
-                    self.add(PullFaultKind::Unread, &one.by, said);
+                    self.add_fault(PullFaultKind::Unread, &one.by, said);
                 }
                 for table in registries.tables() {
                     let mirrors = table.mirrors.iter().map(|mirror| &mirror.location);
@@ -208,22 +208,22 @@ impl Search<'_> {
                     asked.extend(names.map(|name| host_of(name)));
                 }
             }
-            Err(error) => self.add(PullFaultKind::Stops, error.file(), error.to_string()),
+            Err(error) => self.add_fault(PullFaultKind::Stops, error.file(), error.to_string()),
         }
-        let parts = self.parts(paths::LOOKASIDE, LOOKASIDE_ENDING);
+        let parts = self.read_dropins(paths::LOOKASIDE, LOOKASIDE_ENDING);
         if let Err(error) = lookaside::check_lookaside(&parts) {
-            self.add(PullFaultKind::Stops, error.file.clone(), error.to_string());
+            self.add_fault(PullFaultKind::Stops, error.file.clone(), error.to_string());
         }
         let policy = RootPath::fixed(paths::POLICY);
-        if let Some(text) = self.text(&policy)
+        if let Some(text) = self.read_text(&policy)
             && let Err(error) = SignaturePolicy::parse(&text)
         {
-            self.add(PullFaultKind::Stops, &policy, error.to_string());
+            self.add_fault(PullFaultKind::Stops, &policy, error.to_string());
         }
         for file in paths::PULL_SECRETS.map(RootPath::fixed) {
-            if let Some(text) = self.text(&file) {
+            if let Some(text) = self.read_text(&file) {
                 let secrets = Secrets::parse(&file.to_string(), text.as_bytes());
-                asked.extend(secrets.hosts());
+                asked.extend(secrets.registry_hosts());
             }
         }
         asked
@@ -235,7 +235,7 @@ impl Search<'_> {
             (paths::REGISTRIES_D, ".conf"),
             (paths::LOOKASIDE, LOOKASIDE_ENDING),
         ] {
-            for (path, kind) in self.list(&RootPath::fixed(directory)) {
+            for (path, kind) in self.list_directory(&RootPath::fixed(directory)) {
                 let is_directory = kind == EntryType::Directory;
                 let is_read = path.name().ends_with(ending) && !is_directory;
                 if is_read || is_copy_name(path.name()) || path.name().starts_with("README") {
@@ -246,7 +246,7 @@ impl Search<'_> {
                 } else {
                     format!("not read: only names that end in {ending} are")
                 };
-                self.add(PullFaultKind::Unread, &path, said);
+                self.add_fault(PullFaultKind::Unread, &path, said);
             }
         }
     }
@@ -256,8 +256,8 @@ impl Search<'_> {
         for (path, instead) in ELSEWHERE {
             let path = RootPath::fixed(path);
             let there = self.files.exists(&path);
-            if self.note(there) == Some(true) {
-                self.add(
+            if self.note_error(there) == Some(true) {
+                self.add_fault(
                     PullFaultKind::Unread,
                     &path,
                     format!("not read here: {instead} counts"),
@@ -269,12 +269,12 @@ impl Search<'_> {
     /// Finds root's own files, which replace those of the node.
     fn find_own_of_root(&mut self) {
         let folder = RootPath::fixed(OF_ROOT);
-        for (path, _) in self.list(&folder) {
+        for (path, _) in self.list_directory(&folder) {
             let name = path.name().to_owned();
             if REPLACING.contains(&name.as_str()) {
                 let said =
                     format!("programs of root read it, and pass over /etc/containers/{name}");
-                self.add(PullFaultKind::Instead, &path, said);
+                self.add_fault(PullFaultKind::Instead, &path, said);
             }
         }
     }
@@ -284,17 +284,17 @@ impl Search<'_> {
         let mut first: BTreeSet<String> = BTreeSet::new();
         let asked = self.without_directory(asked);
         for (index, place) in CERTIFICATES.into_iter().enumerate() {
-            for (path, kind) in self.list(&RootPath::fixed(place)) {
+            for (path, kind) in self.list_directory(&RootPath::fixed(place)) {
                 let name = path.name().to_owned();
                 if is_copy_name(&name) {
                     continue;
                 }
                 if kind == EntryType::File {
                     let said = "not read: certificates belong into a directory with the name of the registry";
-                    self.add(PullFaultKind::Unread, &path, said);
+                    self.add_fault(PullFaultKind::Unread, &path, said);
                     continue;
                 }
-                let inside = self.list(&path);
+                let inside = self.list_directory(&path);
                 if index == 0 {
                     first.insert(name.clone());
                 } else if first.contains(&name) && !inside.is_empty() {
@@ -302,13 +302,13 @@ impl Search<'_> {
                         "not read: /{}/{name} is there, and comes first",
                         CERTIFICATES[0]
                     );
-                    self.add(PullFaultKind::Unread, &path, said);
+                    self.add_fault(PullFaultKind::Unread, &path, said);
                     continue;
                 }
                 if let Some(said) =
                     judge_registry_name(&name, &asked).filter(|_| !inside.is_empty())
                 {
-                    self.add(PullFaultKind::Unread, &path, said);
+                    self.add_fault(PullFaultKind::Unread, &path, said);
                 }
                 self.judge_registry(&name, &inside);
             }
@@ -319,7 +319,7 @@ impl Search<'_> {
     fn without_directory(&mut self, asked: &BTreeSet<String>) -> Asked {
         let mut directories = BTreeSet::new();
         for place in CERTIFICATES {
-            let all = self.list(&RootPath::fixed(place)).into_iter();
+            let all = self.list_directory(&RootPath::fixed(place)).into_iter();
             directories.extend(all.map(|(path, _)| path.name().to_owned()));
         }
         let (with, without) = asked
@@ -332,7 +332,7 @@ impl Search<'_> {
     /// Returns true for a broken link.
     fn is_dangling(&mut self, path: &RootPath) -> bool {
         let file = self.files.owner_and_mode(path);
-        matches!(self.note(file), Some(None))
+        matches!(self.note_error(file), Some(None))
     }
 
     /// Judges the files for one registry.
@@ -346,9 +346,9 @@ impl Search<'_> {
                     "cert" | "key" => {
                         let said =
                             format!("its link leads nowhere, and every pull from {registry} fails");
-                        self.add(PullFaultKind::StopsRegistry, path, said);
+                        self.add_fault(PullFaultKind::StopsRegistry, path, said);
                     }
-                    _ => self.add(
+                    _ => self.add_fault(
                         PullFaultKind::Unread,
                         path,
                         "not read: its link leads nowhere",
@@ -357,7 +357,7 @@ impl Search<'_> {
                 continue;
             }
             if *kind == EntryType::Directory {
-                self.add(
+                self.add_fault(
                     PullFaultKind::Unread,
                     path,
                     "not read: certificates of a path of a registry do not exist",
@@ -369,18 +369,18 @@ impl Search<'_> {
                     let said = format!(
                         "{stem}.key is missing beside it, and every pull from {registry} fails; an authority has to end in .crt"
                     );
-                    self.add(PullFaultKind::StopsRegistry, path, said);
+                    self.add_fault(PullFaultKind::StopsRegistry, path, said);
                 }
                 "key" if !has(format!("{stem}.cert")) => {
                     let said = format!(
                         "{stem}.cert is missing beside it, and every pull from {registry} fails"
                     );
-                    self.add(PullFaultKind::StopsRegistry, path, said);
+                    self.add_fault(PullFaultKind::StopsRegistry, path, said);
                 }
                 "cert" | "key" => {}
                 "crt" => {
                     if let Some(text) = self
-                        .text(path)
+                        .read_text(path)
                         .filter(|text| !text.contains("-----BEGIN CERTIFICATE-----"))
                     {
                         let said = if text.contains(PEM) {
@@ -388,11 +388,11 @@ impl Search<'_> {
                         } else {
                             "it is not PEM: it is passed over".to_owned()
                         };
-                        self.add(PullFaultKind::Unread, path, said);
+                        self.add_fault(PullFaultKind::Unread, path, said);
                     }
                 }
                 _ if is_copy_name(name) => {}
-                _ => self.add(
+                _ => self.add_fault(
                     PullFaultKind::Unread,
                     path,
                     "not read: an authority has to end in .crt",

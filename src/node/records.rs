@@ -96,7 +96,7 @@ impl Records {
         parse: impl FnOnce(Vec<u8>, &str) -> Result<MachineConfig, DocumentError>,
     ) -> Result<Self, RootError> {
         let image = root.read(&RootPath::fixed(paths::CURRENT_IMAGE))?;
-        let (strictly, own_text) = recorded(root, paths::CURRENT_CONFIG, known, parse)?;
+        let (strictly, own_text) = read_record(root, paths::CURRENT_CONFIG, known, parse)?;
         let (current_config, reader) = if own_text {
             (strictly, RecordReader::Same)
         } else {
@@ -105,9 +105,9 @@ impl Records {
         Ok(Self {
             current_config,
             reader,
-            written: written(root),
+            written: written_time(root),
             current_image: image.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()),
-            mcs_content: recorded(root, paths::MCS_CONTENT, known, document::parse_document)?.0,
+            mcs_content: read_record(root, paths::MCS_CONTENT, known, document::parse_document)?.0,
             node_annotations: root.exists(&RootPath::fixed(paths::NODE_ANNOTATIONS))?,
             first_boot_over: root.exists(&RootPath::fixed(paths::NODE_ANNOTATIONS_KEPT))?,
             encapsulated: root.exists(&RootPath::fixed(paths::ENCAPSULATED))?,
@@ -115,7 +115,7 @@ impl Records {
     }
 
     /// Returns the recorded config, if there is a readable one.
-    pub fn recorded(&self) -> Option<&MachineConfig> {
+    pub fn recorded_config(&self) -> Option<&MachineConfig> {
         match &self.current_config {
             Recorded::Present(config) => Some(config),
             Recorded::Missing | Recorded::Broken(_) => None,
@@ -124,7 +124,7 @@ impl Records {
 
     /// Returns the name of the recorded config.
     pub fn name(&self) -> Option<String> {
-        self.recorded().map(|config| config.name.clone())
+        self.recorded_config().map(|config| config.name.clone())
     }
 
     /// Returns the old side of a transition (docs/explanation/operating-system.md). After a first boot `currentconfig` has an empty
@@ -183,13 +183,13 @@ fn as_the_daemon_reads(
 }
 
 /// Returns the time of the last write; `None` if it is unavailable.
-fn written(root: &Root) -> Option<u64> {
+fn written_time(root: &Root) -> Option<u64> {
     let stat = root.stat(&RootPath::fixed(paths::CURRENT_CONFIG)).ok()??;
     u64::try_from(stat.st_mtime).ok()
 }
 
 /// Returns the known config that equals a record.
-fn same(
+fn find_same(
     root: &Root,
     file: &'static str,
     known: &[&MachineConfig],
@@ -224,14 +224,14 @@ fn is_directory(error: &RootError) -> bool {
 }
 
 /// Reads a record. Also returns whether the file is exactly a config as the daemon writes it, or is missing.
-fn recorded(
+fn read_record(
     root: &Root,
     file: &'static str,
     known: &[&MachineConfig],
     parse: impl FnOnce(Vec<u8>, &str) -> Result<MachineConfig, DocumentError>,
 ) -> Result<(Recorded, bool), RootError> {
     let read = || -> Result<_, RootError> {
-        if let Some(same) = same(root, file, known)? {
+        if let Some(same) = find_same(root, file, known)? {
             return Ok(Read::Known(Box::new(same)));
         }
         let read = root.read_with_stat(&RootPath::fixed(file), document::MAX_JSON)?;

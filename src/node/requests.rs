@@ -44,7 +44,7 @@ const DEPLOYMENTS_KEPT: usize = 8;
 impl Asked {
     /// Finds the stored requests of a deployment's config. An image that was staged alone has the command line of another
     /// deployment, and therefore its requests.
-    pub fn of(&self, deployment: &str, command_line: &Kargs) -> Option<&AskedFor> {
+    pub fn find_requests(&self, deployment: &str, command_line: &Kargs) -> Option<&AskedFor> {
         let mut alike = self
             .deployments
             .iter()
@@ -55,7 +55,7 @@ impl Asked {
     }
 
     /// Stores the requests of a deployment's config.
-    pub fn remember(&mut self, one: AskedFor) {
+    pub fn remember_requests(&mut self, one: AskedFor) {
         self.version = VERSION;
         self.deployments
             .retain(|other| other.deployment != one.deployment);

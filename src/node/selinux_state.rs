@@ -73,7 +73,7 @@ pub const CONFIG: &str = "/etc/selinux/config";
 
 impl SelinuxState {
     /// Returns the faults, grouped by kind.
-    pub fn groups(&self) -> Vec<FaultGroup<SelinuxFaultKind>> {
+    pub fn group_faults(&self) -> Vec<FaultGroup<SelinuxFaultKind>> {
         let all = [
             self.find_unknown_type(),
             self.find_mode_fault(),
@@ -392,10 +392,10 @@ fn are_equal(root: &Root, one: &RootPath, other: &RootPath) -> Result<bool, Root
     let (Some(first), Some(second)) = (root.open_followed(one)?, root.open_followed(other)?) else {
         return Ok(true);
     };
-    compare(first, second).map_err(|error| error_at(one, &error))
+    compare_files(first, second).map_err(|error| error_at(one, &error))
 }
 
-fn compare(mut one: std::fs::File, mut other: std::fs::File) -> io::Result<bool> {
+fn compare_files(mut one: std::fs::File, mut other: std::fs::File) -> io::Result<bool> {
     if one.metadata()?.len() != other.metadata()?.len() {
         return Ok(false);
     }

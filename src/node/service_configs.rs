@@ -61,7 +61,7 @@ pub struct ServiceEffect {
 
 impl ConfiguredService {
     /// Returns the effect of a file that the service rejects.
-    pub fn effect(self) -> ServiceEffect {
+    pub fn reject_effect(self) -> ServiceEffect {
         let (weight, what, means) = match self {
             Self::Kubelet => (
                 FaultWeight::Fatal,
@@ -206,7 +206,7 @@ fn read_kubelet(
             unit += &text(&path)?.unwrap_or_default();
         }
     }
-    let named = option(&unit, "--config");
+    let named = find_option(&unit, "--config");
     let file = named.as_deref().unwrap_or(KUBELET_CONFIG);
     let Ok(path) = RootPath::parse(file) else {
         return Ok(None);
@@ -214,7 +214,9 @@ fn read_kubelet(
     let fault = match text(&path)? {
         Some(text) => judge_kubelet(&text, size),
         // If no unit names the file, the node may have no kubelet.
-        None => named.is_some().then(|| unreadable("the file is missing")),
+        None => named
+            .is_some()
+            .then(|| unreadable_file("the file is missing")),
     };
     Ok(fault.map(|fault| of_kubelet(path.to_string(), fault)))
 }
@@ -307,7 +309,7 @@ fn of_kubelet(place: String, ValueFault { said, words }: ValueFault) -> BrokenCo
 }
 
 /// Returns the fault of a file that the kubelet cannot load at all.
-fn unreadable(said: impl Into<String>) -> ValueFault {
+fn unreadable_file(said: impl Into<String>) -> ValueFault {
     ValueFault {
         said: said.into(),
         words: String::new(),
@@ -315,7 +317,7 @@ fn unreadable(said: impl Into<String>) -> ValueFault {
 }
 
 /// Combines all faults of a file into one, with the kubelet's message for the first.
-fn joined(faults: Vec<ValueFault>) -> Option<ValueFault> {
+fn join_faults(faults: Vec<ValueFault>) -> Option<ValueFault> {
     let words = faults.first()?.words.clone();
     let said: Vec<String> = faults.into_iter().map(|fault| fault.said).collect();
     let said = said.join("; ");
@@ -323,11 +325,11 @@ fn joined(faults: Vec<ValueFault>) -> Option<ValueFault> {
 }
 
 fn judge_sizing(text: &str, size: Option<MachineSize>) -> Option<ValueFault> {
-    joined(find_faults_of_sizing(text, size))
+    join_faults(find_faults_of_sizing(text, size))
 }
 
 /// Returns the last value of an option on the command line of a unit; `None` if it contains a variable.
-fn option(unit: &str, name: &str) -> Option<String> {
+fn find_option(unit: &str, name: &str) -> Option<String> {
     let lines = unit.lines().map(str::trim);
     let lines = lines.filter(|line| !line.starts_with(['#', ';']));
     let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
@@ -349,13 +351,13 @@ fn judge_kubelet(text: &str, size: Option<MachineSize>) -> Option<ValueFault> {
         .trim_matches(|c: char| c.is_whitespace() || c == '\0')
         .is_empty()
     {
-        return Some(unreadable("the file is empty"));
+        return Some(unreadable_file("the file is empty"));
     }
     let value = match serde_json::from_str::<Value>(text) {
         Ok(value) => value,
         Err(_) => match yaml::parse_yaml(text) {
             Ok(value) => value,
-            Err(error) => return Some(unreadable(format!("neither YAML nor JSON: {error}"))),
+            Err(error) => return Some(unreadable_file(format!("neither YAML nor JSON: {error}"))),
         },
     };
     let field = |key: &str| value.get(key).and_then(Value::as_str);
@@ -363,13 +365,13 @@ fn judge_kubelet(text: &str, size: Option<MachineSize>) -> Option<ValueFault> {
         (Some("KubeletConfiguration"), Some(version))
             if version.starts_with("kubelet.config.k8s.io/") =>
         {
-            joined(find_faults(&value, size))
+            join_faults(find_faults(&value, size))
         }
-        (Some("KubeletConfiguration"), _) => Some(unreadable(
+        (Some("KubeletConfiguration"), _) => Some(unreadable_file(
             "apiVersion is not kubelet.config.k8s.io/v1beta1",
         )),
-        (Some(_), _) => Some(unreadable("kind is not KubeletConfiguration")),
-        (None, _) => Some(unreadable("it has no kind: KubeletConfiguration")),
+        (Some(_), _) => Some(unreadable_file("kind is not KubeletConfiguration")),
+        (None, _) => Some(unreadable_file("it has no kind: KubeletConfiguration")),
     }
 }
 
@@ -379,7 +381,7 @@ fn owner_and_mode(
     files: &NodeFiles<'_>,
     path: &RootPath,
 ) -> Result<Option<(u32, u32)>, RootError> {
-    if files.writes(path) {
+    if files.is_written(path) {
         return files.owner_and_mode(path);
     }
     // An empty file is the result of a power cut, for which there is another check: changing permissions does not fix it.
@@ -490,14 +492,17 @@ mod tests {
     #[test]
     fn the_last_option_of_a_command_line_counts() {
         let unit = "[Service]\n# --config=/x\nExecStart=/usr/bin/kubelet \\\n  --config=/etc/a.conf \\\n  --config-dir=/d \\\n  --config /etc/b.conf\n";
-        assert_eq!(option(unit, "--config").as_deref(), Some("/etc/b.conf"));
+        assert_eq!(
+            find_option(unit, "--config").as_deref(),
+            Some("/etc/b.conf")
+        );
         for other in [
             "",
             "ExecStart=x --config=$FILE",
             "x --config-dir=/d",
             "x --config",
         ] {
-            assert_eq!(option(other, "--config"), None, "{other}");
+            assert_eq!(find_option(other, "--config"), None, "{other}");
         }
     }
 
@@ -550,7 +555,7 @@ mod tests {
         #[test]
         fn no_text_ends_the_program(text in "[a-z\\[\\]=#; \\n\\r]{0,80}") {
             let _ = judge_kubelet(&text, None);
-            let _ = option(&text, "--config");
+            let _ = find_option(&text, "--config");
         }
     }
 }

@@ -81,7 +81,7 @@ impl ServicesAtWork {
     }
 
     /// Returns the state of a unit; `None` if systemd has not loaded it.
-    pub fn unit(&self, name: &str) -> Option<&UnitActivity> {
+    pub fn find_unit(&self, name: &str) -> Option<&UnitActivity> {
         self.units.iter().find(|unit| unit.name == name)
     }
 }
@@ -114,7 +114,7 @@ fn find_settings(root: &Root, name: &str) -> Vec<RootPath> {
             };
             let names = names
                 .iter()
-                .filter(|name| fits(part.as_bytes(), name.as_bytes()));
+                .filter(|name| matches_pattern(part.as_bytes(), name.as_bytes()));
             names.filter_map(|name| folder.join(name).ok()).collect()
         };
         found = found.iter().flat_map(below).take(MOST_SETTINGS).collect();
@@ -123,7 +123,7 @@ fn find_settings(root: &Root, name: &str) -> Vec<RootPath> {
 }
 
 /// Matches `*` as any characters and `?` as one. After a mismatch, the last `*` absorbs one more character.
-fn fits(pattern: &[u8], name: &[u8]) -> bool {
+fn matches_pattern(pattern: &[u8], name: &[u8]) -> bool {
     let (mut here, mut at) = (0, 0);
     let mut last_star: Option<(usize, usize)> = None;
     while at < name.len() {
@@ -183,14 +183,14 @@ mod tests {
             ("*a*b", "xaxbx", false),
         ] {
             assert_eq!(
-                fits(pattern.as_bytes(), name.as_bytes()),
+                matches_pattern(pattern.as_bytes(), name.as_bytes()),
                 wanted,
                 "{pattern} {name}"
             );
         }
         // A hostile pattern takes no longer than the product of the lengths.
         let (pattern, name) = ("*a".repeat(200) + "b", "a".repeat(2000));
-        assert!(!fits(pattern.as_bytes(), name.as_bytes()));
+        assert!(!matches_pattern(pattern.as_bytes(), name.as_bytes()));
     }
 
     #[test]
@@ -235,8 +235,8 @@ mod tests {
                 "net/ipv4/tcp_rmem=4096\t131072\t6291456"
             ]
         );
-        assert!(all.unit("sshd.service").unwrap().is_running());
-        assert!(!all.unit("site.service").unwrap().is_running());
+        assert!(all.find_unit("sshd.service").unwrap().is_running());
+        assert!(!all.find_unit("site.service").unwrap().is_running());
         assert!(all.shipped.contains("site.service") && !all.shipped.contains("own.service"));
         assert_eq!(all.links.len(), 2);
         assert!(!all.fencing);

@@ -16,7 +16,7 @@ pub fn is_whole(line: &str) -> bool {
     let fields: Vec<&str> = line.split(':').collect();
     let number = |field: &&str| field.is_empty() || field.parse::<i64>().is_ok();
     let right_count = [FIELDS, FIELDS_OF_OLD].contains(&fields.len());
-    right_count && !name(line).is_empty() && fields.iter().skip(2).all(number)
+    right_count && !name_of(line).is_empty() && fields.iter().skip(2).all(number)
 }
 
 /// Returns the text with one intact line for `user`, whose password is locked if it had none; `None` if no line of the user is
@@ -27,7 +27,7 @@ pub fn mend_shadow_lines(
     is_known: &dyn Fn(&str) -> bool,
 ) -> Option<String> {
     let lines: Vec<&str> = text.lines().collect();
-    let is_of_user = |line: &&str| !user.is_empty() && name(line) == user;
+    let is_of_user = |line: &&str| !user.is_empty() && name_of(line) == user;
     let mut of_user = lines.iter().filter(|line| is_of_user(line));
     if of_user.all(|line| is_whole(line)) {
         return None;
@@ -38,18 +38,18 @@ pub fn mend_shadow_lines(
     while let Some((line, behind)) = rest.split_first() {
         rest = behind;
         if !is_of_user(line) || is_whole(line) {
-            seen.insert(name(line));
+            seen.insert(name_of(line));
             kept.push((*line).to_owned());
             continue;
         }
         let is_next = |line: &str| {
-            let other = name(line);
+            let other = name_of(line);
             is_whole(line) && (other == user || is_known(other) && !seen.contains(other))
         };
-        let pieces = pieces(line, behind, &is_next);
+        let pieces = line_pieces(line, behind, &is_next);
         rest = behind.get(pieces.len() - 1..).unwrap_or_default();
         if !has_line {
-            kept.push(rebuilt(user, &pieces.concat()));
+            kept.push(rebuild_line(user, &pieces.concat()));
             has_line = true;
         }
     }
@@ -57,7 +57,11 @@ pub fn mend_shadow_lines(
 }
 
 /// Returns a broken line together with its parts on the following lines.
-fn pieces<'t>(line: &'t str, behind: &[&'t str], is_next: &dyn Fn(&str) -> bool) -> Vec<&'t str> {
+fn line_pieces<'t>(
+    line: &'t str,
+    behind: &[&'t str],
+    is_next: &dyn Fn(&str) -> bool,
+) -> Vec<&'t str> {
     let mut pieces = vec![line];
     let mut colons = line.matches(':').count();
     let mut behind = behind.iter().take_while(|line| !is_next(line));
@@ -71,7 +75,7 @@ fn pieces<'t>(line: &'t str, behind: &[&'t str], is_next: &dyn Fn(&str) -> bool)
 }
 
 /// Returns an intact line, with the day fields of the broken one if they are readable.
-fn rebuilt(user: &str, joined: &str) -> String {
+fn rebuild_line(user: &str, joined: &str) -> String {
     let fields: Vec<&str> = joined.split(':').collect();
     let days = fields.len().checked_sub(FIELDS - 2).filter(|at| *at >= 2);
     let days = days.and_then(|at| fields.get(at..)).unwrap_or_default();
@@ -83,7 +87,7 @@ fn rebuilt(user: &str, joined: &str) -> String {
     }
 }
 
-fn name(line: &str) -> &str {
+fn name_of(line: &str) -> &str {
     line.split(':').next().unwrap_or_default()
 }
 
@@ -137,7 +141,7 @@ mod tests {
             let whole = format!("{head}core:*:19000:0:99999:7:::\n{tail}");
             let lines: Vec<&str> = broken.lines().collect();
             // A value that is an intact line itself is left in place.
-            prop_assume!(!lines.iter().any(|line| name(line) == "core" && is_whole(line)));
+            prop_assume!(!lines.iter().any(|line| name_of(line) == "core" && is_whole(line)));
             let mended = mend_shadow_lines(&broken, "core", &known);
             prop_assert_eq!(mended.as_deref(), Some(whole.as_str()));
         }
@@ -146,7 +150,7 @@ mod tests {
         fn mending_is_done_once(text in "([a-c]|core|root)(:[x0-9]{0,3}){0,9}\n{0,3}([a-c:0-9]{0,9}\n){0,4}") {
             if let Some(text) = mend_shadow_lines(&text, "core", &known) {
                 prop_assert_eq!(super::mend_shadow_lines(&text, "core", &known), None);
-                let of_core = |line: &&str| name(line) == "core";
+                let of_core = |line: &&str| name_of(line) == "core";
                 prop_assert_eq!(text.lines().filter(of_core).count(), 1);
             }
         }

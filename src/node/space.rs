@@ -86,7 +86,7 @@ const LOOKED_AT: usize = 200_000;
 /// A directory or file cannot be read.
 pub fn find_largest(root: &Root, top: &RootPath, apart: &[&str]) -> Result<Largest, RootError> {
     let mut largest = Largest::default();
-    let Some(space) = Space::of(root, top)? else {
+    let Some(space) = Space::read_space(root, top)? else {
         return Ok(largest);
     };
     let (mut waiting, mut seen) = (vec![top.clone()], 0);
@@ -120,7 +120,7 @@ pub fn find_largest(root: &Root, top: &RootPath, apart: &[&str]) -> Result<Large
                 _ => {}
             }
         }
-        largest.add(occupant_of(directory, bytes, biggest));
+        largest.add_occupant(occupant_of(directory, bytes, biggest));
     }
     Ok(largest)
 }
@@ -152,7 +152,7 @@ fn disk_bytes(root: &Root, path: &RootPath) -> Result<Option<(u64, u64)>, RootEr
 }
 
 impl Largest {
-    fn add(&mut self, one: Occupant) {
+    fn add_occupant(&mut self, one: Occupant) {
         if one.bytes >= WORTH {
             let at = self
                 .occupants
@@ -184,13 +184,13 @@ impl MountState {
     ///
     /// # Errors
     /// The directory cannot be opened or queried.
-    pub fn of(root: &Root, path: &RootPath) -> Result<Self, RootError> {
-        let mut opened = root.directory(path)?;
+    pub fn read_options(root: &Root, path: &RootPath) -> Result<Self, RootError> {
+        let mut opened = root.open_directory(path)?;
         for above in path.ancestors() {
             if opened.is_some() {
                 break;
             }
-            opened = root.directory(&above)?;
+            opened = root.open_directory(&above)?;
         }
         let flags = match &opened {
             Some(directory) => fstatvfs(directory).map(|stat| stat.flags()),
@@ -212,8 +212,8 @@ impl Space {
     ///
     /// # Errors
     /// The directory cannot be opened or queried.
-    pub fn of(root: &Root, path: &RootPath) -> Result<Option<Self>, RootError> {
-        let Some(directory) = root.directory(path)? else {
+    pub fn read_space(root: &Root, path: &RootPath) -> Result<Option<Self>, RootError> {
+        let Some(directory) = root.open_directory(path)? else {
             return Ok(None);
         };
         let failed = |errno: nix::errno::Errno| RootError {
@@ -241,14 +241,14 @@ impl Space {
     /// already in the repository is not imported again, so `bytes` is an upper limit.
     pub fn fit_import(&self, bytes: u64, min_free_percent: u64) -> Fit {
         let reserve = self.total / 100 * min_free_percent;
-        fit(self.free, bytes.saturating_add(reserve), 0)
+        judge_fit(self.free, bytes.saturating_add(reserve), 0)
     }
 
     /// Checks whether one more kernel fits on `/boot`.
     pub fn fit_kernel(&self, room: KernelRoom) -> Fit {
         match room.needed {
-            0 => fit(self.free, ENTRIES, room.prunable),
-            needed => fit(self.free, needed.saturating_add(ENTRIES), room.prunable),
+            0 => judge_fit(self.free, ENTRIES, room.prunable),
+            needed => judge_fit(self.free, needed.saturating_add(ENTRIES), room.prunable),
         }
     }
 }
@@ -260,7 +260,7 @@ impl Fit {
     }
 }
 
-fn fit(free: u64, needed: u64, prunable: u64) -> Fit {
+fn judge_fit(free: u64, needed: u64, prunable: u64) -> Fit {
     match needed.checked_sub(free) {
         None | Some(0) => Fit::Fits,
         Some(missing) if missing <= prunable => Fit::AfterPruning { pruned: prunable },

@@ -28,7 +28,7 @@ pub fn read_sshd_ports(root: &Root) -> Result<Vec<SshdListener>, String> {
 }
 
 fn read_files(files: &dyn ConfigFiles) -> Result<Vec<SshdListener>, String> {
-    let config = SshdConfig::read(files);
+    let config = SshdConfig::read_files(files);
     match config.unread.first() {
         Some(why) => Err(why.clone()),
         None => Ok(find_listeners(&config)),
@@ -141,11 +141,11 @@ mod tests {
     struct Files(BTreeMap<&'static str, &'static str>);
 
     impl ConfigFiles for Files {
-        fn text(&self, path: &str) -> Result<Option<String>, String> {
+        fn read_text(&self, path: &str) -> Result<Option<String>, String> {
             Ok(self.0.get(path).map(|text| (*text).to_owned()))
         }
 
-        fn glob(&self, pattern: &str) -> Result<Vec<String>, String> {
+        fn match_paths(&self, pattern: &str) -> Result<Vec<String>, String> {
             let paths = self.0.keys().filter(|path| matches_pattern(path, pattern));
             Ok(paths.map(|path| (*path).to_owned()).collect())
         }

@@ -34,7 +34,7 @@ pub fn read_stamps(root: &Root) -> Result<Stamps, RootError> {
     let mut all = Stamps::default();
     for (folder, ending) in [(paths::ORIG, COPY), (paths::NOORIG, STAMP)] {
         let folder = RootPath::fixed(folder);
-        for path in below(root, &folder)? {
+        for path in objects_below(root, &folder)? {
             let about = path.relative().strip_prefix(folder.relative());
             let about = about.and_then(|about| about.strip_suffix(ending));
             let about = about.and_then(|about| RootPath::parse(about).ok());
@@ -57,7 +57,7 @@ pub fn read_stamps(root: &Root) -> Result<Stamps, RootError> {
 }
 
 /// Returns all objects below a directory that are not directories.
-fn below(root: &Root, folder: &RootPath) -> Result<Vec<RootPath>, RootError> {
+fn objects_below(root: &Root, folder: &RootPath) -> Result<Vec<RootPath>, RootError> {
     let (mut found, mut open, mut seen) = (Vec::new(), vec![folder.clone()], 0);
     while let Some(folder) = open.pop() {
         for name in root.list(&folder)? {

@@ -67,7 +67,7 @@ impl StaticAddresses {
     }
 
     /// Returns true if an address is one of the static ones.
-    pub fn has(&self, address: IpAddr) -> bool {
+    pub fn has_address(&self, address: IpAddr) -> bool {
         self.addresses().any(|(_, fixed, _)| fixed == address)
     }
 
@@ -75,11 +75,11 @@ impl StaticAddresses {
     pub fn is_automatic(&self, address: IpAddr) -> bool {
         self.profiles
             .iter()
-            .any(|profile| profile.family(address).automatic)
+            .any(|profile| profile.family_of(address).automatic)
     }
 
     /// Returns true if an interface of this name is configured.
-    pub fn knows(&self, interface: &str) -> bool {
+    pub fn has_interface(&self, interface: &str) -> bool {
         self.profiles
             .iter()
             .any(|one| one.interface.as_deref() == Some(interface))
@@ -88,7 +88,7 @@ impl StaticAddresses {
 
 impl Profile {
     /// Returns the setting for an address's family.
-    pub fn family(&self, address: IpAddr) -> &Family {
+    pub fn family_of(&self, address: IpAddr) -> &Family {
         let [four, six] = &self.families;
         match address {
             IpAddr::V4(_) => four,
@@ -122,8 +122,8 @@ pub fn read_static_addresses(root: &Root, names: &[&str]) -> StaticAddresses {
         }
     }
     let [own, chosen] = NMSTATE.map(RootPath::fixed);
-    let mut states = texts(root, &own, &mut found.unseen);
-    let mut of_daemon = texts(root, &chosen, &mut found.unseen);
+    let mut states = read_directory(root, &own, &mut found.unseen);
+    let mut of_daemon = read_directory(root, &chosen, &mut found.unseen);
     // Selected as in nmstate-configuration.sh: this host's file, or else the one for all hosts.
     let short = |name: &&str| format!("{}.yml", name.split('.').next().unwrap_or_default());
     let wanted: BTreeSet<String> = names.iter().map(short).collect();
@@ -148,7 +148,7 @@ pub fn read_static_addresses(root: &Root, names: &[&str]) -> StaticAddresses {
             Err(error) => found.unseen.push(format!("{path}: {error}")),
         }
     }
-    let settings = texts(root, &RootPath::fixed(SETTINGS), &mut found.unseen);
+    let settings = read_directory(root, &RootPath::fixed(SETTINGS), &mut found.unseen);
     found.global_servers = settings
         .iter()
         .any(|(_, text)| text.contains("[global-dns-domain-"));
@@ -156,7 +156,11 @@ pub fn read_static_addresses(root: &Root, names: &[&str]) -> StaticAddresses {
 }
 
 /// Reads the files of a directory, in order.
-fn texts(root: &Root, folder: &RootPath, unseen: &mut Vec<String>) -> Vec<(String, String)> {
+fn read_directory(
+    root: &Root,
+    folder: &RootPath,
+    unseen: &mut Vec<String>,
+) -> Vec<(String, String)> {
     let names = root.list(folder).unwrap_or_else(|error| {
         unseen.push(error.to_string());
         Vec::new()
@@ -185,7 +189,10 @@ fn read_texts(
             }
             Ok(None) => {}
             // A subdirectory.
-            Err(_) if root.directory(&path).is_ok_and(|there| there.is_some()) => {}
+            Err(_)
+                if root
+                    .open_directory(&path)
+                    .is_ok_and(|there| there.is_some()) => {}
             Err(error) => unseen.push(error.to_string()),
         }
     }
@@ -229,7 +236,7 @@ fn parse_keyfile(place: &str, text: &str) -> Profile {
             "method" => family.automatic = matches!(value, "auto" | "dhcp"),
             "gateway" => family.gateway = true,
             "dns" => found.servers |= !value.is_empty(),
-            _ if is_address_key(key) => family.add(value),
+            _ if is_address_key(key) => family.add_addresses(value),
             _ => {}
         }
     }
@@ -246,7 +253,7 @@ fn is_address_key(key: &str) -> bool {
 
 impl Family {
     /// Adds the addresses in a keyfile's list: `ADDRESS/PREFIX,GATEWAY;...`.
-    fn add(&mut self, value: &str) {
+    fn add_addresses(&mut self, value: &str) {
         for one in value.split(';') {
             let mut parts = one.split(',').map(str::trim);
             self.addresses

@@ -9,7 +9,7 @@ use crate::base::order::StableOrder;
 use crate::base::paths;
 use crate::config::document::{data_url, yaml};
 use crate::host::net;
-use crate::host::root::{EntryType, Root, RootError, RootPath, sha256};
+use crate::host::root::{EntryType, Root, RootError, RootPath, sha256_hex};
 
 use super::certificates::seconds_of_time;
 use super::pod_manifest::PodManifest;
@@ -204,7 +204,7 @@ pub fn read_static_pods(root: &Root) -> Result<Option<StaticPods>, RootError> {
         reader.unseen.push(error.to_string());
         Vec::new()
     });
-    let staging = reader.list(&format!("/{}/staging", paths::STATIC_POD_RESOURCES));
+    let staging = reader.list_directory(&format!("/{}/staging", paths::STATIC_POD_RESOURCES));
     Ok(Some(StaticPods {
         pods,
         stopped,
@@ -337,7 +337,7 @@ impl Reader<'_> {
             if files.contains_key(*path) || self.unseen_below(directory) {
                 continue;
             }
-            if !self.exists(path) {
+            if !self.path_exists(path) {
                 problems.push(FileProblem {
                     path: (*path).clone(),
                     defect: FileDefect::Missing,
@@ -386,12 +386,12 @@ impl Reader<'_> {
 
     fn is_other_key(&mut self, certificate: &str, key: &str) -> bool {
         // A pair that may be in the middle of a replacement is read twice.
-        (0..2).all(|_| self.matches(certificate, key) == Some(false))
+        (0..2).all(|_| self.matches_key(certificate, key) == Some(false))
     }
 
-    fn matches(&mut self, certificate: &str, key: &str) -> Option<bool> {
+    fn matches_key(&mut self, certificate: &str, key: &str) -> Option<bool> {
         let (certificate, key) = (self.read_file(certificate)?, self.read_file(key)?);
-        let both = (sha256(&certificate), sha256(&key));
+        let both = (sha256_hex(&certificate), sha256_hex(&key));
         let answer = self.pairs.entry(both);
         *answer.or_insert_with(|| net::key_matches(&certificate, &key))
     }
@@ -424,8 +424,8 @@ impl Reader<'_> {
     fn list_files(&mut self, directory: &str) -> Files {
         let mut files = Files::new();
         for kind in ["secrets", "configmaps"] {
-            for (part, _) in self.list(&format!("{directory}/{kind}")) {
-                for (path, entry) in self.list(&part) {
+            for (part, _) in self.list_directory(&format!("{directory}/{kind}")) {
+                for (path, entry) in self.list_directory(&part) {
                     if entry == EntryType::Directory || files.len() >= MAX_FILES {
                         continue;
                     }
@@ -446,7 +446,7 @@ impl Reader<'_> {
     }
 
     /// Returns the entries of a directory as paths; a directory that cannot be read is recorded.
-    fn list(&mut self, directory: &str) -> Vec<(String, EntryType)> {
+    fn list_directory(&mut self, directory: &str) -> Vec<(String, EntryType)> {
         let Ok(path) = RootPath::parse(directory) else {
             return Vec::new();
         };
@@ -467,7 +467,7 @@ impl Reader<'_> {
         }
     }
 
-    fn exists(&self, path: &str) -> bool {
+    fn path_exists(&self, path: &str) -> bool {
         let path = RootPath::parse(path);
         path.is_ok_and(|path| self.root.exists(&path).unwrap_or(true))
     }

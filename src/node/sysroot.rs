@@ -62,7 +62,7 @@ pub fn is_physical(root: &Root) -> Result<bool, RootError> {
 /// # Errors
 /// There is none, or it cannot be determined.
 pub fn default_deployment(root: &Root) -> Result<Deployed, SysrootError> {
-    let all = deployments(root)?;
+    let all = list_deployments(root)?;
     let entries = bootloader::read_boot_entries(root)?;
     if let Some(first) = entries.first() {
         if entries
@@ -70,18 +70,22 @@ pub fn default_deployment(root: &Root) -> Result<Deployed, SysrootError> {
             .is_some_and(|second| second.version == first.version)
         {
             let why = "two boot entries have the same rank".to_owned();
-            return Err(ambiguous(why, root, &all));
+            return Err(ambiguous_root(why, root, &all));
         }
         return of_entry(root, first);
     }
     match all.as_slice() {
         [] => Err(SysrootError::None),
         [one] => Ok(one.clone()),
-        several => Err(ambiguous("no boot entry selects one".into(), root, several)),
+        several => Err(ambiguous_root(
+            "no boot entry selects one".into(),
+            root,
+            several,
+        )),
     }
 }
 
-fn ambiguous(why: String, root: &Root, all: &[Deployed]) -> SysrootError {
+fn ambiguous_root(why: String, root: &Root, all: &[Deployed]) -> SysrootError {
     let shown = root.shown().display();
     let all = all.iter().map(|one| format!("{shown}{}", one.path));
     SysrootError::Ambiguous {
@@ -92,7 +96,7 @@ fn ambiguous(why: String, root: &Root, all: &[Deployed]) -> SysrootError {
 
 /// Returns the deployment of a boot entry, which `/ostree/boot.N/STATEROOT/BOOTCSUM/INDEX` links to.
 fn of_entry(root: &Root, entry: &BootEntry) -> Result<Deployed, SysrootError> {
-    let link = entry.ostree().unwrap_or_default();
+    let link = entry.ostree_link().unwrap_or_default();
     let dangling = || SysrootError::Dangling {
         entry: entry.file.clone(),
         link: link.to_owned(),
@@ -101,19 +105,21 @@ fn of_entry(root: &Root, entry: &BootEntry) -> Result<Deployed, SysrootError> {
     let stateroot = link.split('/').nth(3).unwrap_or_default();
     let target = root.read_link(&path)?.ok_or_else(dangling)?;
     let name = target.rsplit('/').next().unwrap_or_default();
-    deployments(root)?
+    list_deployments(root)?
         .into_iter()
-        .find(|one| one.path == deployed(stateroot, name).path)
+        .find(|one| one.path == parse_deployed(stateroot, name).path)
         .ok_or_else(dangling)
 }
 
-fn deployments(root: &Root) -> Result<Vec<Deployed>, RootError> {
+fn list_deployments(root: &Root) -> Result<Vec<Deployed>, RootError> {
     let all = deploy_directories::list_physical(root)?.into_iter();
-    Ok(all.map(|one| deployed(&one.stateroot, &one.name)).collect())
+    Ok(all
+        .map(|one| parse_deployed(&one.stateroot, &one.name))
+        .collect())
 }
 
 /// Creates a deployment from names in the disk's directories; each has to be a single path component.
-fn deployed(stateroot: &str, name: &str) -> Deployed {
+fn parse_deployed(stateroot: &str, name: &str) -> Deployed {
     let base = RootPath::fixed(paths::PHYSICAL_STATEROOTS);
     let below = |path: String| base.join(&path).unwrap_or_else(|_| base.clone());
     Deployed {

@@ -109,7 +109,7 @@ impl System {
         if !host.live || (host.deployment.is_none() && !booted::by_ostree()) {
             return Ok(Self::NotAsked);
         }
-        let answers = match answers(root, runner) {
+        let answers = match read_answers(root, runner) {
             Ok(answers) => answers,
             Err(cause) => return Ok(Self::Silent(host.engine.spell(&cause.to_line()))),
         };
@@ -118,7 +118,7 @@ impl System {
             engine: answers.engine,
             soft_reboot: booted::soft_marker(root)? == SoftMarker::Prepared,
             boot: room_on_boot(root, &answers.deployments)?,
-            sysroot: Space::of(root, &RootPath::fixed(paths::SYSROOT))?,
+            sysroot: Space::read_space(root, &RootPath::fixed(paths::SYSROOT))?,
             unused_zipl: zipl::find_unused(root),
             image_arguments: match answers.engine {
                 Engine::RpmOstree => Ok(Kargs::default()),
@@ -191,7 +191,7 @@ struct Answers {
     finalize_error: Option<String>,
 }
 
-fn answers(root: &Root, runner: &dyn CommandRunner) -> Result<Answers, RpmOstreeError> {
+fn read_answers(root: &Root, runner: &dyn CommandRunner) -> Result<Answers, RpmOstreeError> {
     let (engine, deployments) = read_deployments(root, runner)?;
     let (text, version) = match engine {
         Engine::RpmOstree => (
@@ -272,7 +272,7 @@ fn ask_bootc(
                 |all| Ok(Some(all)),
             );
         }
-        answer => output(answer)?,
+        answer => successful_output(answer)?,
     };
     let status = BootcStatus::read(&answer).map_err(|error| unknown(error.to_string()))?;
     let failed = RefCell::new(None);
@@ -284,7 +284,7 @@ fn ask_bootc(
             None
         })
     };
-    let mut all = status.deployments(&origin);
+    let mut all = status.to_deployments(&origin);
     if let Some(cause) = failed.take() {
         return Err(cause);
     }
@@ -458,10 +458,12 @@ pub fn ask_rpm_ostree(
 }
 
 fn ask_once(runner: &dyn CommandRunner, line: &CommandLine) -> Result<String, RpmOstreeError> {
-    output(runner.run(line))
+    successful_output(runner.run(line))
 }
 
-fn output(answer: Result<CommandOutput, CommandError>) -> Result<String, RpmOstreeError> {
+fn successful_output(
+    answer: Result<CommandOutput, CommandError>,
+) -> Result<String, RpmOstreeError> {
     let answer = answer.map_err(|error| RpmOstreeError::of_error(&error))?;
     match RpmOstreeError::of_command(&answer) {
         Some(cause) => Err(cause),
@@ -474,7 +476,7 @@ fn room_on_boot(
     root: &Root,
     deployments: &Deployments,
 ) -> Result<Option<(Space, KernelRoom)>, RootError> {
-    let Some(space) = Space::of(root, &RootPath::fixed(paths::BOOT))? else {
+    let Some(space) = Space::read_space(root, &RootPath::fixed(paths::BOOT))? else {
         return Ok(None);
     };
     let entries = bootloader::read_boot_entries(root)?;

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{Interest, NodeState, ObjectObserver, at};
+use super::{Interest, NodeState, ObjectObserver, error_at};
 use crate::base::object::ObjectKind;
 use crate::base::paths;
 use crate::formats::systemd::{
     LINK_DIRS, Support, UnitEntry, UnitTree, read_units, unit_name, unit_text,
 };
-use crate::host::root::{EntryType, Place, Root, RootError, RootPath, sha256, skip_obstacle};
+use crate::host::root::{EntryType, Place, Root, RootError, RootPath, sha256_hex, skip_obstacle};
 use crate::host::sys::parallel;
 
 /// Lists the unit directories, without the contents of their files, and reads the presets. Links in directories where links
@@ -95,7 +95,7 @@ fn observe_linked(tree: &UnitTree, observer: &mut ObjectObserver<'_>) -> Result<
     for path in tree.outside.keys() {
         let name = path.rsplit('/').next().unwrap_or_default();
         if let (true, Ok(path)) = (unit_name::is_valid(name), RootPath::parse(path)) {
-            observer.object(&path)?;
+            observer.read_object(&path)?;
         }
     }
     Ok(())
@@ -104,7 +104,7 @@ fn observe_linked(tree: &UnitTree, observer: &mut ObjectObserver<'_>) -> Result<
 /// Adds the texts of files that already have the desired content: they were read for their digests.
 fn add_unchanged(tree: &mut UnitTree, interest: &Interest, node: &NodeState) {
     for (path, entry) in &interest.overlay {
-        let listed = matches!(tree.get(path), Some(UnitEntry::File(None)));
+        let listed = matches!(tree.get_entry(path), Some(UnitEntry::File(None)));
         if let (true, UnitEntry::File(Some(text)), Ok(at)) = (listed, entry, RootPath::parse(path))
             && node
                 .object(&at)
@@ -118,7 +118,7 @@ fn add_unchanged(tree: &mut UnitTree, interest: &Interest, node: &NodeState) {
 fn file_kind(text: &str) -> ObjectKind {
     ObjectKind::File {
         size: text.len() as u64,
-        sha256: sha256(text.as_bytes()).into(),
+        sha256: sha256_hex(text.as_bytes()).into(),
     }
 }
 
@@ -157,7 +157,7 @@ fn entries_below(
 ) -> Result<BTreeMap<String, UnitEntry>, RootError> {
     let mut found = BTreeMap::new();
     if has_links {
-        observer.directory(dir, None)?;
+        observer.read_directory(dir, None)?;
     }
     let directories = listed
         .iter()
@@ -195,7 +195,7 @@ fn link_target(
     is_observed: bool,
 ) -> Result<Option<String>, RootError> {
     if is_observed {
-        observer.object(path)?;
+        observer.read_object(path)?;
         return Ok(observer.last_target(path).map(str::to_owned));
     }
     match kind_of(observer, path)? {
@@ -208,10 +208,12 @@ fn kind_of(
     observer: &mut ObjectObserver<'_>,
     path: &RootPath,
 ) -> Result<Option<(Place, ObjectKind)>, RootError> {
-    let Some(place) = observer.place(path)? else {
+    let Some(place) = observer.open_place(path)? else {
         return Ok(None);
     };
-    let kind = place.shallow_kind().map_err(|errno| at(path, errno))?;
+    let kind = place
+        .shallow_kind()
+        .map_err(|errno| error_at(path, errno))?;
     Ok(kind.map(|kind| (place, kind)))
 }
 
@@ -231,10 +233,12 @@ pub(super) fn read_entry(
     Ok(match found {
         None => UnitEntry::Missing,
         Some((_, ObjectKind::Symlink { target })) => UnitEntry::Link(target),
-        Some((place, ObjectKind::File { .. })) => match place.read().map_err(|e| at(&path, e))? {
-            Some(bytes) => UnitEntry::File(Some(unit_text(&bytes))),
-            None => UnitEntry::Missing,
-        },
+        Some((place, ObjectKind::File { .. })) => {
+            match place.read_file().map_err(|e| error_at(&path, e))? {
+                Some(bytes) => UnitEntry::File(Some(unit_text(&bytes))),
+                None => UnitEntry::Missing,
+            }
+        }
         Some((_, ObjectKind::Directory)) => {
             let names = skip_obstacle(observer.root().list(&path))?.into_iter();
             UnitEntry::Directory(names.map(|name| (name, UnitEntry::Other)).collect())

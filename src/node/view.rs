@@ -116,7 +116,7 @@ impl<'a> NodeView<'a> {
             let Some(target) = target else {
                 return Ok(Some(at));
             };
-            match followed(&at, &target) {
+            match follow_link(&at, &target) {
                 Some(next) => at = self.real(&next),
                 None => return Ok(None),
             }
@@ -230,7 +230,7 @@ impl<'a> NodeView<'a> {
 
     fn status_now(&self, path: &RootPath) -> Result<Option<FileStatus>, RootError> {
         // For a mount point, the mounted directory is what matters.
-        match self.root.directory(path) {
+        match self.root.open_directory(path) {
             Ok(Some(directory)) => match fstat(&directory) {
                 Ok(stat) => return Ok(Some(status_of(&stat))),
                 Err(errno) => return Err(error_at(path, errno)),
@@ -240,7 +240,7 @@ impl<'a> NodeView<'a> {
             // Not a directory.
             Err(_) => {}
         }
-        match self.root.place(path)? {
+        match self.root.open_place(path)? {
             None => Ok(None),
             Some(place) => match place.stat() {
                 Ok(stat) => Ok(stat.map(|stat| status_of(&stat))),
@@ -277,11 +277,11 @@ fn status_of(stat: &FileStat) -> FileStatus {
 }
 
 /// Returns the path that a link leads to; `None` if it is the root itself or not a path.
-fn followed(path: &RootPath, target: &str) -> Option<RootPath> {
+fn follow_link(path: &RootPath, target: &str) -> Option<RootPath> {
     let base = if target.starts_with('/') {
         ""
     } else {
-        path.above().unwrap_or_default()
+        path.parent_text().unwrap_or_default()
     };
     let mut parts: Vec<&str> = base.split('/').filter(|part| !part.is_empty()).collect();
     for part in target.split('/') {

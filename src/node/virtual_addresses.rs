@@ -134,7 +134,7 @@ pub fn read_virtual_addresses(root: &Root) -> Result<Option<VirtualAddresses>, R
             },
         })
     };
-    let config = text(CONFIG)?.map(|text| parse_keepalived(&text));
+    let config = text(CONFIG)?.map_value(|text| parse_keepalived(&text));
     let bad_scripts = match &config {
         Rendered::Content(config) => bad_scripts(root, &config.scripts)?,
         Rendered::Missing | Rendered::Empty => Vec::new(),
@@ -145,14 +145,14 @@ pub fn read_virtual_addresses(root: &Root) -> Result<Option<VirtualAddresses>, R
         template,
         balancer_template: exists(BALANCER_TEMPLATE)?,
         config,
-        servers: text(BALANCER_CONFIG)?.map(|text| count_servers(&text)),
+        servers: text(BALANCER_CONFIG)?.map_value(|text| count_servers(&text)),
         bad_scripts,
         remote_worker: exists(REMOTE_WORKER)?,
     }))
 }
 
 impl<T> Rendered<T> {
-    fn map<U>(self, change: impl FnOnce(T) -> U) -> Rendered<U> {
+    fn map_value<U>(self, change: impl FnOnce(T) -> U) -> Rendered<U> {
         match self {
             Self::Missing => Rendered::Missing,
             Self::Empty => Rendered::Empty,

@@ -78,9 +78,9 @@ pub fn boot_scene(
     limit: Duration,
 ) -> Result<RehearsedBoot> {
     let signals = DeferredSignals::new();
-    let running = RunningBoot::start(runner, scene, limit)?;
-    let facts = running.watch(&signals, limit);
-    running.end();
+    let running = RunningBoot::start_boot(runner, scene, limit)?;
+    let facts = running.watch_boot(&signals, limit);
+    running.end_boot();
     facts
 }
 
@@ -91,7 +91,7 @@ struct RunningBoot<'a> {
 }
 
 impl<'a> RunningBoot<'a> {
-    fn start(
+    fn start_boot(
         runner: &'a dyn CommandRunner,
         scene: &RehearsalScene,
         limit: Duration,
@@ -136,13 +136,13 @@ impl<'a> RunningBoot<'a> {
     }
 
     /// Waits for the end of the boot, and asks.
-    fn watch(&self, signals: &DeferredSignals, limit: Duration) -> Result<RehearsedBoot> {
-        let _phase = progress::begin_phase(Work::new("Rehearsing the boot").within(limit));
+    fn watch_boot(&self, signals: &DeferredSignals, limit: Duration) -> Result<RehearsedBoot> {
+        let _phase = progress::begin_phase(Work::new("Rehearsing the boot").with_deadline(limit));
         let deadline = Instant::now() + limit;
         let mut first = None;
         loop {
-            self.console.borrow_mut().read();
-            if signals.waiting().is_some() {
+            self.console.borrow_mut().read_output();
+            if signals.waiting_signal().is_some() {
                 bail!("the rehearsal was ended; nothing was changed");
             }
             if first.is_none() {
@@ -151,16 +151,19 @@ impl<'a> RunningBoot<'a> {
             if first.is_none() && !is_rehearsing(self.runner)? {
                 return self.describe_end(false);
             }
-            let state = first.map(|pid| self.state(pid)).transpose()?;
+            let state = first.map(|pid| self.system_state(pid)).transpose()?;
             match state.as_deref() {
-                Some("running" | "degraded") => return self.gather(first, RehearsalEnd::Started),
-                Some("maintenance") => return self.gather(first, RehearsalEnd::Emergency),
+                Some("running" | "degraded") => {
+                    return self.gather_facts(first, RehearsalEnd::Started);
+                }
+                Some("maintenance") => return self.gather_facts(first, RehearsalEnd::Emergency),
                 Some(_) if !is_rehearsing(self.runner)? => return self.describe_end(true),
                 _ => {}
             }
             if Instant::now() >= deadline {
                 let jobs = first.map(|pid| self.running_jobs(pid)).transpose()?;
-                return self.gather(first, RehearsalEnd::StillStarting(jobs.unwrap_or_default()));
+                return self
+                    .gather_facts(first, RehearsalEnd::StillStarting(jobs.unwrap_or_default()));
             }
             thread::sleep(PAUSE);
         }
@@ -185,18 +188,18 @@ impl<'a> RunningBoot<'a> {
         Ok(is_init.then_some(pid))
     }
 
-    fn ask(&self, pid: u32, words: &[&str]) -> Result<CommandOutput, CommandError> {
+    fn run_inside(&self, pid: u32, words: &[&str]) -> Result<CommandOutput, CommandError> {
         run_inside(self.runner, pid, words, ANSWER)
     }
 
-    fn state(&self, pid: u32) -> Result<String> {
-        let answer = self.ask(pid, &["systemctl", "is-system-running"])?;
+    fn system_state(&self, pid: u32) -> Result<String> {
+        let answer = self.run_inside(pid, &["systemctl", "is-system-running"])?;
         Ok(answer.stdout.trim().to_owned())
     }
 
     fn running_jobs(&self, pid: u32) -> Result<Vec<String>> {
         let options = ["systemctl", "list-jobs", "--no-legend", "--plain", "--full"];
-        let answer = self.ask(pid, &options)?;
+        let answer = self.run_inside(pid, &options)?;
         let running = |line: &&str| line.split_whitespace().nth(3) == Some("running");
         let name = |line: &str| line.split_whitespace().nth(1).map(str::to_owned);
         Ok(answer
@@ -216,7 +219,7 @@ impl<'a> RunningBoot<'a> {
                 MEMORY >> 20
             );
         }
-        self.console.borrow_mut().read();
+        self.console.borrow_mut().read_output();
         let console = self.console.borrow().text();
         match console.split_once("error: ") {
             Some((_, said)) if !was_booted => bail!("{}", said.replace('\r', "").trim()),
@@ -227,13 +230,13 @@ impl<'a> RunningBoot<'a> {
         }
     }
 
-    fn gather(&self, pid: Option<u32>, end: RehearsalEnd) -> Result<RehearsedBoot> {
-        self.console.borrow_mut().read();
+    fn gather_facts(&self, pid: Option<u32>, end: RehearsalEnd) -> Result<RehearsedBoot> {
+        self.console.borrow_mut().read_output();
         let complaints = read_complaints(&self.console.borrow().text());
         let Some(pid) = pid else {
             return Ok(RehearsedBoot::without_units(end, complaints));
         };
-        let times = self.ask(
+        let times = self.run_inside(
             pid,
             &[
                 "systemctl",
@@ -249,7 +252,7 @@ impl<'a> RunningBoot<'a> {
                 .filter(|time| *time > 0)
         };
         let begun = time("UserspaceTimestampMonotonic").unwrap_or_default();
-        let shown = self.ask(pid, &["systemctl", "show", PROPERTIES, "*"])?;
+        let shown = self.run_inside(pid, &["systemctl", "show", PROPERTIES, "*"])?;
         let units = parse_units(&shown.stdout, begun);
         if units.is_empty() {
             bail!(
@@ -259,7 +262,7 @@ impl<'a> RunningBoot<'a> {
         }
         Ok(RehearsedBoot {
             logs: self.read_logs(pid, &units)?,
-            probes: self.probe(pid)?,
+            probes: self.run_probes(pid)?,
             missing: self.find_missing(pid, &units)?,
             duration: time("FinishTimestampMonotonic").map(|end| end.saturating_sub(begun)),
             end,
@@ -285,7 +288,7 @@ impl<'a> RunningBoot<'a> {
                 "--unit",
                 name,
             ];
-            let answer = self.ask(pid, &words)?;
+            let answer = self.run_inside(pid, &words)?;
             let lines = answer
                 .stdout
                 .lines()
@@ -299,10 +302,10 @@ impl<'a> RunningBoot<'a> {
         Ok(logs)
     }
 
-    fn probe(&self, pid: u32) -> Result<Vec<ProbeFacts>> {
+    fn run_probes(&self, pid: u32) -> Result<Vec<ProbeFacts>> {
         let mut facts = Vec::new();
         for (id, words) in PROBES {
-            let answer = self.ask(pid, words);
+            let answer = self.run_inside(pid, words);
             let failed = match answer {
                 Ok(answer) if answer.status == Some(0) => None,
                 Ok(answer) if answer.status == Some(NO_PROGRAM) => continue,
@@ -324,9 +327,9 @@ impl<'a> RunningBoot<'a> {
         let mut missing = BTreeSet::new();
         let is_loaded = |name: &&&str| units.get(**name).is_some_and(|unit| unit.load == "loaded");
         for name in STAND_INS.iter().filter(is_loaded) {
-            let files = self.ask(pid, &["systemctl", "cat", name])?;
+            let files = self.run_inside(pid, &["systemctl", "cat", name])?;
             for program in started_programs(&files.stdout) {
-                let found = self.ask(pid, &["test", "-x", &program])?;
+                let found = self.run_inside(pid, &["test", "-x", &program])?;
                 if found.status == Some(1) {
                     missing.insert((program, (*name).to_owned()));
                 }
@@ -336,7 +339,7 @@ impl<'a> RunningBoot<'a> {
     }
 
     /// Ends the boot, and removes its files. What remains is logged: systemd ends the unit at its time limit.
-    fn end(self) {
+    fn end_boot(self) {
         if let Err(error) = stop_rehearsal(self.runner) {
             log::warn!("ending the rehearsal: {error}");
         }
@@ -345,7 +348,7 @@ impl<'a> RunningBoot<'a> {
 }
 
 fn remove_files() {
-    if let Err(error) = runtime::withdraw(REHEARSAL) {
+    if let Err(error) = runtime::remove_path(REHEARSAL) {
         log::warn!("removing {REHEARSAL}: {error}");
     }
 }
@@ -374,7 +377,7 @@ impl Console {
     }
 
     /// Reads what is there. The oldest half is dropped when there is too much.
-    fn read(&mut self) {
+    fn read_output(&mut self) {
         let mut piece = [0; 16 << 10];
         // No data, or nobody has the other end open; both are the end for now.
         while let Ok(count @ 1..) = self.master.read(&mut piece) {

@@ -45,7 +45,7 @@ fn is_vital(name: &str) -> bool {
     VITAL.contains(&name)
 }
 
-fn finding(
+fn rehearsal_finding(
     check: &'static str,
     severity: CrossingSeverity,
     subject: &str,
@@ -94,9 +94,9 @@ fn judge_end(baseline: &RehearsedBoot, next: &RehearsedBoot) -> Option<CrossingF
     } else {
         (Inhibitor, "")
     };
-    let mut found = finding("boot", severity, "the boot", what + why);
+    let mut found = rehearsal_finding("boot", severity, "the boot", what + why);
     for line in next.complaints.difference(&baseline.complaints).take(5) {
-        found = found.seen("console", line);
+        found = found.with_evidence("console", line);
     }
     Some(units.iter().take(3).fold(found, |found, unit| {
         found.next(format!("systemctl cat {unit}"))
@@ -112,14 +112,14 @@ fn judge_units(baseline: &RehearsedBoot, next: &RehearsedBoot) -> Vec<CrossingFi
             findings.push(judge_failed(name, unit, next));
         } else if unit.is_refused() && !before.is_refused() {
             let what = "systemd refuses this unit: it never starts";
-            let mut found = finding("units", severity_of(name), name, what);
+            let mut found = rehearsal_finding("units", severity_of(name), name, what);
             for line in next
                 .complaints
                 .iter()
                 .filter(|line| line.contains(name.as_str()))
                 .take(3)
             {
-                found = found.seen("console", line);
+                found = found.with_evidence("console", line);
             }
             findings.push(found.next(format!("systemd-analyze verify {name}")));
         }
@@ -137,10 +137,10 @@ fn judge_units(baseline: &RehearsedBoot, next: &RehearsedBoot) -> Vec<CrossingFi
                 _ if after.is_skipped => "a condition of the unit is not met".to_owned(),
                 load => format!("{load}, {}", after.active),
             };
-            let found = finding("units", CrossingSeverity::Inhibitor, name, what);
+            let found = rehearsal_finding("units", CrossingSeverity::Inhibitor, name, what);
             findings.push(
                 found
-                    .seen("systemctl show", state)
+                    .with_evidence("systemctl show", state)
                     .next(format!("systemctl cat {name}")),
             );
         }
@@ -170,9 +170,9 @@ fn judge_failed(name: &str, unit: &UnitFacts, next: &RehearsedBoot) -> CrossingF
     } else {
         (severity_of(name), format!("it fails ({how})"))
     };
-    let mut found = finding("units", severity, name, what);
+    let mut found = rehearsal_finding("units", severity, name, what);
     for line in next.logs.get(name).into_iter().flatten() {
-        found = found.seen("journal", line);
+        found = found.with_evidence("journal", line);
     }
     found.next(format!("systemctl cat {name}"))
 }
@@ -181,7 +181,7 @@ fn judge_missing(baseline: &RehearsedBoot, next: &RehearsedBoot) -> Vec<Crossing
     let new = next.missing.difference(&baseline.missing);
     let find = |(program, unit): &(String, String)| {
         let severity = severity_of(unit);
-        finding(
+        rehearsal_finding(
             "programs",
             severity,
             unit,
@@ -225,14 +225,14 @@ fn judge_probes(baseline: &RehearsedBoot, next: &RehearsedBoot) -> Vec<CrossingF
                 "crio config",
             ),
         };
-        let mut found = finding("configuration", severity, probe.id, what);
+        let mut found = rehearsal_finding("configuration", severity, probe.id, what);
         for line in said
             .lines()
             .map(str::trim)
             .filter(|line| !line.is_empty())
             .take(4)
         {
-            found = found.seen(next, line);
+            found = found.with_evidence(next, line);
         }
         findings.push(found.next(next));
     }
@@ -264,9 +264,9 @@ fn judge_complaints(
             let what = "a message that does not appear today";
             ("messages", CrossingSeverity::Warning, what)
         };
-        let mut found = finding(check, severity, &unit, what);
+        let mut found = rehearsal_finding(check, severity, &unit, what);
         for line in lines.into_iter().take(4) {
-            found = found.seen("console", line);
+            found = found.with_evidence("console", line);
         }
         match unit.as_str() {
             SYSTEMD => found,

@@ -61,7 +61,7 @@ pub struct Rehearsal {
 ///
 /// # Errors
 /// This machine cannot rehearse, the config cannot be read, or a boot cannot be started. Nothing is changed.
-pub fn rehearse(
+pub fn rehearse_boot(
     root: &Root,
     disk: &Path,
     runner: &dyn CommandRunner,
@@ -168,7 +168,7 @@ fn prepare_scenes(
     };
     let is_wanted = |_: &&StagedFile| match (&config, &origin) {
         (None, _) => true,
-        (Some(config), Some(origin)) => is_image(&origin.image(), &config.os_image_url),
+        (Some(config), Some(origin)) => is_image(&origin.image_name(), &config.os_image_url),
         (Some(_), None) => false,
     };
     let chosen = staged.as_ref().filter(is_wanted);

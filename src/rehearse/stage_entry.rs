@@ -79,8 +79,8 @@ pub fn boot_stage(runner: &dyn CommandRunner, scene: &Path) -> Result<std::conve
     let scene: RehearsalScene = serde_json::from_slice(&scene).context("reading the scene")?;
     make_network(runner, &scene.interfaces);
     let place = Path::new(REHEARSAL).join("stage");
-    let stage = PrivateRoot::lay(&place, &scene.layers)?;
-    stage.furnish(&scene.console)?;
+    let stage = PrivateRoot::lay_overlays(&place, &scene.layers)?;
+    stage.mount_system(&scene.console)?;
     if let Some(changes) = &scene.etc {
         merge_etc(runner, &stage, changes).context("merging /etc")?;
     }
@@ -90,8 +90,8 @@ pub fn boot_stage(runner: &dyn CommandRunner, scene: &Path) -> Result<std::conve
     for (name, text) in stand_in_files() {
         stage.put_in_run(&name, &text)?;
     }
-    stage.enter(&scene.host_name)?;
-    privileges::forbid(&FORBIDDEN).context("dropping capabilities")?;
+    stage.enter_root(&scene.host_name)?;
+    privileges::forbid_capabilities(&FORBIDDEN).context("dropping capabilities")?;
     Err(become_init(&scene.arguments)).context("starting systemd of the rehearsed system")
 }
 

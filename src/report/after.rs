@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::wrap;
-use crate::base::invocation::{on_node, reboot};
-use crate::base::text::inline;
+use super::wrap_text;
+use crate::base::invocation::{on_node, reboot_command};
+use crate::base::text::make_inline;
 use crate::change::plan::After;
 use crate::judge::daemon::policies;
 use crate::judge::daemon::{Action, Queued};
@@ -25,13 +25,13 @@ pub fn to_json(after: &After) -> Value {
         "repairs": list(&after.repairs),
         "unserved": after.unserved,
         "drain": after.drain,
-        "reboot": after.reboots(),
+        "reboot": after.needs_reboot(),
     })
 }
 
 /// Returns the actions as text, as part of a plan.
 pub fn to_text(after: &After) -> String {
-    let mut out = wrap(&format!("After the files ({}):", after.policies), 0);
+    let mut out = wrap_text(&format!("After the files ({}):", after.policies), 0);
     let items = after.queue.iter().chain(&after.repairs);
     for queued in items {
         out.push_str(&item(&sentence(queued)));
@@ -39,7 +39,7 @@ pub fn to_text(after: &After) -> String {
     if after.queue.is_empty() && after.repairs.is_empty() {
         out.push_str(&item("nothing is reloaded or restarted"));
     }
-    if !after.unserved.is_empty() && !after.reboots() {
+    if !after.unserved.is_empty() && !after.needs_reboot() {
         let all = few(&after.unserved);
         out.push_str(&item(&format!(
             "no policy for {all}: programs that have read it use the old content until they are restarted"
@@ -66,7 +66,11 @@ fn sentence(queued: &Queued) -> String {
 /// Returns the first entries of a list; the JSON document has all of them.
 fn few(all: &[String]) -> String {
     const SHOWN: usize = 5;
-    let shown: Vec<String> = all.iter().take(SHOWN).map(|what| inline(what)).collect();
+    let shown: Vec<String> = all
+        .iter()
+        .take(SHOWN)
+        .map(|what| make_inline(what))
+        .collect();
     match all.len().saturating_sub(SHOWN) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
@@ -74,7 +78,7 @@ fn few(all: &[String]) -> String {
 }
 
 fn item(text: &str) -> String {
-    format!("  - {}", wrap(text, 4).trim_start())
+    format!("  - {}", wrap_text(text, 4).trim_start())
 }
 
 /// Returns the results of the actions; empty if there are none.
@@ -92,10 +96,10 @@ fn results(told: &JobsDone) -> String {
 /// Returns the results at the beginning of a trial, whose next step is the confirmation; a reboot comes after that.
 pub fn tried_text(after: &After, told: &JobsDone) -> String {
     let mut out = results(told);
-    if after.reboots() {
+    if after.needs_reboot() {
         let cause = after.causes().join(", ");
         let words = format!("Once it is confirmed, the daemon still asks for a reboot: {cause}.");
-        out.push_str(&wrap(&words, 0));
+        out.push_str(&wrap_text(&words, 0));
     }
     out
 }
@@ -103,18 +107,18 @@ pub fn tried_text(after: &After, told: &JobsDone) -> String {
 /// Returns the results and the next step at the end of `apply`.
 pub fn done_text(after: &After, told: &JobsDone) -> String {
     let mut out = results(told);
-    if after.reboots() {
+    if after.needs_reboot() {
         let cause = after.causes().join(", ");
-        out.push_str(&wrap(
+        out.push_str(&wrap_text(
             &format!("Reboot needed for the new files: {cause}."),
             0,
         ));
-        return out + &format!("Next: {}\n", reboot());
+        return out + &format!("Next: {}\n", reboot_command());
     }
     if !after.unserved.is_empty() {
         let all = few(&after.unserved);
         let words = format!("Restart what reads {all}, or reboot.");
-        out.push_str(&wrap(&words, 0));
+        out.push_str(&wrap_text(&words, 0));
     }
     let mut next: Vec<String> = told.left.iter().map(Job::command_text).collect();
     if after.unread_units {
@@ -123,7 +127,7 @@ pub fn done_text(after: &After, told: &JobsDone) -> String {
     if !next.is_empty() {
         let next = next.iter().map(on_node);
         let next = next.collect::<Vec<_>>().join(", then ");
-        out.push_str(&wrap(&format!("Next: {next}"), 0));
+        out.push_str(&wrap_text(&format!("Next: {next}"), 0));
     }
     out
 }

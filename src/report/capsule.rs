@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::wrap;
-use crate::base::text::{count_noun, inline};
+use super::wrap_text;
+use crate::base::text::{count_noun, make_inline};
 use crate::change::capsule::document::CapsuleDocument;
 use crate::change::capsule::opened::CapsuleFacts;
 
@@ -66,7 +66,7 @@ pub fn made_json(made: &MadeCapsule) -> serde_json::Result<String> {
 
 /// Returns the report about a new capsule.
 pub fn made_text(made: &MadeCapsule) -> String {
-    let mut out = format!("Capsule   {}\n", inline(&made.directory));
+    let mut out = format!("Capsule   {}\n", make_inline(&made.directory));
     out += &list(&made.capsule);
     if let Some(key) = &made.key {
         out += &format!("Signed by {key}\n");
@@ -86,13 +86,13 @@ pub fn view_json(view: &CapsuleView) -> serde_json::Result<String> {
 
 /// Returns a capsule as text.
 pub fn view_text(view: &CapsuleView) -> String {
-    let mut out = format!("Capsule   {}, NOT verified\n", inline(&view.directory));
+    let mut out = format!("Capsule   {}, NOT verified\n", make_inline(&view.directory));
     out += &list(&view.capsule);
     match (&view.signature.key, &view.signature.problem) {
         (Some(key), _) => out += &format!("Signature by {key}\n"),
         (None, problem) => {
             let words = problem.as_deref().unwrap_or("unknown");
-            out += &wrap(&format!("Signature {words}"), 0);
+            out += &wrap_text(&format!("Signature {words}"), 0);
         }
     }
     out.push('\n');
@@ -100,7 +100,7 @@ pub fn view_text(view: &CapsuleView) -> String {
         out += &format!("config  {}\n", config.name);
     }
     for image in &view.capsule.images {
-        out += &wrap(&format!("image   {}", image.reference), 0);
+        out += &wrap_text(&format!("image   {}", image.reference), 0);
         if let Some(content) = &image.content_checksum {
             out += &format!("        content {content}\n");
         }
@@ -127,7 +127,7 @@ fn list(capsule: &CapsuleDocument) -> String {
     ];
     let mut out = format!("Number    {}\n", capsule.sequence);
     out += "For       ";
-    out += wrap(&scope.join("; "), 10).trim_start();
+    out += wrap_text(&scope.join("; "), 10).trim_start();
     let end = capsule.not_after.as_deref().unwrap_or("no end");
     out += &format!("Until     {end}\n");
     let counts = [
@@ -145,16 +145,16 @@ pub fn check_json(check: &CapsuleCheck) -> serde_json::Result<String> {
 
 /// Returns the verdict on a capsule as text.
 pub fn check_text(check: &CapsuleCheck) -> String {
-    let mut out = format!("Capsule   {}\n", inline(&check.directory));
+    let mut out = format!("Capsule   {}\n", make_inline(&check.directory));
     out += "Signed by ";
-    out += wrap(&check.signed.to_string(), 10).trim_start();
+    out += wrap_text(&check.signed.to_string(), 10).trim_start();
     let files = count_noun(check.files, "file");
     match check.problems.len() {
         0 => out += &format!("Files     {files}, all as signed\n"),
         count => {
             out += &format!("Files     {count} of {files} not as signed\n");
             for problem in &check.problems {
-                out += &wrap(problem, 10);
+                out += &wrap_text(problem, 10);
             }
         }
     }

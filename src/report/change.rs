@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::wrap;
+use super::wrap_text;
 use crate::base::invocation::mco_rescue;
-use crate::base::text::inline;
+use crate::base::text::make_inline;
 use crate::change::source::changes::KeptChange;
 use crate::formats::go_yaml::{self, YamlNode};
 use crate::run::change::DerivedChange;
@@ -23,10 +23,10 @@ pub fn to_text(change: &DerivedChange) -> String {
         ("Config", &change.config),
         ("Name", name_words(change)),
     ] {
-        out.push_str(&format!("{name:<8}{}", wrap(text, 8).trim_start()));
+        out.push_str(&format!("{name:<8}{}", wrap_text(text, 8).trim_start()));
     }
     for words in change.reasons.iter().chain(&change.notes) {
-        out.push_str(&format!("  - {}", wrap(words, 4).trim_start()));
+        out.push_str(&format!("  - {}", wrap_text(words, 4).trim_start()));
     }
     if change.unchanged {
         return out + "\nNothing changes: the config has it already.\n";
@@ -41,7 +41,7 @@ pub fn to_text(change: &DerivedChange) -> String {
     }
     out.push('\n');
     for words in &change.if_forgotten {
-        out.push_str(&wrap(&format!("If that is forgotten: {words}."), 0));
+        out.push_str(&wrap_text(&format!("If that is forgotten: {words}."), 0));
     }
     out
 }
@@ -62,9 +62,9 @@ fn name_words(change: &DerivedChange) -> &'static str {
 
 /// Returns the objects of a stored change, with its notes as comments.
 pub fn objects_text(change: &KeptChange) -> String {
-    let mut out = format!("# {}\n", inline(&change.what));
+    let mut out = format!("# {}\n", make_inline(&change.what));
     for note in &change.notes {
-        for line in wrap(note, 0).lines() {
+        for line in wrap_text(note, 0).lines() {
             out.push_str(&format!("# {line}\n"));
         }
     }

@@ -1,7 +1,7 @@
 //! The result of the boot that a run was waiting for, as text and as JSON (`mco-rescue/complete/v1`).
 
-use super::wrap;
-use crate::base::invocation::{mco_rescue, reboot};
+use super::wrap_text;
+use crate::base::invocation::{mco_rescue, reboot_command};
 use crate::base::secrets::redacted_arguments;
 use crate::change::staging::awaited::Way;
 use crate::run::complete::{AwaitedOutcome, Completed};
@@ -54,14 +54,14 @@ pub fn to_text(completed: &Completed) -> String {
         (_, Some(Way::Forward)) => format!("{name} did not come up: {failed}. {restored}."),
         (_, _) => format!("The way back from {name} was not taken: {failed}."),
     };
-    wrap(&said, 0) + &next
+    wrap_text(&said, 0) + &next
 }
 
 /// Returns the next commands, one a line.
 fn next_text(completed: &Completed) -> String {
     let failed = completed.failed.as_deref().unwrap_or_default();
     match (completed.outcome, completed.way) {
-        (AwaitedOutcome::NotYet, _) => format!("Next: {}\n", reboot()),
+        (AwaitedOutcome::NotYet, _) => format!("Next: {}\n", reboot_command()),
         (_, Some(Way::Forward)) if completed.half => format!(
             "Next: {} # all of it\nor: {} # back to before it\n",
             completed.apply,

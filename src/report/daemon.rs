@@ -2,9 +2,9 @@
 
 use serde::{Serialize, Serializer};
 
-use super::wrap;
+use super::wrap_text;
 use crate::base::invocation::{mco_rescue, on_node};
-use crate::base::text::inline;
+use crate::base::text::make_inline;
 use crate::judge::daemon::forecast::{ANOTHER, Branch, Forecast};
 use crate::judge::daemon::start::{Prediction, StartUpdate, State};
 
@@ -105,16 +105,19 @@ impl Forecast {
         out.push_str(&said(seen));
         if let Some(desired) = &branch.desired {
             let words = format!("desired is {desired} ({})", self.told_words);
-            out.push_str(&wrap(&words, 2));
+            out.push_str(&wrap_text(&words, 2));
         }
         for why in &seen.because {
-            out.push_str(&wrap(why, 2));
+            out.push_str(&wrap_text(why, 2));
         }
         // While another error makes it Degraded, they do not matter yet.
         if !seen.needs.is_empty() && seen.error.is_none() {
             let needs = seen.needs.iter();
             let names: Vec<&str> = needs.map(|need| need.machine_config.as_str()).collect();
-            out.push_str(&wrap(&format!("needs in the API: {}", names.join(", ")), 2));
+            out.push_str(&wrap_text(
+                &format!("needs in the API: {}", names.join(", ")),
+                2,
+            ));
         }
         out
     }
@@ -125,7 +128,7 @@ impl Forecast {
         let words = format!("If desired is {desired}: {}", self.headline(seen));
         let unsaid = seen.state == State::Degraded && seen.error.is_none();
         let why = seen.because.first().filter(|_| unsaid);
-        hanging(&words) + &said(seen) + &why.map(|why| wrap(why, 2)).unwrap_or_default()
+        hanging(&words) + &said(seen) + &why.map(|why| wrap_text(why, 2)).unwrap_or_default()
     }
 
     fn headline(&self, seen: &Prediction) -> String {
@@ -265,11 +268,11 @@ fn midway(update: &StartUpdate, seen: &Prediction) -> String {
 fn said(seen: &Prediction) -> String {
     let said = seen.error.as_deref();
     said.map_or_else(String::new, |said| {
-        format!("  {}\n", inline(said.trim_end()))
+        format!("  {}\n", make_inline(said.trim_end()))
     })
 }
 
 /// Returns the text wrapped, with all lines except the first indented.
 fn hanging(text: &str) -> String {
-    wrap(text, 2).trim_start().to_owned()
+    wrap_text(text, 2).trim_start().to_owned()
 }

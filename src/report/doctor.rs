@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::history::{moment_text, of_difference};
-use super::{WIDTH, wrap};
+use super::{WIDTH, wrap_text};
 use crate::base::invocation::{PrintedCommand, mco_rescue};
-use crate::base::text::{count_noun, inline};
-use crate::base::time::{now, utc};
+use crate::base::text::{count_noun, make_inline};
+use crate::base::time::{current_time, format_utc};
 use crate::diagnose::doctor::since::{EvidenceChange, Since, SinceDifference};
 use crate::diagnose::doctor::{CheckSeverity, Diagnosis, DoctorCheck, DoctorFinding, Fact, Looked};
 use crate::node::engine::Engine;
@@ -62,9 +62,9 @@ struct ListedCheck {
 pub fn to_json(root: &str, diagnosis: &Diagnosis) -> serde_json::Result<String> {
     let document = DoctorDocument {
         schema: "mco-rescue/doctor/v1",
-        now: now(),
+        now: current_time(),
         root,
-        worst: diagnosis.worst(),
+        worst: diagnosis.worst_severity(),
         diagnosis,
     };
     super::pretty(&document)
@@ -150,14 +150,14 @@ pub fn of_check(check: &DoctorCheck, engine: Engine, style: Style) -> String {
     out.push_str(&hang_text("Checks", &engine.spell(check.looks_at)));
     for paragraph in engine.spell(check.explain).split("\n\n") {
         out.push('\n');
-        out.push_str(&wrap(paragraph, 0));
+        out.push_str(&wrap_text(paragraph, 0));
     }
     to_ascii(out, style)
 }
 
 /// Returns the reason why another check covers an id.
 pub fn of_alias(why: &str, style: Style) -> String {
-    to_ascii(format!("{}\n", wrap(why, 0)), style)
+    to_ascii(format!("{}\n", wrap_text(why, 0)), style)
 }
 
 /// Returns the last lines: what was found, and the next command.
@@ -166,19 +166,23 @@ fn verdict(root: &str, diagnosis: &Diagnosis) -> String {
         return nothing(root, &diagnosis.checks);
     };
     let counts = counts(&diagnosis.findings);
-    let mut out = wrap(
-        &format!("{counts}. First: {}, {}", first.id, inline(&first.what)),
+    let mut out = wrap_text(
+        &format!(
+            "{counts}. First: {}, {}",
+            first.id,
+            make_inline(&first.what)
+        ),
         0,
     );
     let next = match first.next.first() {
-        Some(next) => inline(next),
+        Some(next) => make_inline(next),
         None => mco_rescue(&format!("doctor {}", first.id)),
     };
     // A command stays on its line, to be copied; an instruction is wrapped as in the finding.
     let label = "Next: ";
     out.push_str(label);
     out.push_str(&if PrintedCommand::new(&next).is_instruction() {
-        wrap(&next, label.len()).trim_start().to_owned()
+        wrap_text(&next, label.len()).trim_start().to_owned()
     } else {
         format!("{next}\n")
     });
@@ -212,12 +216,12 @@ fn nothing(root: &str, checks: &[Looked]) -> String {
     let all = count_noun(checks.len(), "check");
     let partial = checks.iter().filter(|check| !check.unseen.is_empty());
     match partial.count() {
-        0 => wrap(&format!("Nothing found wrong with {root} by {all}."), 0),
+        0 => wrap_text(&format!("Nothing found wrong with {root} by {all}."), 0),
         some => {
             let text = format!(
                 "Nothing found wrong with {root} by {all}, of which {some} could not check everything."
             );
-            wrap(&text, 0) + &format!("Details: {}\n", mco_rescue("doctor -v"))
+            wrap_text(&text, 0) + &format!("Details: {}\n", mco_rescue("doctor -v"))
         }
     }
 }
@@ -225,19 +229,22 @@ fn nothing(root: &str, checks: &[Looked]) -> String {
 /// Returns one finding as text.
 pub(super) fn of_finding(finding: &DoctorFinding, style: Style) -> String {
     let word = coloured(finding.severity, style);
-    let mut out = format!("{word} {}: {}\n", finding.id, inline(&finding.what));
+    let mut out = format!("{word} {}: {}\n", finding.id, make_inline(&finding.what));
     for (index, command) in finding.next.iter().enumerate() {
         // A command stays on one line so that it can be copied.
         let label = if index == 0 { "Next" } else { "then" };
         out.push_str(&if PrintedCommand::new(command).is_instruction() {
             hang_text(label, command)
         } else {
-            format!("  {label:<INDENT$}{}\n", inline(command))
+            format!("  {label:<INDENT$}{}\n", make_inline(command))
         });
     }
     if let Some(fix) = &finding.fix {
         let label = "Fix";
-        out.push_str(&format!("  {label:<INDENT$}{}\n", inline(&fix.command)));
+        out.push_str(&format!(
+            "  {label:<INDENT$}{}\n",
+            make_inline(&fix.command)
+        ));
     }
     for (index, fact) in finding.evidence.iter().enumerate() {
         let label = if index == 0 { "Evidence" } else { "" };
@@ -246,7 +253,10 @@ pub(super) fn of_finding(finding: &DoctorFinding, style: Style) -> String {
     if let Some(words) = &finding.daemon {
         // The daemon's message stays on one line too, so that it can be searched for.
         let label = "Daemon";
-        out.push_str(&format!("  {label:<INDENT$}{}\n", inline(words.trim_end())));
+        out.push_str(&format!(
+            "  {label:<INDENT$}{}\n",
+            make_inline(words.trim_end())
+        ));
     }
     out.push_str(&hang_text("Means", &finding.means));
     if let Some(change) = &finding.changed {
@@ -257,10 +267,10 @@ pub(super) fn of_finding(finding: &DoctorFinding, style: Style) -> String {
 
 /// Returns the time of a change, and the moments around it.
 fn of_change(change: &EvidenceChange) -> String {
-    let (now, from, until) = (now(), &change.from, &change.until);
+    let (now, from, until) = (current_time(), &change.from, &change.until);
     let when = match until.snapshot {
-        Some(_) => utc(until.at),
-        None => format!("since {}", utc(from.at)),
+        Some(_) => format_utc(until.at),
+        None => format!("since {}", format_utc(from.at)),
     };
     format!(
         "{}, {when}: between {} and {}",
@@ -272,12 +282,12 @@ fn of_change(change: &EvidenceChange) -> String {
 
 /// Returns the changes since the last good boot that no check explains.
 fn of_since(since: &Since) -> String {
-    let all: Vec<&SinceDifference> = since.unexplained().collect();
+    let all: Vec<&SinceDifference> = since.unexplained_differences().collect();
     if all.is_empty() {
         return String::new();
     }
-    let good = moment_text(&since.good, now());
-    let mut out = wrap(
+    let good = moment_text(&since.good, current_time());
+    let mut out = wrap_text(
         &format!("Changed since the last good boot ({good}), explained by no check:"),
         0,
     );
@@ -298,7 +308,7 @@ const UNEXPLAINED: usize = 8;
 
 fn of_fact(fact: &Fact) -> String {
     // It may be a path with a line break in its name.
-    let place = inline(&fact.place);
+    let place = make_inline(&fact.place);
     if fact.said.is_empty() {
         place
     } else {
@@ -364,7 +374,7 @@ fn skipped(checks: &[Looked], whole: bool) -> String {
     match (parts.is_empty(), whole) {
         (true, _) => String::new(),
         (_, true) => {
-            wrap(
+            wrap_text(
                 &format!("Slow parts were skipped: {}.", parts.join("; ")),
                 0,
             ) + &format!("  {deep}\n")
@@ -378,11 +388,11 @@ fn skipped(checks: &[Looked], whole: bool) -> String {
 
 /// Returns a label with a text wrapped next to it.
 pub(super) fn hang_text(label: &str, text: &str) -> String {
-    let wrapped = wrap(text, 2 + INDENT);
+    let wrapped = wrap_text(text, 2 + INDENT);
     let label: String = format!("  {label:<INDENT$}");
     // A blank has to follow the label.
     if !label.ends_with(' ') {
-        return wrap(&label, 2) + &wrapped;
+        return wrap_text(&label, 2) + &wrapped;
     }
     label + wrapped.trim_start()
 }
@@ -429,7 +439,7 @@ pub(super) fn to_ascii(text: String, style: Style) -> String {
 mod tests {
     use super::*;
     use crate::diagnose::doctor::DoctorEvidence;
-    use crate::diagnose::doctor::examine;
+    use crate::diagnose::doctor::run_checks;
     use crate::diagnose::doctor::{CheckVerdict, WHAT};
 
     fn sick(_: &DoctorEvidence) -> CheckVerdict {
@@ -438,9 +448,9 @@ mod tests {
             "w".repeat(WHAT),
             "long ".repeat(60),
         )
-        .seen("/etc/\u{e9}\n", "x".repeat(20))
+        .with_evidence("/etc/\u{e9}\n", "x".repeat(20))
         .next("mco-rescue apply");
-        CheckVerdict::found(finding).and_unseen("it was dark")
+        CheckVerdict::one_finding(finding).and_unseen("it was dark")
     }
 
     fn well(_: &DoctorEvidence) -> CheckVerdict {
@@ -456,7 +466,7 @@ mod tests {
             judge,
         };
         let evidence = DoctorEvidence::default();
-        examine(&[check], &evidence)
+        run_checks(&[check], &evidence)
     }
 
     #[test]

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::wrap;
+use super::wrap_text;
 use crate::base::invocation::mco_rescue;
-use crate::base::text::{count_noun, inline};
-use crate::base::time::utc;
+use crate::base::text::{count_noun, make_inline};
+use crate::base::time::format_utc;
 use crate::change::source::cache::Cached;
 use crate::judge::daemon::annotations::Annotations;
 use crate::judge::daemon::pod_log::{DaemonLog, LogTrace};
@@ -40,8 +40,8 @@ pub fn to_text(outcome: &FetchOutcome) -> String {
         _ => by_pool(&outcome.kept, &pools),
     };
     for passed in &outcome.passed_over {
-        out.push_str(&format!("Not kept  {}\n", inline(&passed.path)));
-        out.push_str(&wrap(&passed.why, 10));
+        out.push_str(&format!("Not kept  {}\n", make_inline(&passed.path)));
+        out.push_str(&wrap_text(&passed.why, 10));
     }
     out + &seen_text(&outcome.seen)
 }
@@ -59,8 +59,8 @@ fn logged(log: &DaemonLog) -> String {
     let line = |label: &str, what: &str, trace: Option<&LogTrace>| match trace {
         Some(trace) => format!(
             "{label:<10}{what} {} ({})\n",
-            inline(&trace.name),
-            utc(trace.at)
+            make_inline(&trace.name),
+            format_utc(trace.at)
         ),
         None => String::new(),
     };
@@ -84,13 +84,14 @@ fn allowed(policies: &Policies) -> String {
             count_noun(files, "file"),
             count_noun(units, "unit")
         );
-        format!("for {what} ({})", utc(known.seen))
+        format!("for {what} ({})", format_utc(known.seen))
     });
-    let asked = asked.map(|said| format!("{said} ({})", utc(policies.at)));
+    let asked = asked.map(|said| format!("{said} ({})", format_utc(policies.at)));
     let passing = policies.overrides.as_ref().and_then(|overrides| {
-        let names = overrides.storage.iter().map(|name| inline(name));
+        let names = overrides.storage.iter().map(|name| make_inline(name));
         let names = names.collect::<Vec<_>>().join(", ");
-        (!names.is_empty()).then(|| format!("allowed changes: {names} ({})", utc(overrides.seen)))
+        (!names.is_empty())
+            .then(|| format!("allowed changes: {names} ({})", format_utc(overrides.seen)))
     });
     let lines = known.into_iter().chain(asked).chain(passing);
     let labels = ["Policies", "", ""].into_iter();
@@ -102,13 +103,13 @@ fn allowed(policies: &Policies) -> String {
 
 /// Returns the node's annotations in two lines.
 fn annotated(seen: &Annotations) -> String {
-    let word = |value: &Option<String>| inline(value.as_deref().unwrap_or("(none)"));
+    let word = |value: &Option<String>| make_inline(value.as_deref().unwrap_or("(none)"));
     format!(
         "Annotated current {}, {}\n          desired {} ({})\n",
         word(&seen.current),
         word(&seen.state),
         word(&seen.desired),
-        utc(seen.seen),
+        format_utc(seen.seen),
     )
 }
 
@@ -118,7 +119,7 @@ fn by_pool(all: &[Fetched], pools: &BTreeSet<&Option<String>>) -> String {
     for pool in pools {
         let of_pool = all.iter().filter(|one| one.pool == **pool);
         let own = of_pool.clone().any(|one| one.own_pool == Some(true));
-        let name = inline(pool.as_deref().unwrap_or("(none)"));
+        let name = make_inline(pool.as_deref().unwrap_or("(none)"));
         let mark = if own { " (this node's)" } else { "" };
         out.push_str(&format!("Pool      {name}{mark}\n"));
         out.extend(of_pool.map(|one| kept(one, one.own_pool == Some(true))));
@@ -135,18 +136,18 @@ fn by_pool(all: &[Fetched], pools: &BTreeSet<&Option<String>>) -> String {
                 mco_rescue("plan cached:NAME")
             )
         };
-        out.push_str(&wrap(&said, 0));
+        out.push_str(&wrap_text(&said, 0));
     }
     out
 }
 
 /// Returns a fetched config as text. `suggests`: it may be named as the next step.
 fn kept(fetched: &Fetched, suggests: bool) -> String {
-    let mut out = format!("Kept      {}\n", inline(&fetched.name));
-    out.push_str(&format!("From      {}\n", inline(&fetched.origin)));
+    let mut out = format!("Kept      {}\n", make_inline(&fetched.name));
+    out.push_str(&format!("From      {}\n", make_inline(&fetched.origin)));
     out.push_str(&format!("Name      {}\n", name_words(fetched.name_matches)));
     for name in &fetched.forgotten {
-        out.push_str(&format!("Forgotten {}\n", inline(name)));
+        out.push_str(&format!("Forgotten {}\n", make_inline(name)));
     }
     let foreign = || {
         let pool = fetched.pool.as_deref().unwrap_or_default();
@@ -162,7 +163,7 @@ fn kept(fetched: &Fetched, suggests: bool) -> String {
             mco_rescue(&format!("plan cached:{}", fetched.name))
         ),
     };
-    out.push_str(&wrap(&next, 0));
+    out.push_str(&wrap_text(&next, 0));
     out
 }
 
@@ -228,7 +229,7 @@ pub fn list_json(all: &[Cached], recorded: Option<&str>) -> serde_json::Result<S
 /// Returns the cache as text.
 pub fn list_text(all: &[Cached], recorded: Option<&str>) -> String {
     if all.is_empty() {
-        return wrap(
+        return wrap_text(
             &format!(
                 "The cache is empty. Fill it while the network works. Next: {}",
                 mco_rescue("fetch")
@@ -245,11 +246,15 @@ pub fn list_text(all: &[Cached], recorded: Option<&str>) -> String {
                 } else {
                     ""
                 };
-                out.push_str(&format!("{}{mark}\n", inline(&entry.name)));
-                let origin = format!("{} from {}", utc(entry.fetched), inline(&entry.origin));
-                out.push_str(&wrap(&origin, 4));
+                out.push_str(&format!("{}{mark}\n", make_inline(&entry.name)));
+                let origin = format!(
+                    "{} from {}",
+                    format_utc(entry.fetched),
+                    make_inline(&entry.origin)
+                );
+                out.push_str(&wrap_text(&origin, 4));
                 if entry.name_matches != Some(true) {
-                    out.push_str(&wrap(
+                    out.push_str(&wrap_text(
                         &format!("name: {}", name_words(entry.name_matches)),
                         4,
                     ));
@@ -257,7 +262,7 @@ pub fn list_text(all: &[Cached], recorded: Option<&str>) -> String {
             }
             Cached::Damaged(path, problem) => {
                 out.push_str(&format!("{path}\n"));
-                out.push_str(&wrap(&format!("damaged, never used: {problem}"), 4));
+                out.push_str(&wrap_text(&format!("damaged, never used: {problem}"), 4));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The report of a run in the initramfs: at most ten lines on every console, and a document for later.
 
-use super::{WIDTH, wrap};
+use super::{WIDTH, wrap_text};
 use crate::base::invocation::shell_word;
 
 /// Maximum number of lines of an error within the ten; the journal has the whole text.
@@ -56,7 +56,7 @@ pub fn banner_text(root: &str, problem: Option<&str>) -> String {
     let mut text = format!("{}\n", title("the shell of last resort"));
     text += &match problem {
         None => format!("The node's root is mounted read-only at {root}. Four commands to try:\n"),
-        Some(problem) => wrap(
+        Some(problem) => wrap_text(
             &format!("The node's root could not be prepared at {root}: {problem}"),
             0,
         ),
@@ -79,7 +79,7 @@ fn title(text: &str) -> String {
 
 /// Returns a name and its text, which starts in column 8 and takes at most `lines` lines.
 fn field(name: &str, text: &str, lines: usize) -> String {
-    let wrapped = wrap(text, 8);
+    let wrapped = wrap_text(text, 8);
     let mut kept: Vec<&str> = wrapped.lines().take(lines).collect();
     let cut = wrapped.lines().count() > lines;
     let shortened = kept.pop().map(|last| {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::doctor::{Style, of_finding, to_ascii};
-use super::wrap;
+use super::wrap_text;
 use crate::base::invocation::mco_rescue;
 use crate::base::text::count_noun;
 use crate::diagnose::doctor::{Diagnosis, DoctorFinding};
@@ -103,7 +103,7 @@ pub fn to_text(result: FixResult<'_>, style: Style) -> String {
              else is wrong as well."
         ),
     };
-    let mut out = wrap(&head, 0);
+    let mut out = wrap_text(&head, 0);
     if result.outcome == FixOutcome::Fixed {
         for (index, command) in result.next().iter().enumerate() {
             let label = if index == 0 { "Next:" } else { "then:" };
@@ -120,7 +120,11 @@ pub fn to_text(result: FixResult<'_>, style: Style) -> String {
     let not_checked = result.not_checked();
     if !not_checked.is_empty() {
         out.push_str("Not checked:\n");
-        out.extend(not_checked.iter().map(|why| wrap(&format!("- {why}"), 2)));
+        out.extend(
+            not_checked
+                .iter()
+                .map(|why| wrap_text(&format!("- {why}"), 2)),
+        );
     }
     to_ascii(out, style)
 }

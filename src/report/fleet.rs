@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::wrap;
-use crate::base::text::{count_noun, inline};
-use crate::base::time::utc;
+use super::wrap_text;
+use crate::base::text::{count_noun, make_inline};
+use crate::base::time::format_utc;
 use crate::diagnose::fleet::{
     Fleet, FleetNode, NodeHealth, SiblingDifference, SkippedFile, Trouble, five_facts, text_of,
 };
@@ -75,7 +75,7 @@ fn line(node: &FleetNode) -> NodeLine<'_> {
         next_boot,
         interrupted,
         daemon,
-        seen: node.seen(),
+        seen: node.status_time(),
         not_checked: node.not_checked(),
         stale: node.is_stale,
     }
@@ -89,7 +89,7 @@ pub fn to_text(fleet: &Fleet, page: &str) -> String {
         .map(|(_, words, number)| format!("{number} {words}"));
     let counts: Vec<String> = counts.collect();
     let nodes = count_noun(fleet.nodes.len(), "node");
-    let mut out = wrap(&format!("{nodes}: {}", counts.join(", ")), 0);
+    let mut out = wrap_text(&format!("{nodes}: {}", counts.join(", ")), 0);
     let partial = |node: &&FleetNode| node.not_checked().is_some_and(|number| number > 0);
     let partial = fleet.nodes.iter().filter(partial).count();
     if partial > 0 {
@@ -120,19 +120,19 @@ pub fn to_text(fleet: &Fleet, page: &str) -> String {
     for skipped in fleet.skipped.iter().take(SHOWN) {
         out.push_str(&hanging(&format!(
             "{} {}",
-            inline(&skipped.file),
+            make_inline(&skipped.file),
             skipped.why
         )));
     }
     out.push_str(&more(fleet.skipped.len()));
-    out.push_str(&format!("\nWritten to {}\n", inline(page)));
+    out.push_str(&format!("\nWritten to {}\n", make_inline(page)));
     out
 }
 
 /// Returns a check with its findings, and the nodes that have each.
 fn trouble_text(trouble: &Trouble) -> String {
     let (word, check) = (trouble.severity.word(), &trouble.check);
-    let kinds = trouble.kinds();
+    let kinds = trouble.group_kinds();
     let said = kinds.iter().take(NAMES).map(|(what, nodes)| {
         let mut nodes = nodes.clone();
         nodes.dedup();
@@ -148,8 +148,8 @@ fn trouble_text(trouble: &Trouble) -> String {
 /// Returns the nodes with stale documents, and their dates.
 fn stale(fleet: &Fleet) -> String {
     let all = fleet.nodes.iter().filter(|node| node.is_stale);
-    let all = all.map(|node| match node.oldest() {
-        Some(date) => format!("{} ({})", node.name, utc(date)),
+    let all = all.map(|node| match node.oldest_time() {
+        Some(date) => format!("{} ({})", node.name, format_utc(date)),
         None => node.name.clone(),
     });
     let all: Vec<String> = all.collect();
@@ -197,6 +197,6 @@ fn more(number: usize) -> String {
 }
 
 fn hanging(text: &str) -> String {
-    let wrapped = wrap(text, 4);
+    let wrapped = wrap_text(text, 4);
     wrapped.replacen("    ", "  ", 1)
 }

@@ -1,7 +1,7 @@
 //! The commands that return a node to the cluster, with comments, and as JSON (`mco-rescue/for-cluster/v1`).
 
-use super::wrap;
-use crate::base::text::inline;
+use super::wrap_text;
+use crate::base::text::make_inline;
 use crate::judge::daemon::handover::{Handover, HandoverStep};
 
 /// Returns the commands as JSON.
@@ -18,7 +18,7 @@ pub fn to_text(handover: &Handover) -> String {
     let mut out = comment(&begin);
     if let Some(warning) = &handover.warning {
         out.push_str("# As the node is now,\n");
-        out.push_str(&format!("# {}\n", inline(warning)));
+        out.push_str(&format!("# {}\n", make_inline(warning)));
     }
     for (index, step) in handover.steps.iter().enumerate() {
         out.push_str(&format!("\n{}", one(index + 1, step)));
@@ -32,16 +32,16 @@ pub fn to_text(handover: &Handover) -> String {
 
 fn one(number: usize, step: &HandoverStep) -> String {
     let mut out = comment(&format!("{number}. {}. Check first:", step.what));
-    out.push_str(&format!("{}\n", inline(&step.check)));
+    out.push_str(&format!("{}\n", make_inline(&step.check)));
     if let Some(expect) = &step.expect {
-        out.push_str(&format!("#   must print: {}\n", inline(expect)));
+        out.push_str(&format!("#   must print: {}\n", make_inline(expect)));
     }
     for command in &step.commands {
-        out.push_str(&format!("{}\n", inline(command)));
+        out.push_str(&format!("{}\n", make_inline(command)));
     }
     if let Some(instead) = &step.instead {
         out.push_str(&comment(&format!("  instead, if {}:", instead.when)));
-        out.push_str(&format!("# {}\n", inline(&instead.command)));
+        out.push_str(&format!("# {}\n", make_inline(&instead.command)));
     }
     out
 }
@@ -51,7 +51,7 @@ fn exports(handover: &Handover) -> String {
     let mut out = String::new();
     for lost in &handover.objects {
         let line = match &lost.export {
-            Some(export) => format!("#   on the node: {}\n", inline(export)),
+            Some(export) => format!("#   on the node: {}\n", make_inline(export)),
             None => comment(&format!(
                 "  {} is not on this node: copy it from another node, or from a backup",
                 lost.machine_config
@@ -63,7 +63,7 @@ fn exports(handover: &Handover) -> String {
 }
 
 fn comment(text: &str) -> String {
-    let lines = wrap(text, 2);
+    let lines = wrap_text(text, 2);
     lines
         .lines()
         .map(|line| format!("# {}\n", line.get(2..).unwrap_or(line)))

@@ -1,9 +1,9 @@
 //! The documents of the flight recorder: `record`, `history` and `diff`, as text and as JSON.
 
-use super::{WIDTH, wrap};
+use super::{WIDTH, wrap_text};
 use crate::base::invocation::{mco_rescue, shell_word};
-use crate::base::text::{count_noun, inline};
-use crate::base::time::{ago, utc};
+use crate::base::text::{count_noun, make_inline};
+use crate::base::time::{format_age, format_utc};
 use crate::diagnose::recorder::shelf::Damaged;
 use crate::diagnose::recorder::timeline::{HistoryEntry, TimelineMoment};
 use crate::diagnose::recorder::{Area, Difference, Event, FactChange, Outcome};
@@ -25,18 +25,18 @@ pub fn record_text(document: &SnapshotTaken) -> String {
     let mut out = if document.is_new {
         let words = format!(
             "Recorded: snapshot {number} of {}, {} bytes of it new.",
-            inline(&document.root),
+            make_inline(&document.root),
             document.written
         );
-        wrap(&words, 0)
+        wrap_text(&words, 0)
     } else {
-        wrap(
+        wrap_text(
             &format!("Nothing has changed since snapshot {number}; nothing was written."),
             0,
         )
     };
     for note in &document.notes {
-        out.push_str(&wrap(&format!("Note: {note}"), 2));
+        out.push_str(&wrap_text(&format!("Note: {note}"), 2));
     }
     out
 }
@@ -53,10 +53,10 @@ pub fn to_json(history: &History) -> serde_json::Result<String> {
 pub fn to_text(document: &History) -> String {
     let mut out = String::new();
     if let Some(root) = &document.root {
-        out.push_str(&format!("{:<10}{}\n", "Root", inline(root)));
+        out.push_str(&format!("{:<10}{}\n", "Root", make_inline(root)));
     }
     let store = match &document.store {
-        Some(store) => inline(store),
+        Some(store) => make_inline(store),
         None => "(no snapshots: the recorder has not run)".to_owned(),
     };
     out.push_str(&format!("{:<10}{store}\n", "Snapshots"));
@@ -88,7 +88,7 @@ pub fn to_text(document: &History) -> String {
         ),
         _ => format!("Next: {}", mco_rescue("record")),
     };
-    out + "\n" + &wrap(&next, 0)
+    out + "\n" + &wrap_text(&next, 0)
 }
 
 fn of_entry(entry: &HistoryEntry, now: u64) -> String {
@@ -96,7 +96,7 @@ fn of_entry(entry: &HistoryEntry, now: u64) -> String {
         .snapshot
         .map_or("-".to_owned(), |number| number.to_string());
     let when = match entry.at {
-        Some(at) => format!("{} ({})", utc(at), ago(at, now)),
+        Some(at) => format!("{} ({})", format_utc(at), format_age(at, now)),
         None => "(unknown time)".to_owned(),
     };
     let mut out = format!("{number:>5}  {when}\n");
@@ -126,9 +126,9 @@ fn of_entry(entry: &HistoryEntry, now: u64) -> String {
     if entry.clock_set_back {
         words.push("the clock was set back before".to_owned());
     }
-    out.push_str(&wrap(&inline(&words.join("; ")), 7));
+    out.push_str(&wrap_text(&make_inline(&words.join("; ")), 7));
     for note in &entry.notes {
-        out.push_str(&wrap(&inline(note), 9));
+        out.push_str(&wrap_text(&make_inline(note), 9));
     }
     out
 }
@@ -162,7 +162,10 @@ fn of_damaged(damaged: &[Damaged]) -> String {
         out.push_str("\nDamaged; everything else is whole:\n");
     }
     for one in damaged {
-        out.push_str(&wrap(&format!("{}: {}", inline(&one.path), one.why), 2));
+        out.push_str(&wrap_text(
+            &format!("{}: {}", make_inline(&one.path), one.why),
+            2,
+        ));
     }
     out
 }
@@ -187,8 +190,8 @@ pub fn moment_text(moment: &TimelineMoment, now: u64) -> String {
             };
             format!(
                 "snapshot {number}, {good}{event} of {} ({})",
-                utc(moment.at),
-                ago(moment.at, now)
+                format_utc(moment.at),
+                format_age(moment.at, now)
             )
         }
     }
@@ -229,12 +232,12 @@ pub fn diff_text(document: &SnapshotDiff) -> String {
     if !document.not_compared.is_empty() {
         out.push_str("\nNot compared:\n");
         for one in &document.not_compared {
-            out.push_str(&wrap(&format!("{}: {}", one.area.title(), one.why), 2));
+            out.push_str(&wrap_text(&format!("{}: {}", one.area.title(), one.why), 2));
         }
     }
     if let Some(limit) = document.limit {
         out.push('\n');
-        out.push_str(&wrap(&format!("Note: {limit}."), 0));
+        out.push_str(&wrap_text(&format!("Note: {limit}."), 0));
     }
     out + &of_damaged(&document.damaged)
 }
@@ -272,9 +275,9 @@ pub fn of_difference(difference: &Difference) -> String {
         FactChange::Removed => '-',
         FactChange::Changed => '~',
     };
-    let side = |value: &Option<String>| value.as_deref().map(inline).unwrap_or_default();
+    let side = |value: &Option<String>| value.as_deref().map(make_inline).unwrap_or_default();
     let (before, after) = (side(&difference.before), side(&difference.after));
-    let subject = inline(&difference.subject);
+    let subject = make_inline(&difference.subject);
     let line = match difference.change {
         FactChange::Added => format!("  {sign} {subject}: {after}"),
         FactChange::Removed => format!("  {sign} {subject}: {before}"),
@@ -284,10 +287,10 @@ pub fn of_difference(difference: &Difference) -> String {
         (true, _) => line.trim_end().trim_end_matches(':').to_owned() + "\n",
         (false, FactChange::Changed) => {
             format!("  {sign} {subject}\n")
-                + &wrap(&format!("before {before}"), 6)
-                + &wrap(&format!("now    {after}"), 6)
+                + &wrap_text(&format!("before {before}"), 6)
+                + &wrap_text(&format!("now    {after}"), 6)
         }
-        (false, _) => format!("  {sign} {subject}\n") + &wrap(&format!("{before}{after}"), 6),
+        (false, _) => format!("  {sign} {subject}\n") + &wrap_text(&format!("{before}{after}"), 6),
     };
     for line in difference.text.iter().flat_map(|text| text.lines()) {
         out.push_str(&format!("      {line}\n"));

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::wrap;
+use super::wrap_text;
 use crate::base::invocation::shell_word;
-use crate::base::text::{count_noun, inline};
+use crate::base::text::{count_noun, make_inline};
 
 /// An image in a repository.
 #[derive(Debug, Clone, Serialize)]
@@ -43,22 +43,22 @@ pub fn to_json(document: &ImagesDocument) -> serde_json::Result<String> {
 
 /// Returns the images as text.
 pub fn to_text(document: &ImagesDocument) -> String {
-    let mut out = format!("Repository  {}\n", inline(&document.repository));
+    let mut out = format!("Repository  {}\n", make_inline(&document.repository));
     if document.images.is_empty() {
         return out + "\nNo image was imported into it from a container registry.\n";
     }
     for image in &document.images {
         out.push('\n');
-        out += &wrap(&image.image, 0);
+        out += &wrap_text(&image.image, 0);
         out += &format!("  commit        {}\n", image.commit);
         if let Some(content) = &image.content_checksum {
             out += &format!("  content       {content}\n");
         }
         if let Some(architecture) = &image.architecture {
-            out += &format!("  architecture  {}\n", inline(architecture));
+            out += &format!("  architecture  {}\n", make_inline(architecture));
         }
         if let Some(problem) = &image.problem {
-            out += &wrap(problem, 2);
+            out += &wrap_text(problem, 2);
         }
     }
     out
@@ -92,7 +92,7 @@ pub fn export_json(done: &ExportDone<'_>) -> serde_json::Result<String> {
 
 /// Returns the report about an export.
 pub fn export_text(done: &ExportDone<'_>) -> String {
-    let mut out = wrap(&format!("Exported {}", done.image), 0);
+    let mut out = wrap_text(&format!("Exported {}", done.image), 0);
     out += &format!("Content   {}\n", done.content);
     let left_out = match done.left_out {
         0 => String::new(),

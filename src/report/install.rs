@@ -3,10 +3,10 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::wrap;
+use super::wrap_text;
 use crate::base::invocation::{ON_THE_NODE, mco_rescue, with_commands_apart};
 use crate::base::reason::Reason;
-use crate::base::text::{count_noun, inline};
+use crate::base::text::{count_noun, make_inline};
 use crate::change::install::units::{UnitCheck, describe_unlabelled};
 use crate::change::install::{Content, FoundItem, ItemStanding, RECOVER};
 use crate::host::root::RootPath;
@@ -69,7 +69,7 @@ pub fn to_json(installed: &Installed<'_>) -> serde_json::Result<String> {
     let items: Vec<_> = installed.found.iter().map(item).collect();
     let unlabelled = installed.unlabelled.iter();
     let unlabelled: Vec<_> = unlabelled.map(|(path, _)| path).collect();
-    let (check, said) = installed.check.words();
+    let (check, said) = installed.check.describe_check();
     super::pretty(&json!({
         "schema": SCHEMA,
         "action": "install",
@@ -96,7 +96,7 @@ pub fn foreseen_text(found: &[FoundItem]) -> String {
 
 /// Returns the result as text.
 pub fn to_text(installed: &Installed<'_>) -> String {
-    let mut out = format!("Root      {}\n\n", inline(&installed.root));
+    let mut out = format!("Root      {}\n\n", make_inline(&installed.root));
     if !installed.found.iter().any(FoundItem::is_due) {
         out.push_str("Everything is in place already; nothing was written.\n");
     }
@@ -105,9 +105,9 @@ pub fn to_text(installed: &Installed<'_>) -> String {
     }
     out.push('\n');
     if !installed.unlabelled.is_empty() {
-        out.push_str(&wrap(&describe_unlabelled(installed.unlabelled), 0));
+        out.push_str(&wrap_text(&describe_unlabelled(installed.unlabelled), 0));
     }
-    out.push_str(&wrap(&installed.check.words().1, 0));
+    out.push_str(&wrap_text(&installed.check.describe_check().1, 0));
     out.push_str(&with_commands_apart(&format!(
         "Next: {}\n",
         next(installed)
@@ -161,7 +161,7 @@ fn next(installed: &Installed<'_>) -> String {
 
 /// Returns the list before a removal.
 pub fn about_to_remove(paths: &Removed) -> String {
-    let mut out = format!("Root      {}\n\n", inline(&paths.root));
+    let mut out = format!("Root      {}\n\n", make_inline(&paths.root));
     if paths.removed.is_empty() {
         out.push_str("Nothing of mco-rescue is installed.\n");
     } else {
@@ -219,7 +219,7 @@ pub fn archive_json(archive: &ArchiveReport) -> serde_json::Result<String> {
 pub fn archive_text(archive: &ArchiveReport) -> String {
     let mut out = format!(
         "Written   {}\n          {} bytes, sha256 {}\n",
-        inline(&archive.file),
+        make_inline(&archive.file),
         archive.size,
         archive.sha256.get(..12).unwrap_or_default(),
     );

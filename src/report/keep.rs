@@ -3,9 +3,9 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::wrap;
+use super::wrap_text;
 use crate::base::invocation::{advise_doctor, mco_rescue, shell_word};
-use crate::base::text::{count_noun, inline};
+use crate::base::text::{count_noun, make_inline};
 use crate::diagnose::keep::{Keeping, Kept, Unkept};
 use crate::formats::go_yaml::{YamlNode, write_shown_yaml};
 use crate::judge::drift::Drift;
@@ -80,9 +80,9 @@ pub fn to_json(report: &KeepReport<'_>) -> serde_json::Result<String> {
 /// Returns the result as text.
 pub fn to_text(report: &KeepReport<'_>) -> String {
     let kept = report.kept;
-    let recorded = inline(report.recorded);
+    let recorded = make_inline(report.recorded);
     if kept.kept.is_empty() && kept.unkept.is_empty() {
-        return wrap(
+        return wrap_text(
             &format!("Nothing differs from {recorded}, so there is nothing to keep."),
             0,
         );
@@ -90,18 +90,21 @@ pub fn to_text(report: &KeepReport<'_>) -> String {
     let mut out = match &kept.config {
         Some(_) => {
             let number = count_noun(kept.kept.len(), "difference");
-            wrap(
+            wrap_text(
                 &format!("{} holds {number} from {recorded}:", report.name),
                 0,
             )
         }
-        None => wrap(
+        None => wrap_text(
             &format!("No MachineConfig can hold what differs from {recorded}."),
             0,
         ),
     };
     for one in &kept.kept {
-        out.push_str(&wrap(&format!("{}: {}", inline(&one.subject), one.what), 2));
+        out.push_str(&wrap_text(
+            &format!("{}: {}", make_inline(&one.subject), one.what),
+            2,
+        ));
     }
     if !kept.unkept.is_empty() {
         out.push_str("\nNot kept:\n");
@@ -109,28 +112,32 @@ pub fn to_text(report: &KeepReport<'_>) -> String {
     for one in &kept.unkept {
         let text = format!(
             "{}: {}. {}",
-            inline(&one.subject),
-            inline(&one.reason),
+            make_inline(&one.subject),
+            make_inline(&one.reason),
             advise_doctor(&one.next)
         );
-        out.push_str(&wrap(&text, 2));
+        out.push_str(&wrap_text(&text, 2));
     }
     if !report.left.is_empty() {
         out.push_str("\nStill different with it:\n");
     }
     for drift in report.left {
-        let text = format!("{}: {}", inline(&drift.subject), inline(&drift.detail));
-        out.push_str(&wrap(&text, 2));
+        let text = format!(
+            "{}: {}",
+            make_inline(&drift.subject),
+            make_inline(&drift.detail)
+        );
+        out.push_str(&wrap_text(&text, 2));
     }
     if kept.config.is_some() {
         out.push('\n');
-        out.push_str(&wrap(&conclusion(report), 0));
+        out.push_str(&wrap_text(&conclusion(report), 0));
     }
     out
 }
 
 fn conclusion(report: &KeepReport<'_>) -> String {
-    let recorded = inline(report.recorded);
+    let recorded = make_inline(report.recorded);
     let proof = if report.kept.unkept.is_empty() && report.left.is_empty() {
         format!("Merged over {recorded}, it gives this node as it is.")
     } else {

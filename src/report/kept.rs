@@ -3,10 +3,10 @@
 use crate::run::kept_runs::Before;
 use serde::{Serialize, Serializer};
 
-use super::wrap;
+use super::wrap_text;
 use crate::base::invocation::mco_rescue;
-use crate::base::text::{count_noun, inline};
-use crate::base::time::{ago, utc};
+use crate::base::text::{count_noun, make_inline};
+use crate::base::time::{format_age, format_utc};
 
 /// A run of the history.
 #[derive(Debug, Clone, Serialize)]
@@ -56,12 +56,12 @@ pub fn to_json(list: &RunsDocument) -> serde_json::Result<String> {
 
 /// Returns the runs as text.
 pub fn to_text(list: &RunsDocument) -> String {
-    let mut out = format!("{:<10}{}\n", "Root", inline(&list.root));
+    let mut out = format!("{:<10}{}\n", "Root", make_inline(&list.root));
     if let Some(staged) = &list.staged {
         out.push_str(&format!(
             "{:<10}{} waits for a reboot\n",
             "Staged",
-            inline(staged)
+            make_inline(staged)
         ));
     }
     if list.runs.is_empty() {
@@ -69,21 +69,21 @@ pub fn to_text(list: &RunsDocument) -> String {
     }
     out.push_str("\nRuns that can be reverted, the newest first:\n");
     for run in &list.runs {
-        let (when, past) = (utc(run.began), ago(run.began, list.now));
-        out.push_str(&format!("  {}  {when} ({past})\n", inline(&run.id)));
+        let (when, past) = (format_utc(run.began), format_age(run.began, list.now));
+        out.push_str(&format!("  {}  {when} ({past})\n", make_inline(&run.id)));
         let steps = count_noun(run.steps, "step");
-        out.push_str(&wrap(&format!("applied {}, {steps}", run.config), 6));
+        out.push_str(&wrap_text(&format!("applied {}, {steps}", run.config), 6));
         let before = match &run.before {
             Before::Config(name) => format!("back to {name}"),
             Before::NoRecord => "back to a node without a record".to_owned(),
             Before::Unchanged => "the recorded config stays".to_owned(),
             Before::Unreadable => "the record from before cannot be read".to_owned(),
         };
-        out.push_str(&wrap(&before, 6));
+        out.push_str(&wrap_text(&before, 6));
         if let Some(deployment) = &run.operating_system {
             let short = deployment.get(..12).unwrap_or(deployment);
             let words = format!("with the operating system ({short}), and a reboot");
-            out.push_str(&wrap(&words, 6));
+            out.push_str(&wrap_text(&words, 6));
         }
     }
     let next = format!(
@@ -91,5 +91,5 @@ pub fn to_text(list: &RunsDocument) -> String {
         mco_rescue("rollback"),
         mco_rescue("rollback --to ID")
     );
-    out + "\n" + &wrap(&next, 0)
+    out + "\n" + &wrap_text(&next, 0)
 }

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::wrap;
+use super::wrap_text;
 use crate::base::invocation::mco_rescue;
 use crate::base::ssh_key::PublicKey;
-use crate::base::text::inline;
+use crate::base::text::make_inline;
 
 #[derive(Serialize)]
 struct KeyDocument<'a> {
@@ -36,9 +36,12 @@ pub fn to_json(key: &PublicKey, path: &str, steps: usize) -> serde_json::Result<
 
 /// Returns the result as text.
 pub fn to_text(key: &PublicKey, path: &str, steps: usize) -> String {
-    let key = inline(&key.to_string());
+    let key = make_inline(&key.to_string());
     if steps == 0 {
-        return format!("core has this key already:\n  {key}\n  {}\n", inline(path));
+        return format!(
+            "core has this key already:\n  {key}\n  {}\n",
+            make_inline(path)
+        );
     }
     let then = format!(
         "verify reports it as a difference from the config; {} removes it.",
@@ -46,7 +49,7 @@ pub fn to_text(key: &PublicKey, path: &str, steps: usize) -> String {
     );
     format!(
         "Added for core:\n  {key}\n  {}\n{}Next: ssh core@NODE\n",
-        inline(path),
-        wrap(&then, 0)
+        make_inline(path),
+        wrap_text(&then, 0)
     )
 }

@@ -51,9 +51,9 @@ use self::watch::ScreenSize;
 use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::base::reason::Reason;
-use crate::base::secrets::{self, hidden, redacted_words};
-use crate::base::text::{is_invisible, printable, spelled_out};
-pub use crate::base::wrap::{WIDTH, wrap};
+use crate::base::secrets::{self, redacted_words, secret_placeholder};
+use crate::base::text::{is_invisible, make_printable, spelled_out};
+pub use crate::base::wrap::{WIDTH, wrap_text};
 use crate::change::plan::{PlannedStep, Section, Step};
 use crate::formats::go_yaml::{YamlNode, write_shown_yaml};
 use crate::host::progress;
@@ -301,8 +301,10 @@ pub fn fingerprint(object: &Object) -> String {
         ObjectKind::File { size, .. } if object.kind.is_unread() => {
             format!("{size} bytes, too large to be read")
         }
-        ObjectKind::File { size, .. } => hidden(usize::try_from(*size).unwrap_or(usize::MAX)),
-        ObjectKind::Symlink { target } => format!("link to {}", printable(target)),
+        ObjectKind::File { size, .. } => {
+            secret_placeholder(usize::try_from(*size).unwrap_or(usize::MAX))
+        }
+        ObjectKind::Symlink { target } => format!("link to {}", make_printable(target)),
         ObjectKind::Directory => "directory".to_owned(),
         ObjectKind::Special { .. } => "special file".to_owned(),
     }
@@ -327,7 +329,7 @@ mod tests {
         let said = "2 errors\n  a: x\n  b: y\n";
         assert_eq!(crate::base::text::one_line(said), "2 errors; a: x; b: y");
         assert_eq!(
-            wrap("exit status 1:\n  no room\n", 2),
+            wrap_text("exit status 1:\n  no room\n", 2),
             "  exit status 1: no room\n"
         );
     }
@@ -337,19 +339,22 @@ mod tests {
         let command = format!("mco-rescue apply {}", "--option ".repeat(12));
         let command = command.trim_end();
         let text = format!("{} Next: {command}, then {command}", "word ".repeat(30));
-        let wrapped = wrap(&text, 2);
+        let wrapped = wrap_text(&text, 2);
         assert!(wrapped.contains(&format!("\n  Next: {command}\n  then: {command}\n")));
         assert_eq!(
-            wrap(&format!("Next: {command}"), 0),
+            wrap_text(&format!("Next: {command}"), 0),
             format!("Next: {command}\n")
         );
         let text = format!("{} see `{command}`.", "word ".repeat(30));
-        assert!(wrap(&text, 0).contains(&format!("`{command}`.")), "{text}");
+        assert!(
+            wrap_text(&text, 0).contains(&format!("`{command}`.")),
+            "{text}"
+        );
     }
 
     #[test]
     fn wrapped_lines_fit() {
-        let text = wrap(&"word ".repeat(60), 4);
+        let text = wrap_text(&"word ".repeat(60), 4);
         assert!(
             text.lines()
                 .all(|line| line.len() <= WIDTH && line.starts_with("    word"))

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::doctor::{Style, hang_text, to_ascii, to_bold};
-use super::wrap;
-use crate::base::text::inline;
-use crate::base::time::utc;
+use super::wrap_text;
+use crate::base::text::make_inline;
+use crate::base::time::format_utc;
 use crate::diagnose::doctor::outlook::{NodeKind, Outlook, OutlookStep, OutlookVerdict};
 
 #[derive(Serialize)]
@@ -31,9 +31,9 @@ pub fn to_json(root: &str, outlook: &Outlook) -> serde_json::Result<String> {
 
 /// Returns the outlook as text. The first lines give the answer.
 pub fn to_text(root: &str, outlook: &Outlook, style: Style) -> String {
-    let mut out = wrap(&headline(root, outlook), 0);
-    let lost = outlook.first(OutlookVerdict::Lost);
-    let hands = outlook.first(OutlookVerdict::NeedsHands);
+    let mut out = wrap_text(&headline(root, outlook), 0);
+    let lost = outlook.first_step(OutlookVerdict::Lost);
+    let hands = outlook.first_step(OutlookVerdict::NeedsHands);
     if let Some(step) = hands.filter(|hands| Some(*hands) != lost) {
         out += &of_step("Needs an admin", step, style);
     }
@@ -51,14 +51,14 @@ pub fn to_text(root: &str, outlook: &Outlook, style: Style) -> String {
             let text = format!(
                 "{} requests, if off after {}: {}",
                 wave.requests,
-                utc(wave.from),
+                format_utc(wave.from),
                 wave.when
             );
             out += &hang_text(label, &text);
         }
         for (index, command) in outlook.next.iter().enumerate() {
             let label = if index == 0 { "Next" } else { "then" };
-            out += &format!("  {label:<9}{}\n", inline(command));
+            out += &format!("  {label:<9}{}\n", make_inline(command));
         }
     }
     out += &by_itself(outlook, style);
@@ -69,7 +69,7 @@ pub fn to_text(root: &str, outlook: &Outlook, style: Style) -> String {
         out += &hang_text("Note", note);
     }
     for why in &outlook.unseen {
-        out += &hang_text("Unknown", &inline(why));
+        out += &hang_text("Unknown", &make_inline(why));
     }
     to_ascii(out, style)
 }
@@ -105,8 +105,8 @@ fn headline(root: &str, outlook: &Outlook) -> String {
 fn of_step(title: &str, step: &OutlookStep, style: Style) -> String {
     let title = format!("{title} from {}", day(step.at));
     let mut out = format!("\n{}\n", to_bold(&title, style));
-    out += &hang_text("Ends", &format!("{}, {}", step.name, utc(step.at)));
-    out += &hang_text("File", &inline(&step.path));
+    out += &hang_text("Ends", &format!("{}, {}", step.name, format_utc(step.at)));
+    out += &hang_text("File", &make_inline(&step.path));
     out + &hang_text("Stalls", &step.means)
 }
 
@@ -146,6 +146,6 @@ fn by_itself(outlook: &Outlook, style: Style) -> String {
 }
 
 fn day(seconds: u64) -> String {
-    let text = utc(seconds);
+    let text = format_utc(seconds);
     text.split('T').next().unwrap_or_default().to_owned()
 }

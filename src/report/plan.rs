@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::daemon::described;
 use super::digests::ShownDigests;
-use super::{WIDTH, after, fingerprint, is_secret_step, wrap};
+use super::{WIDTH, after, fingerprint, is_secret_step, wrap_text};
 use crate::base::invocation::shell_words;
 use crate::base::notice::Notice;
 use crate::base::secrets::{has_hidden, reason_of_text, shown_arguments};
-use crate::base::text::{count_noun, inline, one_line};
-use crate::base::time::utc;
+use crate::base::text::{count_noun, make_inline, one_line};
+use crate::base::time::format_utc;
 use crate::change::capsule::opened::CapsuleFacts;
 use crate::change::plan::{
     Force, Held, OsPlan, OsStep, PackageChange, PackageRepository, Payload, Plan, PlannedStep,
@@ -87,7 +87,7 @@ struct StepEntry<'a> {
 }
 
 fn hash_word<S: Serializer>(hash: &Option<NameHash>, out: S) -> Result<S::Ok, S::Error> {
-    hash.as_ref().map(NameHash::word).serialize(out)
+    hash.as_ref().map(NameHash::short_name).serialize(out)
 }
 
 /// Returns the result of the hash check as text.
@@ -194,15 +194,19 @@ pub enum Detail {
 /// Returns the plan as text.
 pub fn to_text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) -> String {
     let mut out = machine_line(heading);
-    out.push_str(&format!("{:<10}{}\n", "Config", inline(&heading.config)));
+    out.push_str(&format!(
+        "{:<10}{}\n",
+        "Config",
+        make_inline(&heading.config)
+    ));
     if let Some(hash) = &heading.name_hash {
         out.push_str(&format!("{:<10}", "Hash"));
-        out.push_str(wrap(&hash_words(hash), 10).trim_start());
+        out.push_str(wrap_text(&hash_words(hash), 10).trim_start());
     }
     let signed = heading.signed.as_ref().map(ToString::to_string);
     if let Some(signed) = signed {
         out.push_str(&format!("{:<10}", "Signed by"));
-        out.push_str(wrap(&signed, 10).trim_start());
+        out.push_str(wrap_text(&signed, 10).trim_start());
     }
     for (label, value) in [
         ("From", &heading.origin),
@@ -254,9 +258,9 @@ fn others_text(heading: &Heading) -> String {
     let mut out = String::new();
     for (index, other) in heading.others.iter().enumerate() {
         let label = if index == 0 { "Not used" } else { "" };
-        let when = other.fetched.map(|at| format!(", {}", utc(at)));
+        let when = other.fetched.map(|at| format!(", {}", format_utc(at)));
         let when = when.unwrap_or_default();
-        out.push_str(&format!("{label:<10}{}{when}\n", inline(&other.name)));
+        out.push_str(&format!("{label:<10}{}{when}\n", make_inline(&other.name)));
         let origin = match other.name_matches {
             Some(false) => format!(
                 "from {}; its hash does NOT match the contents",
@@ -264,8 +268,8 @@ fn others_text(heading: &Heading) -> String {
             ),
             _ => format!("from {}", other.origin),
         };
-        out.push_str(&wrap(&origin, 14));
-        out.push_str(&wrap(&other.why, 14));
+        out.push_str(&wrap_text(&origin, 14));
+        out.push_str(&wrap_text(&other.why, 14));
     }
     out
 }
@@ -299,7 +303,7 @@ pub fn machine_line(heading: &Heading) -> String {
         ("System", &heading.system),
         ("Root", &heading.root),
     ];
-    let line = |(label, value): (&str, &String)| format!("{label:<10}{}\n", inline(value));
+    let line = |(label, value): (&str, &String)| format!("{label:<10}{}\n", make_inline(value));
     lines.into_iter().map(line).collect()
 }
 
@@ -314,7 +318,7 @@ pub fn refused_text(heading: &Heading, blockers: &[Notice]) -> String {
 
 /// Returns the plan of a node with an interrupted run, with the paths that remain from that run.
 pub fn unfinished_text(heading: &Heading, plan: &Plan, left: &[RootPath]) -> String {
-    let config = format!("{:<10}{}\n\n", "Config", inline(&heading.config));
+    let config = format!("{:<10}{}\n\n", "Config", make_inline(&heading.config));
     let left = left.iter().map(|path| format!("  {path}\n"));
     machine_line(heading)
         + &config
@@ -388,7 +392,7 @@ pub fn operating_system(os: &OsPlan) -> String {
             }
         };
         out.push_str("  - ");
-        out.push_str(wrap(&text, 4).trim_start());
+        out.push_str(wrap_text(&text, 4).trim_start());
     }
     if os.waits_for_reboot {
         out.push_str("  - nothing more to stage; only the reboot is left\n");
@@ -412,9 +416,9 @@ fn bullet(notice: &Notice) -> String {
     let text = if notice.subject.is_empty() {
         notice.message.clone()
     } else {
-        format!("{}: {}", inline(&notice.subject), notice.message)
+        format!("{}: {}", make_inline(&notice.subject), notice.message)
     };
-    format!("  - {}", wrap(&text, 4).trim_start())
+    format!("  - {}", wrap_text(&text, 4).trim_start())
 }
 
 /// Maximum number of changes with which the blockers stay visible on a console.
@@ -442,7 +446,7 @@ fn held(all: &[Held]) -> String {
     }
     let mut out = "Flags cleared for the renames, and set again afterwards:\n".to_owned();
     for held in all {
-        let path = inline(&held.path.to_string());
+        let path = make_inline(&held.path.to_string());
         out.push_str(&format!("    {path}  {}\n", held.flags.words()));
     }
     out + "\n"
@@ -561,7 +565,7 @@ fn counted(section: Section, signs: &[char]) -> String {
 }
 
 fn step(planned: &PlannedStep) -> String {
-    let path = inline(&planned.step.path().to_string());
+    let path = make_inline(&planned.step.path().to_string());
     let detail = match &planned.step {
         Step::MakeDirectory { mode, .. } => format!("directory, {mode:04o}"),
         Step::Put { new, .. } if is_secret_step(planned) => {
@@ -583,7 +587,11 @@ fn step(planned: &PlannedStep) -> String {
     if one_line.chars().count() <= WIDTH {
         return one_line + "\n";
     }
-    format!("    {} {path}\n{}", planned.step.sign(), wrap(&detail, 8))
+    format!(
+        "    {} {path}\n{}",
+        planned.step.sign(),
+        wrap_text(&detail, 8)
+    )
 }
 
 fn put_detail(planned: &PlannedStep, new: &crate::base::object::Object) -> String {

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::plan::{Heading, machine_line};
-use super::wrap;
+use super::wrap_text;
 use crate::base::invocation::{PrintedCommand, on_node};
-use crate::base::text::inline;
+use crate::base::text::make_inline;
 use crate::judge::crossing::checks::ALL;
 use crate::judge::crossing::{CrossingFinding, CrossingSeverity, Evidence, Target};
 
@@ -85,7 +85,7 @@ pub fn to_text(heading: &Heading, target: &Target, findings: &[CrossingFinding])
         name => name,
     };
     let mut text = machine_line(heading);
-    text += &format!("Image     {} ({})\n", inline(name), target.tree.source);
+    text += &format!("Image     {} ({})\n", make_inline(name), target.tree.source);
     text += &format!("Result    {}\n", conclude(findings));
     text + &findings_text(findings)
 }
@@ -136,31 +136,35 @@ fn conclude(findings: &[CrossingFinding]) -> &'static str {
 }
 
 fn finding_text(finding: &CrossingFinding) -> String {
-    let mut text = wrap(
+    let mut text = wrap_text(
         &format!(
             "{}: {} [{}]",
-            inline(&finding.subject),
-            inline(&finding.what),
+            make_inline(&finding.subject),
+            make_inline(&finding.what),
             finding.check
         ),
         2,
     );
     for evidence in &finding.evidence {
-        let line = format!("{}: {}", inline(&evidence.place), inline(&evidence.said));
-        text += &wrap(&line, 6);
+        let line = format!(
+            "{}: {}",
+            make_inline(&evidence.place),
+            make_inline(&evidence.said)
+        );
+        text += &wrap_text(&line, 6);
     }
     if let Some(words) = &finding.prevents {
-        text += &wrap(&format!("Otherwise: {}", inline(words)), 6);
+        text += &wrap_text(&format!("Otherwise: {}", make_inline(words)), 6);
     }
     // What is to be done by hand comes first: the last line is a command.
     let steps = finding.next.iter().map(on_node);
     let (by_hand, commands): (Vec<String>, Vec<String>) =
         steps.partition(|step| PrintedCommand::new(step).is_instruction());
     for step in by_hand {
-        text += &wrap(&step, 6);
+        text += &wrap_text(&step, 6);
     }
     for command in commands {
-        text += &format!("{}Next: {}\n", " ".repeat(6), inline(&command));
+        text += &format!("{}Next: {}\n", " ".repeat(6), make_inline(&command));
     }
     text
 }

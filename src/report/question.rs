@@ -1,7 +1,7 @@
 //! The prompt before a change: the node, the number of changes, and the reboot.
 
 use super::plan::Heading;
-use crate::base::text::{count_noun, inline};
+use crate::base::text::{count_noun, make_inline};
 use crate::change::plan::{OsStep, Plan, Section, Step};
 
 /// How the operating system was compared with the config.
@@ -33,8 +33,8 @@ pub enum RebootAnswer {
 /// Returns the node and its system: `worker-0 (RHCOS 9.6)`.
 pub fn ask_for_node(heading: &Heading) -> String {
     match heading.short_system.as_str() {
-        "" => inline(&heading.node),
-        system => format!("{} ({})", inline(&heading.node), inline(system)),
+        "" => make_inline(&heading.node),
+        system => format!("{} ({})", make_inline(&heading.node), make_inline(system)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The reboot that a running node needs because of changed files.
 
-use crate::base::invocation::reboot;
+use crate::base::invocation::reboot_command;
 use crate::run::status::RebootReport;
 
 impl RebootReport {
@@ -10,7 +10,7 @@ impl RebootReport {
             "files of {} were changed ({}), and what runs has the old ones. Next: {}",
             self.configs.join(", "),
             self.causes.join(", "),
-            reboot()
+            reboot_command()
         )
     }
 }

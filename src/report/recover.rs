@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use super::wrap;
+use super::wrap_text;
 use crate::base::invocation::mco_rescue;
 use crate::change::transaction::journal::ConfigRef;
 use crate::change::transaction::{Direction, LeftPath, Pending, Recovered, RecoveryOutlook};
 use crate::formats::systemd::changed::is_read_by_manager;
 use crate::host::root::RootPath;
-use crate::run::recover::{StartedUnits, sentence as recovered_sentence};
+use crate::run::recover::{StartedUnits, describe_recovery as recovered_sentence};
 
 #[derive(Serialize)]
 struct Stays<'a> {
@@ -52,8 +52,8 @@ pub fn to_json(recovered: &Recovered, units: Option<&StartedUnits>) -> serde_jso
         schema: "mco-rescue/recover/v1",
         result,
         config,
-        changed: recovered.changed(),
-        left: recovered.left().iter().map(stays).collect(),
+        changed: recovered.changed_paths(),
+        left: recovered.left_paths().iter().map(stays).collect(),
         started_before: known.map(|(before, _)| before),
         not_started: known.map(|(_, too_late)| too_late),
     };
@@ -78,20 +78,20 @@ pub fn foreseen_text(pending: &Pending, outlook: Option<&RecoveryOutlook>) -> St
             config.name,
             mco_rescue("recover")
         );
-        return wrap(&said, 0);
+        return wrap_text(&said, 0);
     };
     let verb = match outlook.direction {
         Direction::Forward => "finish",
         Direction::Back => "undo",
     };
-    let mut out = wrap(
+    let mut out = wrap_text(
         &format!("recover would {verb} the run to {}:", config.name),
         0,
     );
     for path in &outlook.left {
         out += &format!("  {path}\n");
     }
-    out + &wrap(
+    out + &wrap_text(
         &format!("Nothing was changed. Next: {}", mco_rescue("recover")),
         0,
     )
@@ -104,19 +104,20 @@ pub fn to_text(recovered: &Recovered, started: Option<&StartedUnits>) -> String 
         Recovered::GivenUp(config, kept) => return given_up(config, kept.as_ref()),
         other => recovered_sentence(other),
     };
-    let changed = recovered.changed();
+    let changed = recovered.changed_paths();
     let next = match started {
         Some(StartedUnits::Unconcerned) => String::new(),
-        Some(started) => wrap(&started.words(), 0),
+        Some(started) => wrap_text(&started.describe_units(), 0),
         None if changed.iter().any(is_read_by_manager) => {
             "Unit files have changed. A running node reads them with `systemctl daemon-reload`.\n"
                 .to_owned()
         }
         None => String::new(),
     };
-    let left = recovered.left().iter();
-    let left = left.map(|left| wrap(&format!("{} stays as it is: {}.", left.path, left.why), 0));
-    wrap(&said, 0)
+    let left = recovered.left_paths().iter();
+    let left =
+        left.map(|left| wrap_text(&format!("{} stays as it is: {}.", left.path, left.why), 0));
+    wrap_text(&said, 0)
         + &left.collect::<String>()
         + &next
         + &format!("Next: {}\n", mco_rescue("verify"))
@@ -124,7 +125,7 @@ pub fn to_text(recovered: &Recovered, started: Option<&StartedUnits>) -> String 
 
 fn given_up(config: &ConfigRef, kept: Option<&RootPath>) -> String {
     let sentence = recovered_sentence(&Recovered::GivenUp(config.clone(), None));
-    let mut said = wrap(
+    let mut said = wrap_text(
         &format!(
             "{sentence} No file was changed: some are from before, and some from that run. Apply its config again to \
              complete the node."
@@ -135,7 +136,7 @@ fn given_up(config: &ConfigRef, kept: Option<&RootPath>) -> String {
         said.push_str(&format!("Its backup copies are in {kept}.\n"));
     }
     if !config.origin.is_empty() {
-        said.push_str(&wrap(&format!("It came from {}.", config.origin), 0));
+        said.push_str(&wrap_text(&format!("It came from {}.", config.origin), 0));
     }
     said + &format!("Next: {}\n", mco_rescue("apply CONFIG"))
 }

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::plan::{Heading, machine_line};
 use super::preflight::{FindingEntry, findings_text};
-use super::wrap;
-use crate::base::text::{count_noun, inline};
+use super::wrap_text;
+use crate::base::text::{count_noun, make_inline};
 use crate::judge::crossing::has_inhibitor;
 use crate::rehearse::facts::{RehearsalEnd, RehearsedBoot};
 use crate::rehearse::rehearsal::Rehearsal;
@@ -108,17 +108,17 @@ pub fn to_json(heading: &Heading, rehearsal: &Rehearsal) -> serde_json::Result<S
 /// Returns the text.
 pub fn to_text(heading: &Heading, rehearsal: &Rehearsal) -> String {
     let mut text = machine_line(heading);
-    text += &wrap(&format!("Rehearsed {}", inline(&rehearsal.subject)), 0);
+    text += &wrap_text(&format!("Rehearsed {}", make_inline(&rehearsal.subject)), 0);
     text += &format!("Now       {}\n", boot_line(&rehearsal.baseline));
     text += &format!("Next      {}\n", boot_line(&rehearsal.next));
     text += &format!("Result    {}\n", conclude(rehearsal));
     if let Some(words) = &rehearsal.not_rehearsed {
         text += "\n";
-        text += &wrap(words, 0);
+        text += &wrap_text(words, 0);
     }
     text += &findings_text(&rehearsal.findings);
     text += "\n";
-    text += &wrap(
+    text += &wrap_text(
         &format!(
             "Not seen by a rehearsal: drivers, firmware, disks, the real network, and what the {} do that were started in name only.",
             count_noun(in_name_only(&rehearsal.next).len(), "service")

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::wrap;
-use crate::base::invocation::{mco_rescue, on_node, reboot};
+use super::wrap_text;
+use crate::base::invocation::{mco_rescue, on_node, reboot_command};
 use crate::base::text::count_noun;
 use crate::change::staging::awaited::Ran;
 use crate::node::command::rpm_ostree::status::Deployment;
@@ -92,7 +92,7 @@ pub fn awaits_text(run: &Ran) -> String {
          (mco-rescue-complete.service).",
         run.config
     );
-    wrap(&said, 0) + &format!("Next: {}\n", reboot())
+    wrap_text(&said, 0) + &format!("Next: {}\n", reboot_command())
 }
 
 /// Returns the result as text.
@@ -108,7 +108,7 @@ pub fn to_text(end: &RollbackEnd<'_>) -> String {
         left => format!("{} can still be reverted.", count_noun(left, "older run")),
     };
     let reboot = end.reboot.as_ref();
-    let reboot = reboot.map(|reboot| wrap(&format!("Reboot needed: {}", reboot.words()), 0));
+    let reboot = reboot.map(|reboot| wrap_text(&format!("Reboot needed: {}", reboot.words()), 0));
     format!(
         "Reverted: {}\n{}; recorded is {recorded} now.\n{next}\n{}Next: {}\n",
         end.run.config,

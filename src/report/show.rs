@@ -6,10 +6,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Serialize;
 
-use super::wrap;
+use super::wrap_text;
 use crate::base::secrets::{self, redacted_arguments, shown_arguments};
 use crate::base::ssh_key::describe_key;
-use crate::base::text::inline;
+use crate::base::text::make_inline;
 use crate::config::document::ignition::Unit;
 use crate::config::document::{Desired, DesiredFile, MachineConfig, Owner};
 use crate::diagnose::recorder::digest::DigestKey;
@@ -230,13 +230,13 @@ pub fn to_text(config: &MachineConfig, desired: &Desired) -> String {
         ("Extensions", list(&config.extensions)),
         ("FIPS", if config.fips { "on" } else { "off" }.to_owned()),
     ] {
-        out.push_str(&format!("{label:<12}{}\n", inline(&value)));
+        out.push_str(&format!("{label:<12}{}\n", make_inline(&value)));
     }
     out.push_str(&files(config, desired));
     out.push_str(&units(desired));
     out.push_str(&users(config));
     for warning in &config.warnings {
-        out.push_str(&wrap(&format!("warning: {warning}"), 0));
+        out.push_str(&wrap_text(&format!("warning: {warning}"), 0));
     }
     out
 }
@@ -253,12 +253,12 @@ fn files(config: &MachineConfig, desired: &Desired) -> String {
             .next()
             .unwrap_or_default()
             .trim_end_matches(']');
-        let owner = inline(&format!("{}:{}", owner(&file.user), owner(&file.group)));
+        let owner = make_inline(&format!("{}:{}", owner(&file.user), owner(&file.group)));
         out.push_str(&format!(
             "  {index:>3}  {:04o}  {owner:<8}{:>7}  {}\n",
             file.mode,
             file.size,
-            inline(&file.path.to_string())
+            make_inline(&file.path.to_string())
         ));
     }
     out
@@ -275,7 +275,7 @@ fn units(desired: &Desired) -> String {
         out.push_str(&format!(
             "  {:<9} {}{contents}\n",
             state(unit),
-            inline(&unit.name)
+            make_inline(&unit.name)
         ));
         for dropin in &unit.dropins {
             let empty = if dropin.text().is_some() {
@@ -283,7 +283,10 @@ fn units(desired: &Desired) -> String {
             } else {
                 "  (empty)"
             };
-            out.push_str(&format!("            + {}{empty}\n", inline(&dropin.name)));
+            out.push_str(&format!(
+                "            + {}{empty}\n",
+                make_inline(&dropin.name)
+            ));
         }
     }
     out
@@ -302,10 +305,10 @@ fn users(config: &MachineConfig) -> String {
         let noun = if keys == 1 { "key" } else { "keys" };
         out.push_str(&format!(
             "  {}: {keys} SSH {noun}, {password} password hash\n",
-            inline(&user.name)
+            make_inline(&user.name)
         ));
         for line in user.ssh_authorized_keys.iter().flat_map(|key| key.lines()) {
-            out.push_str(&wrap(&describe_key(line), 4));
+            out.push_str(&wrap_text(&describe_key(line), 4));
         }
     }
     out

@@ -6,10 +6,10 @@ use super::daemon::described;
 use super::digests::ShownDigests;
 use super::fetch::seen_text;
 use super::plan::{collapse_notices, notices_text};
-use super::wrap;
-use crate::base::invocation::{mco_rescue, reboot};
-use crate::base::text::{inline, one_line};
-use crate::base::time::{ago, utc};
+use super::wrap_text;
+use crate::base::invocation::{mco_rescue, reboot_command};
+use crate::base::text::{make_inline, one_line};
+use crate::base::time::{format_age, format_utc};
 use crate::change::plan::staged::SOFT_REBOOT;
 use crate::change::staging::awaited::{Awaited, Verdict, Way};
 use crate::change::transaction::{LastRun, PendingState, RunOutcome};
@@ -92,10 +92,17 @@ fn boots_text(report: &NodeStatus) -> String {
         out.push_str(&wrapped("Trial", &last.words()));
     }
     if let (Some(awaited), Some(verdict)) = (&report.awaited, &report.verdict) {
-        let (words, next) = (awaited.words(verdict), awaited_next(awaited, verdict));
+        let (words, next) = (
+            awaited.describe_boot(verdict),
+            awaited_next(awaited, verdict),
+        );
         let when = match awaited.since {
             0 => String::new(),
-            since => format!("; begun {} ({})", utc(since), ago(since, report.now)),
+            since => format!(
+                "; begun {} ({})",
+                format_utc(since),
+                format_age(since, report.now)
+            ),
         };
         out.push_str(&wrapped(
             "Boot into",
@@ -103,7 +110,10 @@ fn boots_text(report: &NodeStatus) -> String {
         ));
     }
     if let Some(reboot) = &report.reboot {
-        let (since, past) = (utc(reboot.since), ago(reboot.since, report.now));
+        let (since, past) = (
+            format_utc(reboot.since),
+            format_age(reboot.since, report.now),
+        );
         let text = format!("needed since {since} ({past}): {}", reboot.words());
         out.push_str(&wrapped("Reboot", &text));
     }
@@ -141,7 +151,7 @@ fn record_text(report: &NodeStatus) -> String {
 fn runs_text(report: &NodeStatus) -> String {
     let mut out = String::new();
     let mut line =
-        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", inline(value)));
+        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", make_inline(value)));
     if let Some(boot) = &report.firstboot {
         line("This boot", &boot_text(boot));
     }
@@ -151,7 +161,7 @@ fn runs_text(report: &NodeStatus) -> String {
     for (index, kept) in report.history.iter().flatten().enumerate() {
         let label = if index == 0 { "Rollback" } else { "" };
         line(label, &format!("to before {}", kept.config));
-        let (when, past) = (utc(kept.began), ago(kept.began, report.now));
+        let (when, past) = (format_utc(kept.began), format_age(kept.began, report.now));
         line("", &format!("run {}, {when} ({past})", kept.id));
     }
     if report.is_unreadable("last_run") {
@@ -232,7 +242,7 @@ fn or_unknown(image: &str) -> &str {
 }
 
 fn wrapped(label: &str, text: &str) -> String {
-    format!("{label:<10}{}", wrap(text, 10).trim_start())
+    format!("{label:<10}{}", wrap_text(text, 10).trim_start())
 }
 
 /// Returns the next command for an awaited boot.
@@ -246,7 +256,7 @@ pub fn awaited_next(awaited: &Awaited, verdict: &Verdict) -> String {
     );
     match (verdict, awaited.way) {
         (Verdict::AtWork, _) => format!("{} # until it has ended", mco_rescue("status")),
-        (Verdict::Waits, _) => reboot().to_owned(),
+        (Verdict::Waits, _) => reboot_command().to_owned(),
         (Verdict::NotKnown, _) => mco_rescue("status"),
         (Verdict::Replaced(_), Way::Back) => mco_rescue("rollback --takeover"),
         (Verdict::Replaced(_), Way::Forward) => over,
@@ -287,12 +297,12 @@ fn last_run(run: Option<&LastRun>, now: u64) -> String {
         RunOutcome::Recovered => "an interrupted run was finished".to_owned(),
         RunOutcome::Undone => "an interrupted run was undone".to_owned(),
     };
-    let (when, past) = (utc(run.finished), ago(run.finished, now));
+    let (when, past) = (format_utc(run.finished), format_age(run.finished, now));
     let mut out = wrapped("Last run", &format!("{when} ({past}) {outcome}"));
-    out.push_str(&format!("          {}\n", inline(&run.config.name)));
+    out.push_str(&format!("          {}\n", make_inline(&run.config.name)));
     for phase in &run.phases {
         out.push_str(&format!("          {}: ", phase.name));
-        out.push_str(wrap(&phase.result, 12).trim_start());
+        out.push_str(wrap_text(&phase.result, 12).trim_start());
     }
     out.push('\n');
     out + &notices_text(

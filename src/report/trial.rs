@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::wrap;
-use crate::base::invocation::{mco_rescue, reboot};
-use crate::base::time::utc;
+use super::wrap_text;
+use crate::base::invocation::{mco_rescue, reboot_command};
+use crate::base::time::format_utc;
 use crate::change::trial::{GIVE_UP, Phase, Trial, TrialOutcome, TrialResult, duration_words};
 use crate::run::status::TrialReport;
 
@@ -39,7 +39,7 @@ impl TrialReport {
             return match &self.phase {
                 Phase::AwaitingBoot { .. } => format!(
                     "{what} is staged, and its trial begins at the next boot. Next: {}, or {back} # reverts it now",
-                    reboot()
+                    reboot_command()
                 ),
                 _ => format!("{what} was not confirmed, and {when}; or now: {back}"),
             };
@@ -70,13 +70,13 @@ pub fn waiting_line(trial: &Trial) -> String {
         let all: Vec<String> = trial.probes.iter().map(ToString::to_string).collect();
         format!(", or succeeds in {}", all.join(", "))
     };
-    wrap(
+    wrap_text(
         &format!(
             "Trial: everything is reverted in {} unless it is confirmed{probes}.",
             trial.window_words()
         ),
         0,
-    ) + &wrap(
+    ) + &wrap_text(
         &format!(
             "Confirm it from a new ssh login to this node. Next: {}",
             mco_rescue("confirm")
@@ -87,7 +87,7 @@ pub fn waiting_line(trial: &Trial) -> String {
 
 /// Returns the text before the reboot of a trial.
 pub fn rebooting_line(trial: &Trial) -> String {
-    wrap(
+    wrap_text(
         &format!(
             "Trial: the node reboots now. Once it is up, log in and confirm within {}: `{}`. Else everything is reverted, \
              with one more reboot.",
@@ -101,7 +101,7 @@ pub fn rebooting_line(trial: &Trial) -> String {
 /// Returns the text after requesting the rollback of a trial with an operating system, on the disk of a node that is not
 /// running.
 pub fn goes_back_at_boot() -> String {
-    wrap(
+    wrap_text(
         "The trial is reverted at the next boot of this disk, files and operating system together. If the new system does not \
          start, choose the old entry in the boot menu.",
         0,
@@ -110,14 +110,14 @@ pub fn goes_back_at_boot() -> String {
 
 /// Returns the end of a trial in words.
 pub fn ended_text(result: &TrialResult) -> String {
-    wrap(&result.words(), 0)
+    wrap_text(&result.words(), 0)
 }
 
 impl TrialResult {
     /// Returns the end in one or two sentences.
     pub fn words(&self) -> String {
         let (what, why) = (&self.what, &self.why);
-        let when = utc(self.ended);
+        let when = format_utc(self.ended);
         match self.outcome {
             TrialOutcome::Confirmed => {
                 format!("The trial of {what} is {why} ({when}). The change stays.")

@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use super::daemon::described;
 use super::plan::{Diffs, Heading};
-use super::wrap;
+use super::wrap_text;
 use crate::base::invocation::mco_rescue;
 use crate::base::paths;
-use crate::base::text::inline;
+use crate::base::text::make_inline;
 use crate::judge::daemon::forecast::Forecast;
 use crate::judge::drift::{Drift, DriftKind};
 use crate::run::apply::JobsDone;
@@ -68,17 +68,17 @@ impl<'a> VerifyFindings<'a> {
     fn degraded(&self) -> String {
         let record = self.record_problem.map(|why| {
             let path = paths::CURRENT_CONFIG;
-            wrap(
+            wrap_text(
                 &format!(
                     "The daemon cannot read its record /{path}: {}.",
-                    inline(why)
+                    make_inline(why)
                 ),
                 0,
             )
         });
         let said = self
             .verdict
-            .map(inline)
+            .map(make_inline)
             .map(|verdict| format!("The daemon would go Degraded and report:\n  {verdict}\n"));
         match (record, said) {
             (None, None) => String::new(),
@@ -168,9 +168,9 @@ pub fn unfinished_text(heading: &Heading, config: &str) -> String {
     );
     format!(
         "Config    {}\nRoot      {}\n\n{}",
-        inline(&heading.config),
-        inline(&heading.root),
-        wrap(&said, 0)
+        make_inline(&heading.config),
+        make_inline(&heading.root),
+        wrap_text(&said, 0)
     )
 }
 
@@ -178,8 +178,8 @@ pub fn unfinished_text(heading: &Heading, config: &str) -> String {
 pub fn to_text(heading: &Heading, findings: VerifyFindings<'_>) -> String {
     let mut out = format!(
         "Config    {}\nRoot      {}\n\n",
-        inline(&heading.config),
-        inline(&heading.root)
+        make_inline(&heading.config),
+        make_inline(&heading.root)
     );
     if findings.drifts.is_empty() {
         out.push_str(&findings.degraded());
@@ -188,7 +188,7 @@ pub fn to_text(heading: &Heading, findings: VerifyFindings<'_>) -> String {
         out.push_str(&differences(findings));
     }
     if !findings.not_looked_at.is_empty() {
-        out.push_str(&wrap(
+        out.push_str(&wrap_text(
             &format!("Not checked: {}.", findings.not_looked_at.join("; ")),
             0,
         ));
@@ -205,11 +205,11 @@ fn differences(findings: VerifyFindings<'_>) -> String {
     for drift in findings.drifts {
         out.push_str(&format!(
             "  {}\n{}",
-            inline(&drift.subject),
-            wrap(&drift.detail, 4)
+            make_inline(&drift.subject),
+            wrap_text(&drift.detail, 4)
         ));
         match &drift.daemon {
-            Some(message) => out.push_str(&format!("    daemon: {}\n", inline(message))),
+            Some(message) => out.push_str(&format!("    daemon: {}\n", make_inline(message))),
             None => out.push_str("    the daemon does not check this\n"),
         }
         let lines = findings.diff(drift).into_iter().flat_map(str::lines);

@@ -83,17 +83,17 @@ impl<'a> ApplyRun<'a> {
     ///
     /// # Errors
     /// The config or the node cannot be read.
-    pub fn plan(
+    pub fn make_plan(
         change: &NodeChange<'a>,
         options: &'a ApplyOptions<'a>,
         given: Option<Chosen>,
     ) -> Result<Self> {
-        let (root, runner) = (change.root.again()?, change.runner());
+        let (root, runner) = (change.root.open_again()?, change.runner());
         let mut session = match given {
             Some(given) => Session::observe_for(root, runner, given)?,
             None => Session::observe(root, runner, options.config, Unnamed::Wanted)?,
         };
-        let beforehand = session.beforehand();
+        let beforehand = session.missing_beforehand();
         let plan = session.plan_run(&options.run, beforehand.as_ref())?;
         Ok(Self {
             options,
@@ -129,11 +129,11 @@ impl<'a> ApplyRun<'a> {
         let tried = self.begin_trial(&change)?;
         let jobs = match self.take_steps(&change) {
             Ok(jobs) => jobs,
-            Err(error) => return Err(running::fail(tried, change, error)),
+            Err(error) => return Err(running::fail_change(tried, change, error)),
         };
-        force(&self.session, &self.plan);
+        set_force(&self.session, &self.plan);
         // The guard of a trial reverts its changes.
-        let unverified = tried.is_none().then(RunStage::changed);
+        let unverified = tried.is_none().then(RunStage::enter_changed);
         let is_seen = match self.session.observe_applied() {
             Ok(()) => true,
             Err(error) => {
@@ -144,7 +144,7 @@ impl<'a> ApplyRun<'a> {
                 );
                 if tried.is_some() {
                     let error = anyhow::anyhow!("the node cannot be read after the change");
-                    return Err(running::refuse(tried, change, error));
+                    return Err(running::refuse_change(tried, change, error));
                 }
                 false
             }
@@ -166,7 +166,7 @@ impl<'a> ApplyRun<'a> {
     pub fn leave_unchanged(self, change: NodeChange<'a>) -> Result<Applied<'a>> {
         self.expect_no_blockers()?;
         change.lock().keep_parents();
-        force(&self.session, &self.plan);
+        set_force(&self.session, &self.plan);
         Ok(Applied {
             jobs: JobsDone::default(),
             is_seen: true,
@@ -183,8 +183,8 @@ impl<'a> ApplyRun<'a> {
     }
 
     /// Returns true if the node will reboot at the end.
-    fn reboots(&self) -> bool {
-        self.options.run.reboots && self.plan.reboots()
+    fn will_reboot(&self) -> bool {
+        self.options.run.reboots && self.plan.needs_reboot()
     }
 
     /// Installs the units that complete the run at a boot. The plan already counts on their directories.
@@ -201,13 +201,13 @@ impl<'a> ApplyRun<'a> {
 
     fn begin_trial(&self, change: &NodeChange<'a>) -> Result<Option<RunningTrial<'a>>> {
         let (options, config) = (&self.options.trial, &self.session.chosen.config.name);
-        let request = TrialRequest::of_plan(options, config, &self.plan, self.reboots());
-        let jobs = self.plan.all_jobs(self.jobs().0);
-        RunningTrial::begin(change, request.with_jobs(jobs))
+        let request = TrialRequest::of_plan(options, config, &self.plan, self.will_reboot());
+        let jobs = self.plan.all_jobs(self.split_jobs().0);
+        RunningTrial::begin_trial(change, request.with_jobs(jobs))
     }
 
     /// Returns the jobs to run on the running system, and those that are left out.
-    fn jobs(&self) -> (Vec<Job>, Vec<Job>) {
+    fn split_jobs(&self) -> (Vec<Job>, Vec<Job>) {
         let after = self.plan.after.as_ref();
         let all = after.map(After::jobs).unwrap_or_default();
         if self.options.no_actions || !systemd_runs(&self.session.root) {
@@ -221,13 +221,13 @@ impl<'a> ApplyRun<'a> {
         let (session, plan) = (&self.session, &self.plan);
         // With a reboot, services need no jobs to use the new files. Only reverting a trial needs them then, as services may have
         // started with these files.
-        let (mut jobs, left) = self.jobs();
-        if !self.reboots() {
+        let (mut jobs, left) = self.split_jobs();
+        if !self.will_reboot() {
             jobs = plan.all_jobs(jobs);
         }
         let stopped = self.stop_workloads()?;
-        let restarts = stopped.is_some() && !plan.reboots() && systemd_runs(&session.root);
-        jobs.extend(restarts.then(Stopped::job));
+        let restarts = stopped.is_some() && !plan.needs_reboot() && systemd_runs(&session.root);
+        jobs.extend(restarts.then(Stopped::start_job));
         let work = RunWork {
             change,
             node: &session.node,
@@ -236,7 +236,7 @@ impl<'a> ApplyRun<'a> {
             undoes: None,
             more: match self.options.trial.window {
                 Some(_) => &LATER_IN_TRIAL,
-                None if plan.reboots() => &LATER,
+                None if plan.needs_reboot() => &LATER,
                 None => &[],
             },
             jobs: &jobs,
@@ -244,11 +244,11 @@ impl<'a> ApplyRun<'a> {
         let facts = session.node.system.facts();
         let done = match facts.filter(|_| !plan.os.is_empty()) {
             Some(facts) => self.stage_and_transact(&work, facts),
-            None => self.transact(&work),
+            None => self.write_changes(&work),
         };
         if let Some(stopped) = stopped {
-            if done.is_ok() && (restarts || plan.reboots()) {
-                stopped.end();
+            if done.is_ok() && (restarts || plan.needs_reboot()) {
+                stopped.disarm();
             } else {
                 drop(stopped);
             }
@@ -263,14 +263,15 @@ impl<'a> ApplyRun<'a> {
         if !run.stops_workloads {
             return Ok(None);
         }
-        if !self.plan.drains() {
+        if !self.plan.needs_drain() {
             log::warn!("the daemon would not drain the node for this; no workload is stopped");
             return Ok(None);
         }
         quorum::allow_stopping(root, run.ignores_quorum)?;
         workloads::ensure_possible(runner)?;
         workloads::note_stopped(root, runner)?;
-        let stopped = workloads::stop(runner).inspect_err(|_| workloads::forget_stopped(root))?;
+        let stopped =
+            workloads::stop_workloads(runner).inspect_err(|_| workloads::forget_stopped(root))?;
         log::warn!(
             "the kubelet and {} are stopped",
             count_noun(stopped.pods, "pod")
@@ -280,12 +281,16 @@ impl<'a> ApplyRun<'a> {
 
     /// Writes the files, and notes that services keep using the old ones until a reboot. A reboot into another operating system has
     /// its own note.
-    fn transact(&self, work: &RunWork<'_>) -> Result<Vec<(Job, Done)>> {
+    fn write_changes(&self, work: &RunWork<'_>) -> Result<Vec<(Job, Done)>> {
         let (root, runner) = (&self.session.root, self.session.runner);
-        let after = self.plan.after.as_ref().filter(|after| after.reboots());
+        let after = self
+            .plan
+            .after
+            .as_ref()
+            .filter(|after| after.needs_reboot());
         let causes = after.map_or_else(Vec::new, After::causes);
         reboots::note_run(root, runner, &self.session.chosen.config.name, causes)?;
-        let finished = work.transact()?;
+        let finished = work.carry_out()?;
         deployments::settle_after_run(root, runner, &finished.id);
         Ok(finished.told)
     }
@@ -331,7 +336,7 @@ impl<'a> ApplyRun<'a> {
                 staging.files_came();
                 Ok(run.told)
             }
-            Err(error) => Err(match staging.withdraw() {
+            Err(error) => Err(match staging.revert_staging() {
                 Ok(()) => error.context("what was staged for the next boot is dropped again"),
                 Err(second) => error.context(format!("{second:#}")),
             }),
@@ -355,13 +360,13 @@ pub struct Applied<'a> {
 
 impl<'a> Applied<'a> {
     /// Returns the differences that are left between node and config. Those that end with the next boot are left out.
-    pub fn drifts(&self) -> Vec<Drift> {
+    pub fn remaining_drifts(&self) -> Vec<Drift> {
         let ApplyRun { session, plan, .. } = &self.run;
         let options = self.run.options.run.options;
         let mut drifts = if plan.is_empty() && options == PlanOptions::default() {
-            session.drifts(plan)
+            session.find_drifts(plan)
         } else {
-            session.compare().1
+            session.compare_node().1
         };
         if plan.os.needs_reboot() {
             drifts.retain(|drift| !drift.is_of_the_os());
@@ -373,7 +378,7 @@ impl<'a> Applied<'a> {
     ///
     /// # Errors
     /// That error, or the run cannot be ended.
-    pub fn finish(self, code: Result<ExitCode>) -> Result<ExitCode> {
+    pub fn finish_run(self, code: Result<ExitCode>) -> Result<ExitCode> {
         let judged = code.and_then(|code| {
             self.settle_unchanged(code)?;
             Ok((code, self.is_inhibited()?))
@@ -383,13 +388,13 @@ impl<'a> Applied<'a> {
         } = self;
         drop(self.unverified);
         match judged {
-            Ok((code, is_inhibited)) => change.finish(Ending {
+            Ok((code, is_inhibited)) => change.finish_change(Ending {
                 tried,
                 is_inhibited,
-                reboot: run.reboots().then_some(run.options.run.ignores_quorum),
+                reboot: run.will_reboot().then_some(run.options.run.ignores_quorum),
                 code,
             }),
-            Err(error) => Err(running::refuse(tried, change, error)),
+            Err(error) => Err(running::refuse_change(tried, change, error)),
         }
     }
 
@@ -416,7 +421,7 @@ impl<'a> Applied<'a> {
 }
 
 /// Creates or removes the daemon's force file. Everything else is already in place, so a failure here is only a warning.
-fn force(session: &Session<'_>, plan: &Plan) {
+fn set_force(session: &Session<'_>, plan: &Plan) {
     let (result, command) = match plan.force {
         Force::Left => return,
         Force::Requested => (transaction::request_force(&session.root), "touch"),

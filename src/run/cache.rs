@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::base::paths;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::source::cache;
 use crate::change::source::identity::{Membership, NodeIdentity};
 use crate::change::transaction::open_store;
@@ -48,7 +48,8 @@ pub fn keep_config(
 ) -> Result<Fetched> {
     let store = open_store(root, paths::CACHE)?;
     let before = cache::read_cache(root).context("reading the cache")?;
-    let entry = cache::CacheEntry::new(config, text, origin.to_owned(), now()).after(&before);
+    let entry =
+        cache::CacheEntry::new(config, text, origin.to_owned(), current_time()).after_all(&before);
     let known = cache::whole_entries(&before).any(|old| old.digest == entry.digest);
     store.put_file(&entry.file_name(), &entry.to_text()?)?;
     let after = cache::read_cache(root).context("reading the cache again")?;
@@ -65,7 +66,7 @@ pub fn keep_config(
         forgotten.push(old.name.clone());
     }
     let node = NodeIdentity::observe(root, records, None)?;
-    let own_pool = match entry.pool.as_deref().map(|pool| node.membership(pool)) {
+    let own_pool = match entry.pool.as_deref().map(|pool| node.membership_of(pool)) {
         Some(Membership::Member) => Some(true),
         Some(Membership::Stranger(_)) => Some(false),
         Some(Membership::Unknown) | None => None,

@@ -21,7 +21,7 @@ use crate::change::staging::image_source::SourceOptions;
 use crate::change::transaction::store_value;
 use crate::config::document;
 use crate::host::progress::{self, Work};
-use crate::host::root::{EntryType, Root, RootPath, digest_ahead, sha256};
+use crate::host::root::{EntryType, Root, RootPath, digest_ahead, sha256_hex};
 use crate::node::images::object_store::read_image;
 use crate::node::images::ostree_objects::parse_checksum;
 use crate::run::events::{self, NodeEvent};
@@ -46,10 +46,11 @@ pub fn remember_capsule(
         .as_ref()
         .is_some_and(|before| before.last.sequence > facts.sequence);
     if !is_known && !is_older {
-        let accepted = AcceptedCapsules::after(before, facts, digest.map(|digest| (what, digest)));
+        let accepted =
+            AcceptedCapsules::after_capsule(before, facts, digest.map(|digest| (what, digest)));
         store_value(root, paths::CAPSULES, &accepted).context("remembering the capsule")?;
     }
-    events::send(root, &NodeEvent::CapsuleAccepted(&facts.to_string()), what);
+    events::send_event(root, &NodeEvent::CapsuleAccepted(&facts.to_string()), what);
     Ok(())
 }
 
@@ -103,7 +104,7 @@ pub fn list_directory(directory: &Path, scope: CapsuleScope) -> Result<CapsuleDo
             .collect(),
     };
     for name in root.list_top()? {
-        listing.add(&name)?;
+        listing.add_path(&name)?;
     }
     let mut files = listing.files;
     files.sort_by(|a, b| a.path.cmp(&b.path));
@@ -137,7 +138,7 @@ struct CapsuleListing<'a> {
 }
 
 impl CapsuleListing<'_> {
-    fn add(&mut self, relative: &str) -> Result<()> {
+    fn add_path(&mut self, relative: &str) -> Result<()> {
         // Some file systems have it from the start.
         if [CAPSULE, SIGNATURE, "lost+found"].contains(&relative) {
             return Ok(());
@@ -171,7 +172,7 @@ impl CapsuleListing<'_> {
             return self.add_images(path);
         }
         for name in self.root.list(path)? {
-            self.add(&format!("{}/{name}", path.relative()))?;
+            self.add_path(&format!("{}/{name}", path.relative()))?;
         }
         Ok(())
     }
@@ -183,7 +184,7 @@ impl CapsuleListing<'_> {
         let source = ObjectSource::open(&place)?;
         let source =
             source.with_context(|| format!("{} is not a whole export", place.display()))?;
-        for (image, commit) in source.images()? {
+        for (image, commit) in source.list_images()? {
             let commit = parse_checksum(&commit);
             let commit = commit.with_context(|| format!("the ref of {image} is damaged"))?;
             let stored = read_image(source.metadata(), &image, &commit)?;
@@ -195,7 +196,7 @@ impl CapsuleListing<'_> {
     fn add_file(&mut self, path: &RootPath) -> Result<()> {
         let relative = path.relative().to_owned();
         let is_plain = |mode: u32| mode & libc::S_IFMT == libc::S_IFREG;
-        let place = self.root.place(path)?;
+        let place = self.root.open_place(path)?;
         let stat = place
             .as_ref()
             .map(|place| place.stat())
@@ -211,13 +212,13 @@ impl CapsuleListing<'_> {
             self.add_config(&relative, &bytes);
             self.files.push(CapsuleFile {
                 size: bytes.len() as u64,
-                sha256: sha256(&bytes),
+                sha256: sha256_hex(&bytes),
                 path: relative,
             });
             return Ok(());
         }
-        let (size, sha256) =
-            digest_ahead(place.open()?, expected).with_context(|| format!("reading {relative}"))?;
+        let (size, sha256) = digest_ahead(place.open_file()?, expected)
+            .with_context(|| format!("reading {relative}"))?;
         self.files.push(CapsuleFile {
             path: relative,
             size,
@@ -229,11 +230,11 @@ impl CapsuleListing<'_> {
     fn add_config(&mut self, relative: &str, bytes: &[u8]) {
         match document::parse_document(bytes, relative) {
             Ok(config) if !config.bare => {
-                self.configs.insert(config.name, sha256(bytes));
+                self.configs.insert(config.name, sha256_hex(bytes));
             }
             Ok(_) => {
                 self.configs
-                    .insert(relative.replace([' ', '/'], "-"), sha256(bytes));
+                    .insert(relative.replace([' ', '/'], "-"), sha256_hex(bytes));
             }
             Err(error) => log::info!("{relative} is listed as a file: {error}"),
         }

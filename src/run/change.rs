@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::cache::keep_config;
 use crate::base::invocation::mco_rescue;
 use crate::base::paths;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::session::{Unnamed, choose_config};
 use crate::change::source::changes::{KeptChange, KeptChanges, title_of};
 use crate::change::source::gate::CapsuleOptions;
@@ -133,7 +133,9 @@ pub fn make_change(
     };
     let rendered: Value = serde_json::from_str(&base.record).context("reading the config")?;
     let changes = KeptChanges::read(root).context("reading the changes")?;
-    let before = changes.of(&base.name).map(|change| change.objects.clone());
+    let before = changes
+        .find_change(&base.name)
+        .map(|change| change.objects.clone());
     let before = before.unwrap_or_default();
     let has_parts = !options.parts.is_empty();
     let wanted = match request {
@@ -147,10 +149,10 @@ pub fn make_change(
         ChangeRequest::With(files) => take_objects(root, files, has_parts, &rendered)?,
     };
     let derived = derive_change(options, &base, &pool, rendered, &wanted)?;
-    let mut change = describe(&base, &pool, &wanted, &derived);
+    let mut change = describe_change(&base, &pool, &wanted, &derived);
     let text = serde_json::to_string(&derived.rendered)?;
     if !change.unchanged && !options.dry_run {
-        keep(root, &records, &change, &wanted.dropped, text)?;
+        store_change(root, &records, &change, &wanted.dropped, text)?;
         change.kept = true;
     }
     Ok(change)
@@ -392,7 +394,12 @@ fn derive_change(
     Ok(derive_config(request)?)
 }
 
-fn describe(base: &MachineConfig, pool: &str, wanted: &Wanted, derived: &Derived) -> DerivedChange {
+fn describe_change(
+    base: &MachineConfig,
+    pool: &str,
+    wanted: &Wanted,
+    derived: &Derived,
+) -> DerivedChange {
     let texts = |inexact: bool| {
         let notes = derived
             .notes
@@ -422,7 +429,7 @@ fn describe(base: &MachineConfig, pool: &str, wanted: &Wanted, derived: &Derived
 }
 
 /// Restores the previous file of changes.
-fn restore(root: &Root, before: Option<&KeptChanges>) -> Result<()> {
+fn restore_changes(root: &Root, before: Option<&KeptChanges>) -> Result<()> {
     match before {
         Some(before) => Ok(store_value(root, paths::CHANGES, before)?),
         None => {
@@ -433,7 +440,7 @@ fn restore(root: &Root, before: Option<&KeptChanges>) -> Result<()> {
 }
 
 /// Stores the new config in the cache, and its objects beside it.
-fn keep(
+fn store_change(
     root: &Root,
     records: &Records,
     change: &DerivedChange,
@@ -446,13 +453,13 @@ fn keep(
         config: change.config.clone(),
         from: change.from.clone(),
         what: change.what.clone(),
-        made: now(),
+        made: current_time(),
         exact: change.exact,
         reasons: change.reasons.clone(),
         notes: change.notes.clone(),
         objects: change.objects.clone(),
     };
-    changes.add(new, dropped);
+    changes.add_change(new, dropped);
     // The objects are stored first: without them, the cluster would never get this config.
     let existed = root.exists(&RootPath::fixed(paths::CHANGES))?;
     store_value(root, paths::CHANGES, &changes)?;
@@ -460,7 +467,7 @@ fn keep(
     let origin = format!("a change of {}: {}", change.from, change.what);
     match keep_config(root, records, &config, text, &origin) {
         Ok(_) => Ok(()),
-        Err(error) => Err(match restore(root, existed.then_some(&before)) {
+        Err(error) => Err(match restore_changes(root, existed.then_some(&before)) {
             Ok(()) => error,
             Err(second) => error.context(format!(
                 "the change is noted in /{}, but its config is not in the cache ({second:#})",

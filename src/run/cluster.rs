@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::base::paths;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::source::{self, Http, ReferenceNetwork};
 use crate::change::transaction::store_value;
 use crate::host::net::{self, FetchCause, FetchError, FetchRequest};
@@ -61,13 +61,13 @@ pub fn ask_cluster(root: &Root, request: ClusterRequest<'_>) -> ClusterReport {
         request,
         access,
     };
-    let node = api.annotations();
+    let node = api.get_annotations();
     // If there was no answer at all, a second query would only wait again.
     let answers = node
         .as_ref()
-        .map_or_else(|error| status(error).is_some(), |_| true);
+        .map_or_else(|error| http_status(error).is_some(), |_| true);
     let policies =
-        answers.then(|| or_said(api.policies(), "the disruption policies are not known"));
+        answers.then(|| or_said(api.get_policies(), "the disruption policies are not known"));
     ClusterReport {
         annotations: or_said(node, "the node's annotations are not known"),
         policies: policies.flatten(),
@@ -82,7 +82,7 @@ fn or_said<T>(result: Result<T>, what: &str) -> Option<T> {
 }
 
 /// Returns the HTTP status of a refused answer.
-fn status(error: &anyhow::Error) -> Option<u16> {
+fn http_status(error: &anyhow::Error) -> Option<u16> {
     match error.downcast_ref::<FetchError>()?.cause {
         FetchCause::Status(code) => Some(code),
         _ => None,
@@ -108,34 +108,34 @@ struct ApiClient<'a> {
 }
 
 impl ApiClient<'_> {
-    fn annotations(&self) -> Result<Annotations> {
+    fn get_annotations(&self) -> Result<Annotations> {
         let name = registered_name(self.root)?;
-        let answer = self.get(&annotations::node_url(&self.access.server, &name))?;
-        let seen = annotations::parse_annotations(&answer, now())?;
+        let answer = self.get_object(&annotations::node_url(&self.access.server, &name))?;
+        let seen = annotations::parse_annotations(&answer, current_time())?;
         store_value(self.root, paths::ANNOTATIONS, &seen)?;
         Ok(seen)
     }
 
-    fn policies(&self) -> Result<Policies> {
+    fn get_policies(&self) -> Result<Policies> {
         let before = policies::read_policies(self.root)?;
-        let (asked, given) = match self.get(&policies::policies_url(&self.access.server)) {
+        let (asked, given) = match self.get_object(&policies::policies_url(&self.access.server)) {
             Ok(answer) => {
-                let answer = policies::parse_answer(&answer, now())?;
+                let answer = policies::parse_answer(&answer, current_time())?;
                 let asked = match answer.policies {
                     Some(_) => PolicyRequest::Given,
                     None => PolicyRequest::NotReady,
                 };
                 (asked, (answer.policies, Some(answer.overrides)))
             }
-            Err(error) => (refusal(&error).ok_or(error)?, (None, None)),
+            Err(error) => (policy_refusal(&error).ok_or(error)?, (None, None)),
         };
-        let policies = Policies::after(before, asked, given, now());
+        let policies = Policies::after_request(before, asked, given, current_time());
         store_value(self.root, paths::POLICIES, &policies)?;
         Ok(policies)
     }
 
-    fn get(&self, url: &str) -> Result<Vec<u8>> {
-        let settings = Http::new(self.root).settings(&ReferenceNetwork::default());
+    fn get_object(&self, url: &str) -> Result<Vec<u8>> {
+        let settings = Http::new(self.root).fetch_settings(&ReferenceNetwork::default());
         let mut settings = settings.map_err(anyhow::Error::msg)?;
         settings.certificates.clone_from(&self.access.authorities);
         settings.identity = Some(self.access.identity.clone());
@@ -151,8 +151,8 @@ impl ApiClient<'_> {
 }
 
 /// Returns the meaning of an answer without policies.
-fn refusal(error: &anyhow::Error) -> Option<PolicyRequest> {
-    match status(error)? {
+fn policy_refusal(error: &anyhow::Error) -> Option<PolicyRequest> {
+    match http_status(error)? {
         401 | 403 => Some(PolicyRequest::NotAllowed),
         404 => Some(PolicyRequest::None),
         _ => None,

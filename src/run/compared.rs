@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 
 use crate::base::invocation::{mco_rescue, shell_word};
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::diagnose::recorder::look::{add_texts, find_shelf, observe_now};
 use crate::diagnose::recorder::shelf::{Damaged, Shelf};
 use crate::diagnose::recorder::timeline::TimelineMoment;
@@ -68,7 +68,7 @@ pub fn compare_sides(
     request: DiffRequest<'_>,
 ) -> Result<SnapshotDiff> {
     let (from, to) = choose_sides(shelf, root.is_some(), request)?;
-    Ok(compare(runner, root, shelf, from, to))
+    Ok(compare_given(runner, root, shelf, from, to))
 }
 
 /// Returns the differences between the last good boot and now.
@@ -80,7 +80,7 @@ pub fn compare_last_good(runner: &dyn CommandRunner, root: &Root) -> Result<Snap
     let shelf = shelf.context("there are no snapshots: the recorder has not run here")?;
     let good = shelf.last_good();
     let good = good.context("no snapshot is of a boot that reached its end")?;
-    Ok(compare(runner, Some(root), &shelf, Some(good), None))
+    Ok(compare_given(runner, Some(root), &shelf, Some(good), None))
 }
 
 /// One side of a comparison; `None` means now.
@@ -148,18 +148,18 @@ fn choose_sides<'a>(
     Ok((from, to))
 }
 
-fn compare(
+fn compare_given(
     runner: &dyn CommandRunner,
     root: Option<&Root>,
     shelf: &Shelf,
     from: Side<'_>,
     to: Side<'_>,
 ) -> SnapshotDiff {
-    let now = now();
+    let now = current_time();
     let mut damaged: Vec<Damaged> = Vec::new();
     let mut read = |side: Side<'_>, before: &Snapshot| match (side, root) {
         (Some(record), _) => {
-            let (snapshot, bad) = shelf.snapshot(record);
+            let (snapshot, bad) = shelf.read_snapshot(record);
             damaged.extend(bad);
             (snapshot, record.key.clone(), TimelineMoment::from(record))
         }

@@ -51,7 +51,7 @@ pub struct BootEnd {
 }
 
 impl BootEnd {
-    fn of(completed: Completed) -> Self {
+    fn from_completed(completed: Completed) -> Self {
         Self {
             completed,
             is_arriving: false,
@@ -105,7 +105,7 @@ pub struct Completed {
 }
 
 impl Completed {
-    fn of(outcome: AwaitedOutcome, awaited: Option<&Awaited>) -> Self {
+    fn from_outcome(outcome: AwaitedOutcome, awaited: Option<&Awaited>) -> Self {
         Self {
             schema: "mco-rescue/complete/v1",
             outcome,
@@ -121,22 +121,22 @@ impl Completed {
     }
 
     /// Returns the result for a node that is not waiting for a boot.
-    pub fn nothing() -> Self {
-        Self::of(AwaitedOutcome::Nothing, None)
+    pub fn nothing_awaited() -> Self {
+        Self::from_outcome(AwaitedOutcome::Nothing, None)
     }
 
     /// Returns the result for a boot that has not happened yet.
     pub fn not_yet(awaited: &Awaited) -> Self {
-        Self::of(AwaitedOutcome::NotYet, Some(awaited))
+        Self::from_outcome(AwaitedOutcome::NotYet, Some(awaited))
     }
 
     /// Returns the result while the guard of a trial is leaving the running deployment.
-    pub fn leaves(awaited: &Awaited) -> Self {
+    pub fn leaving_trial(awaited: &Awaited) -> Self {
         Self {
             way: Some(Way::Back),
             failed: None,
             half: false,
-            ..Self::of(AwaitedOutcome::NotYet, Some(awaited))
+            ..Self::from_outcome(AwaitedOutcome::NotYet, Some(awaited))
         }
     }
 
@@ -146,27 +146,27 @@ impl Completed {
     }
 
     /// Returns the result if the staged deployment is running.
-    pub fn arrived(awaited: &Awaited) -> Self {
-        Self::of(AwaitedOutcome::Arrived, Some(awaited))
+    pub fn boot_arrived(awaited: &Awaited) -> Self {
+        Self::from_outcome(AwaitedOutcome::Arrived, Some(awaited))
     }
 
     /// Returns the result if the previous deployment is running, as requested, with its files.
-    pub fn back(awaited: &Awaited) -> Self {
-        Self::of(AwaitedOutcome::Back, Some(awaited))
+    pub fn boot_returned(awaited: &Awaited) -> Self {
+        Self::from_outcome(AwaitedOutcome::Back, Some(awaited))
     }
 
     /// Returns the result if the staged deployment is running, but its run is incomplete.
-    pub fn half(awaited: &Awaited) -> Self {
-        Self::of(AwaitedOutcome::Arrived, Some(awaited))
+    pub fn boot_unfinished(awaited: &Awaited) -> Self {
+        Self::from_outcome(AwaitedOutcome::Arrived, Some(awaited))
     }
 
     /// Returns the result if the staged deployment was not entered, but the running one is complete.
-    pub fn settled(awaited: &Awaited, why: &str) -> Self {
+    pub fn boot_settled(awaited: &Awaited, why: &str) -> Self {
         Self {
             failed: None,
             half: false,
             why: Some(why.to_owned()),
-            ..Self::of(AwaitedOutcome::Settled, Some(awaited))
+            ..Self::from_outcome(AwaitedOutcome::Settled, Some(awaited))
         }
     }
 
@@ -177,8 +177,8 @@ impl Completed {
     }
 
     /// Returns the result if another deployment booted.
-    pub fn failed(awaited: &Awaited) -> Self {
-        Self::of(AwaitedOutcome::Failed, Some(awaited))
+    pub fn boot_failed(awaited: &Awaited) -> Self {
+        Self::from_outcome(AwaitedOutcome::Failed, Some(awaited))
     }
 }
 
@@ -186,20 +186,20 @@ impl Completed {
 ///
 /// # Errors
 /// The node cannot be read, or the action fails.
-pub fn complete(front: &dyn Front, root: &Root) -> Result<BootEnd> {
+pub fn complete_boot(front: &dyn Front, root: &Root) -> Result<BootEnd> {
     Needs::COMPLETE.expect_root(root)?;
     let Some(awaited) = state::read_awaited(root)? else {
-        return Ok(BootEnd::of(Completed::nothing()));
+        return Ok(BootEnd::from_completed(Completed::nothing_awaited()));
     };
     let Some(opening) = wait_for_guard(front, root)? else {
         log::warn!("a trial is being reverted: its guard has the lock, and reboots the node");
-        return Ok(BootEnd::of(Completed::leaves(&awaited)));
+        return Ok(BootEnd::from_completed(Completed::leaving_trial(&awaited)));
     };
     let way_back = on_disk::find_way_back(root)?;
-    let change = opening.begin()?;
+    let change = opening.begin_change()?;
     // The guard may have completed it in the meantime.
     let Some(awaited) = state::read_awaited(root)? else {
-        return Ok(BootEnd::of(Completed::nothing()));
+        return Ok(BootEnd::from_completed(Completed::nothing_awaited()));
     };
     let booted = state::read_booted(root, change.runner())?;
     let boot = JudgedBoot {
@@ -208,9 +208,9 @@ pub fn complete(front: &dyn Front, root: &Root) -> Result<BootEnd> {
     };
     let completed = match (awaited.judge_boot(&booted), awaited.way) {
         (Arrival::NotYet, _) => not_yet(root, change.runner(), &awaited, &booted)?,
-        (Arrival::Arrived, Way::Forward) => boot.arrived(awaited)?,
-        (Arrival::Arrived, Way::Back) => boot.back(awaited)?,
-        (Arrival::Stayed, Way::Forward) => boot.stayed(awaited)?,
+        (Arrival::Arrived, Way::Forward) => boot.complete_arrival(awaited)?,
+        (Arrival::Arrived, Way::Back) => boot.complete_return(awaited)?,
+        (Arrival::Stayed, Way::Forward) => boot.handle_return(awaited)?,
         (Arrival::Stayed, Way::Back) => {
             let why = boot.why_stayed(&awaited);
             boot.not_taken(awaited, why)?
@@ -231,7 +231,7 @@ fn wait_for_guard<'a>(front: &'a dyn Front, root: &Root) -> Result<Option<Openin
     let until = Instant::now() + LET_GUARD_END;
     let mut was_held_by_guard = false;
     loop {
-        let held = match Opening::of(front, root.again()?, &Needs::COMPLETE) {
+        let held = match Opening::check_needs(front, root.open_again()?, &Needs::COMPLETE) {
             Err(error) if is_held(&error) => error,
             other => return other.map(Some),
         };
@@ -256,7 +256,7 @@ fn tell_journal(root: &Root, completed: &Completed) {
         _ => NodeEvent::BootFailed(completed.way),
     };
     let config = completed.config.as_deref().unwrap_or_default();
-    events::send(root, &event, config);
+    events::send_event(root, &event, config);
 }
 
 /// Returns the result before the boot: nothing is changed, only obstacles are reported.
@@ -281,14 +281,16 @@ fn not_yet(
         history: &history,
         at_work: false,
     };
-    let verdict = awaited.verdict(&scene);
+    let verdict = awaited.judge_scene(&scene);
     Ok(match verdict {
-        Verdict::Failed => Completed::failed(awaited),
-        Verdict::CutOff | Verdict::Dropped | Verdict::Replaced(_) => Completed::failed(&Awaited {
-            failed: Some(awaited.words(&verdict)),
-            half: true,
-            ..awaited.clone()
-        }),
+        Verdict::Failed => Completed::boot_failed(awaited),
+        Verdict::CutOff | Verdict::Dropped | Verdict::Replaced(_) => {
+            Completed::boot_failed(&Awaited {
+                failed: Some(awaited.describe_boot(&verdict)),
+                half: true,
+                ..awaited.clone()
+            })
+        }
         _ => Completed::not_yet(awaited),
     })
 }
@@ -304,7 +306,12 @@ fn bring_files(change: &NodeChange<'_>, awaited: &mut Awaited) -> Result<()> {
     let again = mco_rescue(&format!("apply cached:{name}"));
     log::warn!("the files of {name} did not come before the reboot; they come now");
     let cached = Some(format!("cached:{name}"));
-    let session = Session::observe(root.again()?, runner, cached.as_deref(), Unnamed::Wanted)?;
+    let session = Session::observe(
+        root.open_again()?,
+        runner,
+        cached.as_deref(),
+        Unnamed::Wanted,
+    )?;
     let plan = session.plan_files(&PlanRequest {
         options: PlanOptions {
             files_only: true,
@@ -346,7 +353,7 @@ fn tell_the_boot<'a>(
     let is_there = |path: &RootPath| !matches!(root.exists(path), Ok(false));
     let started = at_boot(&changed, &is_there, runner);
     if started != StartedUnits::Unconcerned {
-        log::warn!("{}", started.words());
+        log::warn!("{}", started.describe_units());
     }
 }
 
@@ -366,10 +373,14 @@ impl<'a> JudgedBoot<'a> {
     }
 
     /// Completes a boot into the staged deployment, whose files may be missing.
-    fn arrived(&self, mut awaited: Awaited) -> Result<Completed> {
+    fn complete_arrival(&self, mut awaited: Awaited) -> Result<Completed> {
         let brought = bring_files(self.change, &mut awaited);
-        let session =
-            Session::observe(self.root().again()?, self.runner(), None, Unnamed::Recorded)?;
+        let session = Session::observe(
+            self.root().open_again()?,
+            self.runner(),
+            None,
+            Unnamed::Recorded,
+        )?;
         if let System::Silent(why) = &session.node.system {
             bail!(
                 "what runs cannot be compared with {}: {why}. Next: {}",
@@ -377,7 +388,7 @@ impl<'a> JudgedBoot<'a> {
                 mco_rescue("complete")
             );
         }
-        let (_, mut drifts) = session.compare();
+        let (_, mut drifts) = session.compare_node();
         // The operating system is judged by the running deployment, not by the daemon's opinion of it.
         drifts.retain(|drift| !drift.is_of_the_os());
         let recorded = &session.chosen.config.name;
@@ -390,10 +401,10 @@ impl<'a> JudgedBoot<'a> {
         };
         if let Some(words) = half {
             let failed = self.give_up(awaited, words, true)?;
-            return Ok(Completed::half(&failed));
+            return Ok(Completed::boot_unfinished(&failed));
         }
         state::forget_awaited(self.root())?;
-        let mut completed = Completed::arrived(&awaited);
+        let mut completed = Completed::boot_arrived(&awaited);
         let brings = session
             .node
             .system
@@ -404,13 +415,13 @@ impl<'a> JudgedBoot<'a> {
         }
         completed.failed = drifts.first().map(|first| {
             let left = count_noun(drifts.len(), "difference");
-            format!("{left}, the first at {}", differs(first))
+            format!("{left}, the first at {}", describe_drift(first))
         });
         Ok(completed)
     }
 
     /// Completes a requested return to the previous deployment: its files are restored too.
-    fn back(&self, awaited: Awaited) -> Result<Completed> {
+    fn complete_return(&self, awaited: Awaited) -> Result<Completed> {
         let history = state::summarise_runs(&transaction::read_history(self.root())?);
         let restored = match awaited.goes_back(&history) {
             GoesBack::Runs(runs) => self.revert_runs(&awaited, &runs)?,
@@ -426,18 +437,18 @@ impl<'a> JudgedBoot<'a> {
         let completed = match half? {
             Some(words) => {
                 let failed = self.give_up(awaited, words, true)?;
-                Completed::failed(&failed)
+                Completed::boot_failed(&failed)
             }
             None => {
                 state::forget_awaited(self.root())?;
-                Completed::back(&awaited)
+                Completed::boot_returned(&awaited)
             }
         };
         Ok(completed.with_restored(restored))
     }
 
     /// Handles an unrequested return to the previous deployment: the files of the other one are reverted.
-    fn stayed(&self, awaited: Awaited) -> Result<Completed> {
+    fn handle_return(&self, awaited: Awaited) -> Result<Completed> {
         let history = state::summarise_runs(&transaction::read_history(self.root())?);
         match awaited.goes_back(&history) {
             GoesBack::Runs(runs) if runs.is_empty() && awaited.has_files() => {
@@ -465,12 +476,12 @@ impl<'a> JudgedBoot<'a> {
         let superseded = awaited.has_files() && half.is_none();
         if half.is_none() && (said || superseded) {
             state::forget_awaited(self.root())?;
-            return Ok(Completed::settled(&awaited, &why));
+            return Ok(Completed::boot_settled(&awaited, &why));
         }
         let is_half = half.is_some();
         let why = half.map_or(why.clone(), |words| format!("{why}; {words}"));
         let failed = self.give_up(awaited, why, is_half)?;
-        Ok(Completed::failed(&failed))
+        Ok(Completed::boot_failed(&failed))
     }
 
     /// Returns the reason why the previous deployment is running.
@@ -506,7 +517,7 @@ impl<'a> JudgedBoot<'a> {
             changed: ChangedSince::Leave,
             ..RevertRequest::default()
         };
-        let back = RunRevert::prepare(self.root(), self.runner(), run, &wanted)?;
+        let back = RunRevert::prepare_revert(self.root(), self.runner(), run, &wanted)?;
         for notice in &back.plan.notices {
             log::warn!("{}: {}", notice.subject, notice.message);
         }
@@ -556,7 +567,7 @@ fn without_files(awaited: Awaited) -> Awaited {
     }
 }
 
-fn differs(drift: &Drift) -> String {
+fn describe_drift(drift: &Drift) -> String {
     format!("{}: {}", drift.subject, drift.detail)
 }
 

@@ -23,7 +23,7 @@ pub struct Ending<'a> {
 
 impl<'a> Ending<'a> {
     /// Returns the end of a command without trial or reboot.
-    pub fn of(code: ExitCode) -> Self {
+    pub fn from_code(code: ExitCode) -> Self {
         Self {
             tried: None,
             is_inhibited: false,
@@ -38,8 +38,8 @@ impl<'a> NodeChange<'a> {
     ///
     /// # Errors
     /// The trial reverted the change, or the reboot failed.
-    pub fn finish(self, ending: Ending<'a>) -> Result<ExitCode> {
-        self.record();
+    pub fn finish_change(self, ending: Ending<'a>) -> Result<ExitCode> {
+        self.record_snapshot();
         let Ending {
             tried,
             is_inhibited,
@@ -48,9 +48,9 @@ impl<'a> NodeChange<'a> {
         } = ending;
         match (tried, reboot) {
             (Some(tried), _) if is_inhibited => {
-                Err(tried.refuse(self, "preflight found an inhibitor in the staged image"))
+                Err(tried.refuse_change(self, "preflight found an inhibitor in the staged image"))
             }
-            (Some(tried), Some(ignore_quorum)) => tried.reboot(self, ignore_quorum),
+            (Some(tried), Some(ignore_quorum)) => tried.reboot_node(self, ignore_quorum),
             (Some(tried), None) => tried.wait_for_confirmation(self, code),
             (None, _) if is_inhibited => Ok(ExitCode::Drift),
             (None, Some(ignore_quorum)) if code == ExitCode::Done => {
@@ -62,7 +62,7 @@ impl<'a> NodeChange<'a> {
     }
 
     /// Takes the snapshot at the end of a run, if the recorder is set up.
-    pub fn record(&self) {
+    pub fn record_snapshot(&self) {
         if let Some((event, config)) = self.ran.take() {
             record_run(self, event, &config);
         }

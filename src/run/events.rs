@@ -50,7 +50,7 @@ pub enum NodeEvent<'a> {
 
 impl NodeEvent<'_> {
     /// Returns the id in the message catalog.
-    pub fn id(&self) -> &'static str {
+    pub fn catalog_id(&self) -> &'static str {
         match self {
             Self::RunBegan => "532bce17fe8b4cfe895fdbad4a0bd7d2",
             Self::RunEnded(RunEnd::Finished | RunEnd::Recovered) => {
@@ -88,7 +88,7 @@ impl NodeEvent<'_> {
     }
 
     /// Returns the word in the field `MCO_RESCUE_RESULT`.
-    fn result(&self) -> String {
+    fn result_word(&self) -> String {
         match self {
             Self::RunBegan => "began".to_owned(),
             Self::RunEnded(RunEnd::Finished) => "done".to_owned(),
@@ -176,13 +176,13 @@ impl NodeEvent<'_> {
     pub fn to_entry(&self, command: &str, config: &str) -> JournalEntry<'static> {
         let config = one_line(config);
         JournalEntry {
-            id: self.id(),
+            id: self.catalog_id(),
             priority: self.priority(),
             message: self.message(&config),
             fields: vec![
                 ("MCO_RESCUE_COMMAND", command.to_owned()),
                 ("MCO_RESCUE_CONFIG", config),
-                ("MCO_RESCUE_RESULT", self.result()),
+                ("MCO_RESCUE_RESULT", self.result_word()),
             ],
         }
     }
@@ -190,7 +190,7 @@ impl NodeEvent<'_> {
 
 /// Sends an event to the journal, if the root is that of the running system. The event is not essential, so a failure is only
 /// logged.
-pub fn send(root: &Root, event: &NodeEvent<'_>, config: &str) {
+pub fn send_event(root: &Root, event: &NodeEvent<'_>, config: &str) {
     if !root.is_live() {
         return;
     }
@@ -241,7 +241,7 @@ mod tests {
             .lines()
             .filter_map(|line| line.strip_prefix("-- "))
             .collect();
-        let events: BTreeSet<&str> = all().iter().map(NodeEvent::id).collect();
+        let events: BTreeSet<&str> = all().iter().map(NodeEvent::catalog_id).collect();
         assert_eq!(explained.iter().copied().collect::<BTreeSet<_>>(), events);
         assert_eq!(explained.len(), events.len());
         for id in explained {

@@ -10,7 +10,7 @@ use super::cache::{Fetched, keep_config};
 use super::capsule::remember_capsule;
 use super::cluster::{ClusterReport, ClusterRequest, HEADER_TIMEOUT, MAX_BYTES, ask_cluster};
 use crate::base::paths;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::capsule::opened::CapsuleFacts;
 use crate::change::session::policies::in_file;
 use crate::change::source::gate::CapsuleOptions;
@@ -20,7 +20,7 @@ use crate::change::transaction::store_value;
 use crate::config::document::{self, MachineConfig, has_hash};
 use crate::config::render;
 use crate::host::net::{self, FetchAnswer, FetchCause, FetchError, FetchRequest, TlsProblem};
-use crate::host::root::{Root, sha256};
+use crate::host::root::{Root, sha256_hex};
 use crate::host::{caller, progress};
 use crate::judge::daemon::policies::{self, Policies, PolicyRequest};
 use crate::node::command::CommandRunner;
@@ -100,10 +100,10 @@ pub fn fetch_configs(
     let brought = options.policy.map(|file| keep_policies(root, file));
     let brought = brought.transpose()?;
     if options.from_media {
-        let medium = ConfigMedium::find(runner)?;
-        directory(root, &records, &medium.path(), options, &mut outcome)?;
+        let medium = ConfigMedium::find_medium(runner)?;
+        fetch_directory(root, &records, &medium.path(), options, &mut outcome)?;
     } else if let Some(path) = options.source.filter(|source| caller::is_directory(source)) {
-        directory(root, &records, path, options, &mut outcome)?;
+        fetch_directory(root, &records, path, options, &mut outcome)?;
     } else {
         let kept = keep_single(root, &records, options, &mut outcome.seen)?;
         outcome.kept.push(kept);
@@ -130,9 +130,9 @@ fn keep_single(
     options: &FetchOptions<'_>,
     seen: &mut ClusterReport,
 ) -> Result<Fetched> {
-    let got = single(root, records, options, seen)?;
+    let got = fetch_single(root, records, options, seen)?;
     let server = got.server.clone();
-    let kept = take(root, records, got, options)?;
+    let kept = take_data(root, records, got, options)?;
     if let Some(server) = &server {
         store_value(root, paths::SERVER, server)?;
     }
@@ -144,12 +144,12 @@ fn keep_policies(root: &Root, file: &str) -> Result<Policies> {
     let brought = in_file(file)?;
     let before = policies::read_policies(root).context("reading the disruption policies")?;
     let given = (Some(brought.policies), Some(brought.overrides));
-    let policies = Policies::after(before, PolicyRequest::Given, given, now());
+    let policies = Policies::after_request(before, PolicyRequest::Given, given, current_time());
     store_value(root, paths::POLICIES, &policies)?;
     Ok(policies)
 }
 
-fn single(
+fn fetch_single(
     root: &Root,
     records: &Records,
     options: &FetchOptions<'_>,
@@ -173,7 +173,7 @@ fn from_file(root: &Root, name: &str, options: &FetchOptions<'_>) -> Result<Got>
 }
 
 /// Fetches every document in a directory. Files that are not documents, or not for this pool, are skipped with a reason.
-fn directory(
+fn fetch_directory(
     root: &Root,
     records: &Records,
     path: &str,
@@ -182,7 +182,7 @@ fn directory(
 ) -> Result<()> {
     for file in source::documents_in(path)? {
         let kept =
-            from_file(root, &file, options).and_then(|got| take(root, records, got, options));
+            from_file(root, &file, options).and_then(|got| take_data(root, records, got, options));
         match kept {
             Ok(kept) => outcome.kept.push(kept),
             Err(error) => outcome.passed_over.push(PassedOver {
@@ -195,8 +195,13 @@ fn directory(
 }
 
 /// Checks the received data, and stores it.
-fn take(root: &Root, records: &Records, got: Got, options: &FetchOptions<'_>) -> Result<Fetched> {
-    verify(options, &got.bytes)?;
+fn take_data(
+    root: &Root,
+    records: &Records,
+    got: Got,
+    options: &FetchOptions<'_>,
+) -> Result<Fetched> {
+    verify_digest(options, &got.bytes)?;
     let text = String::from_utf8(got.bytes).map_err(|e| {
         let said = document::not_text(e.as_bytes(), e.utf8_error());
         anyhow::anyhow!("{}: {said}", got.origin)
@@ -206,7 +211,7 @@ fn take(root: &Root, records: &Records, got: Got, options: &FetchOptions<'_>) ->
             "{error}; nothing was kept. See whether it is whole, and what it comes from"
         )
     })?;
-    check(&config, options, &got.origin)?;
+    check_config(&config, options, &got.origin)?;
     if let Some(signed) = &got.signed {
         remember_capsule(root, signed, &config.name, Some(&config.digest))?;
     }
@@ -221,7 +226,7 @@ fn from_server(
 ) -> Result<Got> {
     let known = server::read_server(root).context("reading what is known of the server")?;
     let known = known.as_ref();
-    let recorded = records.recorded().and_then(cache::pool_of);
+    let recorded = records.recorded_config().and_then(cache::pool_of);
     let pool = options
         .pool
         .map(str::to_owned)
@@ -241,7 +246,7 @@ fn from_server(
         (None, None) => String::new(),
     };
     let url = server::config_url(&base, &pool);
-    let answer = get(root, &url, &authorities, options)?;
+    let answer = get_url(root, &url, &authorities, options)?;
     if let Some(date) = date_of(&answer) {
         keep_clock(root, &base, date);
     }
@@ -254,7 +259,7 @@ fn from_server(
         },
     );
     let answer = answer.map_err(|error| {
-        let more = explanation(&error, &pool, known, options.ca.is_some());
+        let more = explain_error(&error, &pool, known, options.ca.is_some());
         anyhow::Error::new(error).context(more)
     })?;
     let server = Server {
@@ -262,7 +267,7 @@ fn from_server(
         url: base,
         pool,
         authorities,
-        answered: now(),
+        answered: current_time(),
     };
     Ok(Got {
         bytes: answer.bytes,
@@ -286,7 +291,7 @@ fn keep_clock(root: &Root, url: &str, date: SystemTime) {
     // Without the host, it is not known if the time of this machine is that of the node.
     let host = Host::observe(root).inspect_err(|error| log::warn!("{error}"));
     let own = host.is_ok_and(|host| host.live || host.in_initramfs);
-    let clock = ServerClock::new(url, date, own.then(now));
+    let clock = ServerClock::new(url, date, own.then(current_time));
     if let Err(error) = store_value(root, paths::SERVER_CLOCK, &clock) {
         log::warn!("the server's clock is not kept: {error:#}");
     }
@@ -295,7 +300,7 @@ fn keep_clock(root: &Root, url: &str, date: SystemTime) {
 fn from_url(root: &Root, url: &str, options: &FetchOptions<'_>) -> Result<Got> {
     let authorities = given_authorities(options)?.unwrap_or_default();
     Ok(Got {
-        bytes: get(root, url, &authorities, options)??.bytes,
+        bytes: get_url(root, url, &authorities, options)??.bytes,
         origin: crate::base::secrets::redacted_url(url),
         server: None,
         signed: None,
@@ -313,7 +318,7 @@ fn given_authorities(options: &FetchOptions<'_>) -> Result<Option<String>> {
 }
 
 /// Fetches a URL. A server without TLS is not authenticated, so its answer needs a digest.
-fn get(
+fn get_url(
     root: &Root,
     url: &str,
     authorities: &str,
@@ -334,7 +339,7 @@ fn get(
         network.authorities.push(authorities.as_bytes().into());
     }
     let mut settings = Http::new(root)
-        .settings(&network)
+        .fetch_settings(&network)
         .map_err(anyhow::Error::msg)?;
     settings.names.given = options.resolve.to_vec();
     settings.header_timeout = HEADER_TIMEOUT;
@@ -351,11 +356,11 @@ fn get(
         within,
     ));
     let fetched = net::fetch_url(&settings, &request, &mut source::show_progress());
-    Ok(fetched.map_err(|error| searched(root, error)))
+    Ok(fetched.map_err(|error| with_verifier(root, error)))
 }
 
 /// Adds to the error which of the available authorities would verify the chain. They are only named, not trusted.
-fn searched(root: &Root, mut error: FetchError) -> FetchError {
+fn with_verifier(root: &Root, mut error: FetchError) -> FetchError {
     if let FetchCause::Tls(TlsProblem::UnknownIssuer(Some(presented))) = &mut error.cause {
         presented.verified_by = Some(authorities::that_would_verify(root, presented));
     }
@@ -363,7 +368,7 @@ fn searched(root: &Root, mut error: FetchError) -> FetchError {
 }
 
 /// Returns an explanation specific to a Machine Config Server.
-fn explanation(error: &FetchError, pool: &str, known: Option<&Server>, given: bool) -> String {
+fn explain_error(error: &FetchError, pool: &str, known: Option<&Server>, given: bool) -> String {
     let what = format!("asking for the config of pool {pool}");
     let hint = match &error.cause {
         FetchCause::Status(status) => server::explain_status(*status, pool),
@@ -381,19 +386,19 @@ fn explanation(error: &FetchError, pool: &str, known: Option<&Server>, given: bo
     hint.map_or(what.clone(), |hint| format!("{what} ({hint})"))
 }
 
-fn verify(options: &FetchOptions<'_>, bytes: &[u8]) -> Result<()> {
+fn verify_digest(options: &FetchOptions<'_>, bytes: &[u8]) -> Result<()> {
     match options.digest.as_ref() {
         Some(digest) if !has_hash(bytes, digest) => bail!(
             "the received data has a different digest (SHA-256 {}) than the given one; nothing was kept. Ask for the right \
              digest, or get the document again",
-            sha256(bytes)
+            sha256_hex(bytes)
         ),
         _ => Ok(()),
     }
 }
 
 /// Checks that the config is complete and of the right pool.
-fn check(config: &MachineConfig, options: &FetchOptions<'_>, origin: &str) -> Result<()> {
+fn check_config(config: &MachineConfig, options: &FetchOptions<'_>, origin: &str) -> Result<()> {
     if config.bare && config.spec2.is_some() && options.source.is_none() {
         bail!(
             "{origin}: came as Ignition 2 although 3 was asked for, and without the MachineConfig. See what stands \

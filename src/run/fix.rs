@@ -72,17 +72,17 @@ impl CureSearch<'_> {
     ///
     /// # Errors
     /// The root cannot be opened again.
-    pub fn examine(&self) -> Result<Diagnosis> {
-        let root = self.root.again()?;
-        let evidence = gather::all(root, self.runner, self.given, self.look);
-        Ok(doctor::examine(&[*self.check], &evidence))
+    pub fn examine_node(&self) -> Result<Diagnosis> {
+        let root = self.root.open_again()?;
+        let evidence = gather::gather_all(root, self.runner, self.given, self.look);
+        Ok(doctor::run_checks(&[*self.check], &evidence))
     }
 
     /// Returns the finding to cure: the one with this number among those that files cure, or the only one.
     ///
     /// # Errors
     /// There are several without a number, or none with it.
-    pub fn choose<'d>(
+    pub fn choose_finding<'d>(
         &self,
         diagnosis: &'d Diagnosis,
         number: Option<usize>,
@@ -113,7 +113,7 @@ impl CureSearch<'_> {
     /// Returns true if the check finds the same problem again, with the same cure.
     fn finds_again(&self, finding: &DoctorFinding) -> Result<bool> {
         let changes = |one: &DoctorFinding| one.fix.as_ref().map(|fix| fix.changes.clone());
-        let again = self.examine()?.findings;
+        let again = self.examine_node()?.findings;
         Ok(again
             .iter()
             .any(|one| one.what == finding.what && changes(one) == changes(finding)))
@@ -147,7 +147,7 @@ impl<'a> FixRun<'a> {
     ///
     /// # Errors
     /// The node cannot be read, or the check finds something else now.
-    pub fn plan(
+    pub fn plan_cure(
         change: &NodeChange<'_>,
         search: &'a CureSearch<'a>,
         finding: &'a DoctorFinding,
@@ -158,7 +158,7 @@ impl<'a> FixRun<'a> {
             time: change.started,
         };
         // The transaction detects changes after this observation; the second examination detects earlier ones.
-        let node = node::observe_node(search.root, work.interest(), search.runner)
+        let node = node::observe_node(search.root, work.paths_observed(), search.runner)
             .context("looking at the node")?;
         if !search.finds_again(finding)? {
             bail!(
@@ -196,9 +196,9 @@ impl<'a> FixRun<'a> {
         let options = &self.options.trial;
         let request = TrialRequest::of_plan(options, &self.name(), &self.plan, false);
         let jobs = self.plan.trial_jobs.clone();
-        let tried = RunningTrial::begin(&change, request.with_jobs(jobs))?;
-        if let Err(error) = self.transact(&change) {
-            return Err(running::fail(tried, change, error));
+        let tried = RunningTrial::begin_trial(&change, request.with_jobs(jobs))?;
+        if let Err(error) = self.write_changes(&change) {
+            return Err(running::fail_change(tried, change, error));
         }
         Ok(Cured {
             run: self,
@@ -207,7 +207,7 @@ impl<'a> FixRun<'a> {
         })
     }
 
-    fn transact(&self, change: &NodeChange<'_>) -> Result<()> {
+    fn write_changes(&self, change: &NodeChange<'_>) -> Result<()> {
         let work = RunWork {
             change,
             node: &self.node,
@@ -224,7 +224,7 @@ impl<'a> FixRun<'a> {
             },
             jobs: &self.plan.trial_jobs,
         };
-        work.transact().map(drop)
+        work.carry_out().map(drop)
     }
 }
 
@@ -241,7 +241,7 @@ impl Cured<'_, '_> {
     /// Runs the check again. Returns whether the finding is gone, with all that the check finds now; `None` if the node cannot be
     /// examined again.
     pub fn look_again(&self, before: &Diagnosis) -> Option<(FixOutcome, Diagnosis)> {
-        let now = match self.run.search.examine() {
+        let now = match self.run.search.examine_node() {
             Ok(now) => now,
             // The changes are in place; an error would claim that they are not.
             Err(error) => {
@@ -266,14 +266,14 @@ impl Cured<'_, '_> {
     ///
     /// # Errors
     /// That error, or the run cannot be ended.
-    pub fn finish(self, code: Result<ExitCode>) -> Result<ExitCode> {
+    pub fn finish_run(self, code: Result<ExitCode>) -> Result<ExitCode> {
         let Self { change, tried, .. } = self;
         match code {
-            Ok(code) => change.finish(Ending {
+            Ok(code) => change.finish_change(Ending {
                 tried,
-                ..Ending::of(code)
+                ..Ending::from_code(code)
             }),
-            Err(error) => Err(running::refuse(tried, change, error)),
+            Err(error) => Err(running::refuse_change(tried, change, error)),
         }
     }
 }
@@ -297,7 +297,7 @@ fn plan_fix(
     let config = document::parse_document(NOTHING, &run_name(search.check))?;
     let desired = Desired::from_config(&config);
     let records = Records::read(root).context("reading the daemon's records")?;
-    let old = records.recorded().map(Desired::from_config);
+    let old = records.recorded_config().map(Desired::from_config);
     let inputs = PlanInputs {
         crossing: &[],
         config: &config,
@@ -316,7 +316,7 @@ fn plan_fix(
             staged: true,
             ..options.allowed
         },
-        trial: options.trial.planned(TrialReboot::Never, true),
+        trial: options.trial.plan_trial(TrialReboot::Never, true),
         ..PlanRequest::default()
     };
     let evidence = NodeEvidence::of_node(root, node, search.runner);

@@ -28,7 +28,7 @@ pub fn find_configs(root: &Root, records: &Records) -> Result<Vec<MachineConfig>
         Recorded::Present(served) => Some((**served).clone()),
         Recorded::Missing | Recorded::Broken(_) => None,
     };
-    let recorded = records.recorded().cloned();
+    let recorded = records.recorded_config().cloned();
     let all = recorded.into_iter().chain(served).chain(cached);
     let mut whole: Vec<MachineConfig> = all.filter(|one| !one.emptied && !one.bare).collect();
     whole.order_by_key(|config| render::name_matches(&config.record) != Some(true));
@@ -77,8 +77,8 @@ pub fn plan_handover(
     kept: &[MachineConfig],
 ) -> Result<Handover> {
     let moment = ForecastMoment::Now(records, None);
-    let now = predict::forecast(root, runner, daemon, moment)?;
-    let Some(config) = target(&now, daemon.desired) else {
+    let now = predict::make_forecast(root, runner, daemon, moment)?;
+    let Some(config) = target_config(&now, daemon.desired) else {
         bail!(
             "nothing here tells which config the node is to be in. Name it: {}",
             mco_rescue("status --for-cluster --desired NAME")
@@ -88,7 +88,7 @@ pub fn plan_handover(
         desired: Some(&config),
         ..daemon
     };
-    let then = predict::forecast(root, runner, once_wanted, moment)?;
+    let then = predict::make_forecast(root, runner, once_wanted, moment)?;
     let branch = then
         .branches
         .first()
@@ -100,7 +100,7 @@ pub fn plan_handover(
         .and_then(cache::pool_of);
     let pool = pool.or_else(|| pool_in(&config));
     let change = KeptChanges::read(root).context("reading the changes")?;
-    let change = change.of(&config).map(to_offline);
+    let change = change.find_change(&config).map(to_offline);
     Ok(make_handover(&Given {
         node: &then.node,
         pool: pool.as_deref(),
@@ -130,7 +130,9 @@ fn to_offline(change: &KeptChange) -> OfflineChange {
 pub fn find_change(root: &Root, records: &Records) -> Result<KeptChange> {
     let mut changes = KeptChanges::read(root).context("reading the changes")?;
     let recorded = records.name();
-    let applied = recorded.as_deref().and_then(|name| changes.of(name));
+    let applied = recorded
+        .as_deref()
+        .and_then(|name| changes.find_change(name));
     if let Some(change) = applied {
         return Ok(change.clone());
     }
@@ -146,7 +148,7 @@ pub fn find_change(root: &Root, records: &Records) -> Result<KeptChange> {
 
 /// Returns the requested config; otherwise the one that the cluster wants, unless the node was changed to another one since;
 /// otherwise the recorded one.
-fn target(now: &Forecast, given: Option<&str>) -> Option<String> {
+fn target_config(now: &Forecast, given: Option<&str>) -> Option<String> {
     let known = now.branches.first().filter(|first| first.known);
     let wanted = known.and_then(|first| first.desired.clone());
     let settled = now.branches.len() == 1;

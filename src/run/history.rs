@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::base::order::StableOrder;
 use crate::base::paths;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::transaction::{self, RunOutcome};
 use crate::diagnose::recorder::look::{boot_id, find_shelf};
 use crate::diagnose::recorder::shelf::{Damaged, Shelf};
@@ -66,30 +66,30 @@ impl History {
     /// The snapshots cannot be read.
     pub fn of_root(root: &Root) -> Result<Self> {
         let shelf = find_shelf(root)?;
-        Ok(Self::of(Some(root), shelf.as_ref()))
+        Ok(Self::read_history(Some(root), shelf.as_ref()))
     }
 
     /// Returns the history of a root and of a directory of snapshots.
-    pub fn of(root: Option<&Root>, shelf: Option<&Shelf>) -> Self {
+    pub fn read_history(root: Option<&Root>, shelf: Option<&Shelf>) -> Self {
         let records = shelf.map_or(&[][..], |shelf| &shelf.records);
-        let (differences, mut damaged) = shelf.map_or_else(Default::default, differences);
+        let (differences, mut damaged) = shelf.map_or_else(Default::default, count_differences);
         damaged.extend(shelf.into_iter().flat_map(|shelf| shelf.damaged.clone()));
         let live = root.filter(|root| root.is_live());
         let running = live.and_then(|root| {
-            let began = now().checked_sub(read_uptime()?)?;
+            let began = current_time().checked_sub(read_uptime()?)?;
             Some((boot_id(root)?, began))
         });
         let sources = HistorySources {
             records,
             differences,
-            runs: root.map(runs).unwrap_or_default(),
-            boots: root.map(boots).unwrap_or_default(),
+            runs: root.map(known_runs).unwrap_or_default(),
+            boots: root.map(known_boots).unwrap_or_default(),
             running,
         };
         let mut entries = timeline::make_history(&sources);
         entries.reverse();
         Self {
-            now: now(),
+            now: current_time(),
             root: root.map(|root| root.shown().display().to_string()),
             store: shelf.map(|shelf| shelf.place.clone()),
             entries,
@@ -99,7 +99,7 @@ impl History {
 }
 
 /// Returns the number of differences between each snapshot and the previous one.
-fn differences(shelf: &Shelf) -> (Vec<Option<usize>>, Vec<Damaged>) {
+fn count_differences(shelf: &Shelf) -> (Vec<Option<usize>>, Vec<Damaged>) {
     let (mut all, mut damaged): (Vec<_>, Vec<Damaged>) = (Vec::new(), Vec::new());
     let mut before: Option<(&SnapshotRecord, Snapshot, bool)> = None;
     for record in &shelf.records {
@@ -109,7 +109,7 @@ fn differences(shelf: &Shelf) -> (Vec<Option<usize>>, Vec<Damaged>) {
             all.push(is_whole.then_some(0));
             continue;
         }
-        let (snapshot, bad) = shelf.snapshot(record);
+        let (snapshot, bad) = shelf.read_snapshot(record);
         let is_whole = bad.is_empty();
         damaged.extend(
             bad.into_iter()
@@ -130,7 +130,7 @@ fn differences(shelf: &Shelf) -> (Vec<Option<usize>>, Vec<Damaged>) {
 }
 
 /// Returns the boots that the node knows.
-fn boots(root: &Root) -> Vec<KnownBoot> {
+fn known_boots(root: &Root) -> Vec<KnownBoot> {
     let all = boot_log::read_boot_log(root).unwrap_or_else(|error| {
         log::warn!("boots without a snapshot are not listed: {error}");
         Vec::new()
@@ -143,7 +143,7 @@ fn boots(root: &Root) -> Vec<KnownBoot> {
 }
 
 /// Returns the runs that the node knows besides those in its snapshots.
-fn runs(root: &Root) -> Vec<KnownRun> {
+fn known_runs(root: &Root) -> Vec<KnownRun> {
     let history = transaction::read_history(root).unwrap_or_else(|error| {
         log::warn!("the runs that can be reverted are not listed: {error}");
         Vec::new()
@@ -152,7 +152,7 @@ fn runs(root: &Root) -> Vec<KnownRun> {
         .iter()
         .map(|run| KnownRun {
             id: run.id.clone(),
-            at: run.began(),
+            at: run.start_time(),
             event: Event::Apply,
             outcome: Outcome::Done,
             config: Some(run.config.clone()),

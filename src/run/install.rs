@@ -6,10 +6,10 @@ use anyhow::{Context, Result, bail};
 
 use super::node_change::NodeChange;
 use crate::base::error::{self, Changed, ExitCode};
-use crate::base::invocation::{mco_rescue, reboot};
+use crate::base::invocation::{mco_rescue, reboot_command};
 use crate::base::paths;
 use crate::base::reason::Reason;
-use crate::change::install::units::{Due, UnitCheck, check};
+use crate::change::install::units::{Due, UnitCheck, check_units};
 use crate::change::install::{self, InstallScope, recorded_paths};
 use crate::change::staging::state;
 use crate::change::transaction::Lock;
@@ -39,7 +39,7 @@ fn find_managed(root: &Root) -> Result<BTreeSet<RootPath>> {
 /// # Errors
 /// The node or the running program cannot be read.
 pub fn find_due(root: &Root) -> Result<Due> {
-    Due::of(root, InstallScope::All, &find_managed(root)?)
+    Due::compare_scope(root, InstallScope::All, &find_managed(root)?)
 }
 
 /// Installs what is due.
@@ -49,9 +49,9 @@ pub fn find_due(root: &Root) -> Result<Due> {
 pub fn install_due(change: &NodeChange<'_>, due: &Due) -> Result<Installation> {
     let (root, lock) = (&change.root, change.lock());
     let unlabelled = due
-        .put(root, lock, Changed::Part)
+        .put_items(root, lock, Changed::Part)
         .map_err(|error| go_on(error, "install"))?;
-    let check = check(root, lock, due, change.runner())?;
+    let check = check_units(root, lock, due, change.runner())?;
     Ok(Installation { unlabelled, check })
 }
 
@@ -84,14 +84,14 @@ impl InstalledPaths {
     ///
     /// # Errors
     /// A staged run still needs it, or the node cannot be read.
-    pub fn find(change: &NodeChange<'_>) -> Result<Self> {
+    pub fn find_paths(change: &NodeChange<'_>) -> Result<Self> {
         let (root, lock) = (&change.root, change.lock());
         // A failed one is only kept to be reported.
         if state::read_awaited(root)?.is_some_and(|awaited| awaited.failed.is_none()) {
             bail!(
                 "what an earlier run staged waits for the next boot, and removing would take away what completes it. \
                  Nothing was removed. Next: {}, then {}",
-                reboot(),
+                reboot_command(),
                 mco_rescue("status")
             );
         }
@@ -129,7 +129,7 @@ impl InstalledPaths {
         if !root.exists(&copies)? {
             return Ok(());
         }
-        match root.directory(&RootPath::fixed(paths::BOOT))? {
+        match root.open_directory(&RootPath::fixed(paths::BOOT))? {
             Some(boot) if mounts::is_read_only(&boot) => {
                 let why = "/boot is read-only; remove it by hand";
                 self.left.push((copies, why));
@@ -143,11 +143,11 @@ impl InstalledPaths {
     ///
     /// # Errors
     /// A path cannot be removed; those before it are gone.
-    pub fn remove(&self, change: &NodeChange<'_>) -> Result<Vec<RootPath>> {
+    pub fn remove_paths(&self, change: &NodeChange<'_>) -> Result<Vec<RootPath>> {
         let (root, runner) = (&change.root, change.runner());
         let live = systemd_runs(root);
         if live {
-            stop(runner, &self.ours);
+            stop_units(runner, &self.ours);
         }
         let removed = remove_files(root, change.lock(), &self.ours);
         let removed = removed.map_err(|error| go_on(error, "install --remove"))?;
@@ -161,7 +161,7 @@ impl InstalledPaths {
     }
 }
 
-fn stop(runner: &dyn CommandRunner, ours: &[RootPath]) {
+fn stop_units(runner: &dyn CommandRunner, ours: &[RootPath]) {
     let directory = Some(RootPath::fixed(paths::UNITS));
     let units = ours.iter().filter(|path| path.parent() == directory);
     let units: Vec<&str> = units.map(RootPath::name).collect();

@@ -60,7 +60,7 @@ impl<'a> KeepRun<'a> {
     ///
     /// # Errors
     /// The node is between two states, has no usable record, or cannot be read.
-    pub fn observe(
+    pub fn observe_node(
         root: Root,
         runner: &'a dyn CommandRunner,
         options: KeepOptions<'a>,
@@ -77,7 +77,7 @@ impl<'a> KeepRun<'a> {
             None => {}
         }
         let session = Session::observe(root, runner, None, Unnamed::Recorded)?;
-        let (_, drifts) = session.compare();
+        let (_, drifts) = session.compare_node();
         let found = find_files(&session, &within, &drifts)?;
         let read = read_files(&session, &drifts, &found)?;
         Ok(Self {
@@ -93,7 +93,7 @@ impl<'a> KeepRun<'a> {
     }
 
     /// Makes the MachineConfig.
-    pub fn make(&self, with_secrets: bool) -> Kept {
+    pub fn make_config(&self, with_secrets: bool) -> Kept {
         self.make_with(with_secrets, &BTreeMap::new())
     }
 
@@ -119,7 +119,7 @@ impl<'a> KeepRun<'a> {
     ///
     /// # Errors
     /// The MachineConfig cannot be merged, or the node cannot be read.
-    pub fn prove(&self, mut kept: Kept, with_secrets: bool) -> Result<(Kept, Vec<Drift>)> {
+    pub fn prove_config(&self, mut kept: Kept, with_secrets: bool) -> Result<(Kept, Vec<Drift>)> {
         let Some(config) = &kept.config else {
             return Ok((kept, Vec::new()));
         };
@@ -202,10 +202,10 @@ fn recorded_pool(records: &Records) -> Result<String> {
 
 /// Merges the MachineConfig into the recorded config, as the cluster would, and observes the node for the result.
 fn look_again<'a>(session: &Session<'a>, config: &Value, pool: &str) -> Result<Session<'a>> {
-    let merged = merge(&session.chosen.config, config, pool).context(
+    let merged = merge_config(&session.chosen.config, config, pool).context(
         "merging the MachineConfig over the recorded config, which is how the cluster would use it",
     )?;
-    let root = session.root.again()?;
+    let root = session.root.open_again()?;
     Session::of_config(root, session.runner, session.records.clone(), merged)
 }
 
@@ -220,7 +220,7 @@ fn unit_states(session: &Session<'_>, config: &Value) -> BTreeMap<String, UnitFi
 
 /// Returns the differences from the merged config that are not reported yet.
 fn find_left(again: &Session<'_>, kept: &Kept, within: &[RootPath]) -> Vec<Drift> {
-    let (_, mut drifts) = again.compare();
+    let (_, mut drifts) = again.compare_node();
     let is_named = |path: &RootPath| {
         within.is_empty()
             || within
@@ -239,7 +239,7 @@ fn find_left(again: &Session<'_>, kept: &Kept, within: &[RootPath]) -> Vec<Drift
     drifts
 }
 
-fn merge(recorded: &MachineConfig, kept: &Value, pool: &str) -> Result<MachineConfig> {
+fn merge_config(recorded: &MachineConfig, kept: &Value, pool: &str) -> Result<MachineConfig> {
     let base: Value = serde_json::from_slice(recorded.record.as_bytes())?;
     let changes = RenderedChanges {
         parts: render::read_inputs(kept.to_string().as_bytes(), "the kept changes")?,
@@ -365,7 +365,7 @@ impl Search<'_> {
 
 /// Returns true for a link that enables a unit, which is kept with the unit.
 fn is_switch(path: &RootPath) -> bool {
-    let above = path.above().unwrap_or_default();
+    let above = path.parent_text().unwrap_or_default();
     above.starts_with(paths::UNITS) && (above.ends_with(".wants") || above.ends_with(".requires"))
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::base::invocation::{mco_rescue, reboot, whole_command};
+use crate::base::invocation::{mco_rescue, reboot_command, whole_command};
 use crate::base::text::count_noun;
 use crate::change::plan::{FinishedRun, RecordBefore};
 use crate::change::staging::state;
@@ -29,7 +29,7 @@ fn read_kept(root: &Root, path: &RootPath) -> Option<Vec<u8>> {
 }
 
 /// Returns the config that was recorded before a run.
-pub fn before(root: &Root, run: &FinishedRun) -> Before {
+pub fn config_before(root: &Root, run: &FinishedRun) -> Before {
     let name = |text: Vec<u8>| {
         let record: serde_json::Value = serde_json::from_slice(&text).ok()?;
         Some(record.get("metadata")?.get("name")?.as_str()?.to_owned())
@@ -51,7 +51,7 @@ pub fn before(root: &Root, run: &FinishedRun) -> Before {
 pub fn up_to(root: &Root, runs: &[FinishedRun], to: Option<&str>) -> Result<usize> {
     let Some(to) = to else { return Ok(0) };
     let by_id = runs.iter().position(|run| run.id == to);
-    let befores = runs.iter().map(|run| before(root, run));
+    let befores = runs.iter().map(|run| config_before(root, run));
     let is_meant = |found: &Before| *found == Before::Config(to.to_owned());
     let mut befores = befores
         .enumerate()
@@ -108,7 +108,7 @@ pub fn separate_systems(
              Next: {}, then {}, then {}",
             newest.id,
             mco_rescue("rollback"),
-            reboot(),
+            reboot_command(),
             whole_command()
         );
     }

@@ -10,7 +10,7 @@ use crate::change::plan::{self, Addition, Allowed, Plan, PlanInputs, PlanRequest
 use crate::change::session::evidence::NodeEvidence;
 use crate::change::transaction::journal::ConfigRef;
 use crate::config::document::{self, Desired};
-use crate::host::root::{Root, RootPath, sha256};
+use crate::host::root::{Root, RootPath, sha256_hex};
 use crate::node::command::CommandRunner;
 use crate::node::os_release::OsRelease;
 use crate::node::{self, Interest, NodeState, Records, login};
@@ -37,7 +37,7 @@ impl<'a> KeyRun<'a> {
     ///
     /// # Errors
     /// The node cannot be read.
-    pub fn plan(
+    pub fn plan_addition(
         change: &NodeChange<'_>,
         allowed: Allowed,
         line: &'a str,
@@ -50,7 +50,7 @@ impl<'a> KeyRun<'a> {
         } else {
             paths::CORE_KEYS
         });
-        let node = observe(root, runner, &path)?;
+        let node = observe_file(root, runner, &path)?;
         let allowed = Allowed {
             // The keys do not depend on a deployment.
             staged: true,
@@ -79,20 +79,20 @@ impl<'a> KeyRun<'a> {
             plan: &self.plan,
             config: ConfigRef {
                 name: KEY_RUN.to_owned(),
-                digest: sha256(self.line.as_bytes()),
+                digest: sha256_hex(self.line.as_bytes()),
                 origin: self.origin.to_owned(),
             },
             undoes: None,
             more: &[],
             jobs: &[],
         };
-        work.transact()?;
+        work.carry_out()?;
         warn_of_sshd(&change.root, &self.path.to_string());
         Ok(())
     }
 }
 
-fn observe(root: &Root, runner: &dyn CommandRunner, path: &RootPath) -> Result<NodeState> {
+fn observe_file(root: &Root, runner: &dyn CommandRunner, path: &RootPath) -> Result<NodeState> {
     let fixed = [
         paths::CORE_HOME,
         paths::CORE_SSH,

@@ -49,7 +49,7 @@ impl<'a> NodeChange<'a> {
         plan: &Plan,
         beforehand: &Beforehand,
     ) -> Result<()> {
-        completion.install(&self.root, self.lock(), self.runner(), plan, beforehand)
+        completion.install_for(&self.root, self.lock(), self.runner(), plan, beforehand)
     }
 
     /// Remembers that a transaction was carried out, for the snapshot.

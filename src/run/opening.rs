@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 
 use crate::base::error::RunError;
-use crate::base::invocation::{mco_rescue, reboot};
+use crate::base::invocation::{mco_rescue, reboot_command};
 use crate::base::text::count_noun;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::session::access;
 use crate::change::session::access::AccessNeed;
 use crate::change::session::machine;
@@ -199,7 +199,7 @@ impl Needs {
 
     /// Returns these needs for a node, or for any machine if the user insists (`--not-a-node`).
     #[must_use]
-    pub fn meant(self, meant: bool) -> Self {
+    pub fn if_meant(self, meant: bool) -> Self {
         Self {
             machine: MachineNeed::Node { meant },
             ..self
@@ -258,7 +258,7 @@ impl Needs {
             bail!(
                 "a run waits for the next boot, and one more run would keep it from being reverted. Nothing was changed. Next: {}, or \
                  {} # reverts it",
-                reboot(),
+                reboot_command(),
                 mco_rescue("rollback")
             );
         }
@@ -303,7 +303,7 @@ impl<'a> Opening<'a> {
     ///
     /// # Errors
     /// The command is refused; nothing was changed.
-    pub fn of(front: &'a dyn Front, root: Root, needs: &Needs) -> Result<Self> {
+    pub fn check_needs(front: &'a dyn Front, root: Root, needs: &Needs) -> Result<Self> {
         needs.expect_root(&root)?;
         let lock = needs.take_lock(&root)?;
         let pending = match needs.interrupted {
@@ -315,7 +315,7 @@ impl<'a> Opening<'a> {
             change: NodeChange {
                 front,
                 root,
-                started: now(),
+                started: current_time(),
                 was_undone: false,
                 lock,
                 ran: RefCell::default(),
@@ -344,10 +344,12 @@ impl<'a> Opening<'a> {
     ///
     /// # Errors
     /// The user wants to leave that run as it is, or it can be neither finished nor undone.
-    pub fn begin(self) -> Result<NodeChange<'a>> {
+    pub fn begin_change(self) -> Result<NodeChange<'a>> {
         let direction = match (self.interrupted, &self.pending) {
             (InterruptedPolicy::Left, _) => return Ok(self.change),
-            (InterruptedPolicy::Asked, Pending::Unfinished(config, _)) => self.ask(&config.name)?,
+            (InterruptedPolicy::Asked, Pending::Unfinished(config, _)) => {
+                self.ask_direction(&config.name)?
+            }
             _ => Direction::Forward,
         };
         recover_first(&self.change, direction)?;
@@ -358,7 +360,7 @@ impl<'a> Opening<'a> {
     }
 
     /// Asks whether an interrupted run is finished or undone.
-    fn ask(&self, config: &str) -> Result<Direction> {
+    fn ask_direction(&self, config: &str) -> Result<Direction> {
         let steps = match transaction::count_taken(&self.change.root)? {
             Some((taken, all)) => format!(", {taken} of {}", count_noun(all, "step")),
             None => String::new(),

@@ -80,7 +80,7 @@ impl<'a> PivotRun<'a> {
     ///
     /// # Errors
     /// No image is known, or the node or the image cannot be read.
-    pub fn plan(change: &NodeChange<'_>, options: &'a PivotOptions<'a>) -> Result<Self> {
+    pub fn plan_pivot(change: &NodeChange<'_>, options: &'a PivotOptions<'a>) -> Result<Self> {
         let (root, runner) = (&change.root, change.runner());
         let records = Records::read(root)?;
         let image = wanted_image(options.image, &records)?;
@@ -110,7 +110,7 @@ impl<'a> PivotRun<'a> {
             image: &image,
             crossing: &crossing,
         };
-        let plan = plan::plan_whole(&task, &request(change, options)?, &evidence)?;
+        let plan = plan::plan_whole(&task, &plan_request(change, options)?, &evidence)?;
         Ok(Self {
             options,
             records,
@@ -131,7 +131,7 @@ impl<'a> PivotRun<'a> {
     }
 
     /// Returns true if the node will reboot at the end.
-    pub fn reboots(&self) -> bool {
+    pub fn will_reboot(&self) -> bool {
         self.options.reboots && self.plan.os.needs_reboot()
     }
 
@@ -143,9 +143,9 @@ impl<'a> PivotRun<'a> {
         expect_no_blockers(&self.plan, &format!("stage {}", self.image))?;
         let mut tried = None;
         if !self.plan.os.steps.is_empty() {
-            let (trial, staged) = self.stage(&change)?;
+            let (trial, staged) = self.stage_image(&change)?;
             if let Err(error) = staged {
-                return Err(running::fail(trial, change, error));
+                return Err(running::fail_change(trial, change, error));
             }
             tried = trial;
         }
@@ -156,21 +156,24 @@ impl<'a> PivotRun<'a> {
                 change,
                 tried,
             }),
-            Err(error) => Err(running::refuse(tried, change, error)),
+            Err(error) => Err(running::refuse_change(tried, change, error)),
         }
     }
 
     /// Stages the image. Returns the trial, and the result of staging.
-    fn stage<'u>(&self, change: &NodeChange<'u>) -> Result<(Option<RunningTrial<'u>>, Result<()>)> {
+    fn stage_image<'u>(
+        &self,
+        change: &NodeChange<'u>,
+    ) -> Result<(Option<RunningTrial<'u>>, Result<()>)> {
         if let Some(beforehand) = &self.beforehand {
             change.install_completion(&self.options.completion, &self.plan, beforehand)?;
         }
         let print = |line: &str| change.front.tell(RunNews::Staging(line));
         remember_image_capsule(&change.root, &self.options.source, &self.image)?;
-        let staging = self.staging(change, &print)?;
+        let staging = self.prepare_staging(change, &print)?;
         let (options, os) = (&self.options.trial, &self.plan.os);
-        let request = TrialRequest::of_plan(options, &self.image, &self.plan, self.reboots());
-        let tried = RunningTrial::begin(change, request)?;
+        let request = TrialRequest::of_plan(options, &self.image, &self.plan, self.will_reboot());
+        let tried = RunningTrial::begin_trial(change, request)?;
         let staged = staging.stage_all(self.facts()?);
         if staged.is_ok() && !os.needs_reboot() {
             deployments::settle_awaited(&change.root, change.runner());
@@ -178,13 +181,16 @@ impl<'a> PivotRun<'a> {
         Ok((tried, staged))
     }
 
-    fn staging<'b>(
+    fn prepare_staging<'b>(
         &'b self,
         change: &'b NodeChange<'_>,
         print: &'b dyn Fn(&str),
     ) -> Result<Staging<'b>> {
         let (root, runner) = (&change.root, change.runner());
-        let digest = self.records.recorded().map(|config| config.digest.clone());
+        let digest = self
+            .records
+            .recorded_config()
+            .map(|config| config.digest.clone());
         Ok(Staging {
             runner,
             print,
@@ -234,9 +240,9 @@ impl Pivoted<'_, '_> {
     ///
     /// # Errors
     /// The run cannot be ended.
-    pub fn finish(self) -> Result<ExitCode> {
-        let reboots = self.run.reboots();
-        self.change.finish(Ending {
+    pub fn finish_run(self) -> Result<ExitCode> {
+        let reboots = self.run.will_reboot();
+        self.change.finish_change(Ending {
             tried: self.tried,
             is_inhibited: self.is_inhibited,
             reboot: reboots.then_some(self.run.options.ignores_quorum),
@@ -256,7 +262,7 @@ fn facts_of(node: &NodeState) -> Result<&SystemFacts> {
     }
 }
 
-fn request(change: &NodeChange<'_>, options: &PivotOptions<'_>) -> Result<PlanRequest> {
+fn plan_request(change: &NodeChange<'_>, options: &PivotOptions<'_>) -> Result<PlanRequest> {
     let ours = deployments::is_staged_by_us(&change.root, change.runner())?;
     Ok(PlanRequest {
         allowed: Allowed {
@@ -271,7 +277,7 @@ fn request(change: &NodeChange<'_>, options: &PivotOptions<'_>) -> Result<PlanRe
         ignores_quorum: options.ignores_quorum,
         trial: options
             .trial
-            .planned(TrialReboot::when(options.reboots), false),
+            .plan_trial(TrialReboot::if_needed(options.reboots), false),
         ..PlanRequest::default()
     })
 }
@@ -297,7 +303,9 @@ fn expect_on_medium(root: &Root, image: &str, source: &SourceOptions<'_>) -> Res
 /// # Errors
 /// There is none.
 pub fn wanted_image(given: Option<&str>, records: &Records) -> Result<String> {
-    let recorded = records.recorded().map(|config| config.os_image_url.clone());
+    let recorded = records
+        .recorded_config()
+        .map(|config| config.os_image_url.clone());
     let image = given.map(str::to_owned).or(recorded);
     match image.filter(|image| !image.is_empty()) {
         Some(image) => Ok(image),

@@ -1,12 +1,12 @@
 //! Finishing or undoing an interrupted run.
 
-use crate::base::invocation::reboot;
+use crate::base::invocation::reboot_command;
 use anyhow::Result;
 
 use crate::base::error::{self, Changed, RunError};
 use crate::base::notice::Notice;
 use crate::base::paths;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::staging::lease::Lease;
 use crate::change::staging::state;
 use crate::change::transaction::{
@@ -48,7 +48,7 @@ pub enum StartedUnits {
 
 impl StartedUnits {
     /// Returns a description of the affected units.
-    pub fn words(&self) -> String {
+    pub fn describe_units(&self) -> String {
         match self {
             Self::Unconcerned => "no unit file has changed".to_owned(),
             Self::Read {
@@ -83,7 +83,7 @@ impl StartedUnits {
             Self::Unknown(why) => format!(
                 "unit files have changed, and systemd could not be queried about units started from the old files \
                  ({why}). Next: systemctl daemon-reload, or {}",
-                reboot()
+                reboot_command()
             ),
         }
     }
@@ -104,7 +104,7 @@ pub fn at_boot(
     }
     let there = changed.iter().filter(|path| is_there(path)).cloned();
     let wanted = wanted_at(&there.collect::<Vec<_>>());
-    match ask(&units_at(changed), &wanted, runner) {
+    match split_running(&units_at(changed), &wanted, runner) {
         Ok((running, too_late)) => {
             let (before, removed) = running
                 .into_iter()
@@ -129,29 +129,29 @@ fn has_file(unit: &str, is_there: &dyn Fn(&RootPath) -> bool) -> bool {
 }
 
 /// Returns the units that are already running, and the wanted units that are idle.
-fn ask(
+fn split_running(
     units: &[String],
     wanted: &[String],
     runner: &dyn CommandRunner,
 ) -> Result<(Vec<String>, Vec<String>), CommandError> {
-    let running = match names(units).as_slice() {
+    let running = match unit_names(units).as_slice() {
         [] => Vec::new(),
         units => systemctl::query_activity(runner, units)?,
     };
     let running = running.into_iter().filter(|unit| unit.is_running());
-    let idle = match names(wanted).as_slice() {
+    let idle = match unit_names(wanted).as_slice() {
         [] => Vec::new(),
         units => systemctl::query_idle(runner, units)?,
     };
     Ok((running.map(|unit| unit.name).collect(), idle))
 }
 
-fn names(units: &[String]) -> Vec<&str> {
+fn unit_names(units: &[String]) -> Vec<&str> {
     units.iter().map(String::as_str).collect()
 }
 
 /// Keeps the result for `status`, as nobody may be watching the console during a boot.
-pub fn keep(change: &NodeChange<'_>, recovered: &Recovered, units: &StartedUnits) {
+pub fn keep_result(change: &NodeChange<'_>, recovered: &Recovered, units: &StartedUnits) {
     let (outcome, config) = match recovered {
         Recovered::Finished(config, _) => (RunOutcome::Recovered, config),
         Recovered::Undone(config, _) => (RunOutcome::Undone, config),
@@ -161,7 +161,7 @@ pub fn keep(change: &NodeChange<'_>, recovered: &Recovered, units: &StartedUnits
         name: name.into(),
         result,
     };
-    let left = recovered.left().iter().map(|left| Notice {
+    let left = recovered.left_paths().iter().map(|left| Notice {
         subject: left.path.to_string(),
         message: format!("left as it is: {}", left.why),
     });
@@ -170,13 +170,13 @@ pub fn keep(change: &NodeChange<'_>, recovered: &Recovered, units: &StartedUnits
         id: String::new(),
         config: config.clone(),
         started: change.started,
-        finished: now(),
+        finished: current_time(),
         outcome,
         phases: vec![
-            phase("recover", sentence(recovered)),
-            phase("units", units.words()),
+            phase("recover", describe_recovery(recovered)),
+            phase("units", units.describe_units()),
         ],
-        steps: recovered.changed().len(),
+        steps: recovered.changed_paths().len(),
         notices: left.collect(),
     };
     transaction::write_last_run(&change.root, change.lock(), &run);
@@ -197,10 +197,14 @@ pub fn has_run_files(root: &Root) -> Result<bool> {
 }
 
 /// Finishes or undoes an interrupted run. If that fails, the error says that the node is left incomplete.
-pub fn recover(change: &NodeChange<'_>, direction: Direction, leave: &Leave) -> Result<Recovered> {
+pub fn recover_run(
+    change: &NodeChange<'_>,
+    direction: Direction,
+    leave: &Leave,
+) -> Result<Recovered> {
     let (root, runner, lock) = (&change.root, change.runner(), change.lock());
     let has_files = has_run_files(root)?;
-    let _has_files = has_files.then(RunStage::changing);
+    let _has_files = has_files.then(RunStage::enter_changing);
     let _phase = has_files.then(|| {
         signals::set_answer(SignalAnswer::SeeStatus);
         progress::begin_phase(Work::new("Recovering an interrupted run"))
@@ -233,7 +237,7 @@ pub fn recover(change: &NodeChange<'_>, direction: Direction, leave: &Leave) -> 
     }
     result.map_err(|error| {
         if has_files {
-            failed(&error).into()
+            recovery_error(&error).into()
         } else {
             anyhow::anyhow!("looking for an interrupted run: {error}")
         }
@@ -251,7 +255,7 @@ fn tell_journal(root: &Root, pending: &Pending, result: &Result<Recovered, Recov
         (Err(_), Pending::Unfinished(config, _)) => (config, RunEnd::Incomplete),
         _ => return,
     };
-    events::send(root, &NodeEvent::RunEnded(end), &config.name);
+    events::send_event(root, &NodeEvent::RunEnded(end), &config.name);
 }
 
 /// Undoes an interrupted run, whatever was changed since; a committed run is finished instead. Returns the paths that are left as
@@ -261,16 +265,16 @@ pub fn undo_interrupted(change: &NodeChange<'_>) -> Result<Vec<String>> {
         all: true,
         paths: Vec::new(),
     };
-    let recovered = recover(change, Direction::Back, &leave)?;
+    let recovered = recover_run(change, Direction::Back, &leave)?;
     end_interrupted(change, &recovered)?;
-    let left = recovered.left().iter();
+    let left = recovered.left_paths().iter();
     Ok(left
         .map(|left| format!("{}: {}", left.path, left.why))
         .collect())
 }
 
 /// Returns the error of a failed recovery. A run that was undone is not incomplete.
-pub fn failed(error: &RecoverError) -> RunError {
+pub fn recovery_error(error: &RecoverError) -> RunError {
     match error {
         RecoverError::Undone(..) => RunError::RolledBack(format!("recovering: {error}")),
         _ => RunError::Incomplete(format!("recovering: {error}")),
@@ -279,7 +283,7 @@ pub fn failed(error: &RecoverError) -> RunError {
 
 /// Finishes or undoes an interrupted run before anything else, and logs the result.
 pub fn recover_first(change: &NodeChange<'_>, direction: Direction) -> Result<()> {
-    let recovered = recover(change, direction, &Leave::default())?;
+    let recovered = recover_run(change, direction, &Leave::default())?;
     end_interrupted(change, &recovered)
 }
 
@@ -288,23 +292,23 @@ pub fn recover_first(change: &NodeChange<'_>, direction: Direction) -> Result<()
 fn end_interrupted(change: &NodeChange<'_>, recovered: &Recovered) -> Result<()> {
     let (root, runner, lock) = (&change.root, change.runner(), change.lock());
     if *recovered != Recovered::Nothing {
-        log::warn!("{}", sentence(recovered));
+        log::warn!("{}", describe_recovery(recovered));
     }
-    if !recovered.changed().is_empty() {
+    if !recovered.changed_paths().is_empty() {
         error::note_changed(Changed::Before);
     }
-    for left in recovered.left() {
+    for left in recovered.left_paths() {
         log::warn!("{} stays as it is: {}", left.path, left.why);
     }
     workloads::start_again(root, runner)?;
     if root.is_live() {
-        Lease { root, lock, runner }.withdraw()?;
+        Lease { root, lock, runner }.remove_all()?;
     }
     Ok(())
 }
 
 /// Returns the result of a recovery in one sentence.
-pub fn sentence(recovered: &Recovered) -> String {
+pub fn describe_recovery(recovered: &Recovered) -> String {
     match recovered {
         Recovered::Nothing => "Nothing was pending.".to_owned(),
         Recovered::Swept(config) => {
@@ -376,7 +380,7 @@ mod tests {
             "/etc/systemd/system/a.service",
             "/etc/systemd/system/idle.service",
         ]);
-        let found = at_boot(recovered.changed(), &|_| true, &manager);
+        let found = at_boot(recovered.changed_paths(), &|_| true, &manager);
         let wanted = StartedUnits::Read {
             before: vec!["a.service".to_owned()],
             removed: Vec::new(),
@@ -384,14 +388,14 @@ mod tests {
         };
         assert_eq!(found, wanted);
         // The unit is still running, and no restart finds it.
-        let found = at_boot(recovered.changed(), &|_| false, &Manager::default());
+        let found = at_boot(recovered.changed_paths(), &|_| false, &Manager::default());
         let wanted = StartedUnits::Read {
             before: Vec::new(),
             removed: vec!["a.service".to_owned()],
             too_late: Vec::new(),
         };
         assert_eq!(found, wanted);
-        let said = found.words();
+        let said = found.describe_units();
         assert!(said.contains("Next: systemctl stop a.service"), "{said}");
         assert!(!said.contains("restart"), "{said}");
         assert_eq!(*manager.0.borrow(), ["daemon-reload", "show"]);
@@ -401,7 +405,7 @@ mod tests {
     fn without_changed_unit_files_the_manager_is_left_alone() {
         let manager = Manager::default();
         let found = at_boot(
-            finished(&["/etc/chrony.conf"]).changed(),
+            finished(&["/etc/chrony.conf"]).changed_paths(),
             &|_| true,
             &manager,
         );
@@ -415,7 +419,7 @@ mod tests {
         let links = ["a.service", "idle.service"]
             .map(|unit| format!("/etc/systemd/system/multi-user.target.wants/{unit}"));
         let recovered = finished(&links.each_ref().map(String::as_str));
-        let found = at_boot(recovered.changed(), &|_| true, &manager);
+        let found = at_boot(recovered.changed_paths(), &|_| true, &manager);
         let wanted = StartedUnits::Read {
             before: Vec::new(),
             removed: Vec::new(),
@@ -424,7 +428,7 @@ mod tests {
         assert_eq!(found, wanted);
         assert_eq!(*manager.0.borrow(), ["daemon-reload", "show"]);
         // Removed links enable nothing.
-        let found = at_boot(recovered.changed(), &|_| false, &manager);
+        let found = at_boot(recovered.changed_paths(), &|_| false, &manager);
         let wanted = StartedUnits::Read {
             before: Vec::new(),
             removed: Vec::new(),

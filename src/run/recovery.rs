@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::front::Front;
 use super::opening::{Needs, Opening};
-use super::recover::{StartedUnits, at_boot, failed, keep, recover};
+use super::recover::{StartedUnits, at_boot, keep_result, recover_run, recovery_error};
 use super::trial;
 use crate::change::session::own_state::expect_known_state;
 use crate::change::transaction::{self, Direction, Leave, Pending, Recovered};
@@ -52,7 +52,7 @@ pub fn recover_root(
         expect_known_state(&root)?;
         // Reverting a trial first undoes an interrupted run, as only complete runs can be reverted. If this fails, that run is
         // still recovered below.
-        let tried = trial::boot::judge(front, &root, true);
+        let tried = trial::boot::judge_trial_boot(front, &root, true);
         if let Err(error) = &tried {
             log::error!("{error:#}. The guard tries again");
         }
@@ -65,7 +65,7 @@ pub fn recover_root(
     } else {
         &Needs::RECOVER
     };
-    let change = Opening::of(front, root, needs)?.begin()?;
+    let change = Opening::check_needs(front, root, needs)?.begin_change()?;
     let (root, runner) = (&change.root, change.runner());
     let direction = if options.back {
         Direction::Back
@@ -73,9 +73,9 @@ pub fn recover_root(
         Direction::Forward
     };
     let recovered = if options.give_up {
-        transaction::give_up_run(root, change.lock()).map_err(|error| failed(&error))?
+        transaction::give_up_run(root, change.lock()).map_err(|error| recovery_error(&error))?
     } else {
-        recover(&change, direction, &options.leave)?
+        recover_run(&change, direction, &options.leave)?
     };
     // The recovery is complete, even if the kubelet does not start: an error would claim that nothing was changed.
     if let Err(error) = workloads::start_again(root, runner) {
@@ -83,9 +83,9 @@ pub fn recover_root(
     }
     let is_there = |path: &RootPath| !matches!(root.exists(path), Ok(false));
     let units = (options.at_boot && systemd_runs(root))
-        .then(|| at_boot(recovered.changed(), &is_there, runner));
+        .then(|| at_boot(recovered.changed_paths(), &is_there, runner));
     if let Some(units) = &units {
-        keep(&change, &recovered, units);
+        keep_result(&change, &recovered, units);
     }
     Ok(Some(Recovery { recovered, units }))
 }

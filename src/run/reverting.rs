@@ -49,7 +49,7 @@ pub struct RunRevert {
 
 impl RunRevert {
     /// Observes the node and plans the revert.
-    pub fn prepare(
+    pub fn prepare_revert(
         root: &Root,
         runner: &dyn CommandRunner,
         run: FinishedRun,
@@ -82,9 +82,9 @@ impl RunRevert {
     /// Carries out the plan.
     pub fn carry_out(&self, change: &NodeChange<'_>, jobs: &[Job]) -> Result<()> {
         let config = ConfigRef {
-            name: before(&self.run),
+            name: name_before(&self.run),
             digest: String::new(),
-            origin: origin(&self.run),
+            origin: revert_origin(&self.run),
         };
         let work = RunWork {
             change,
@@ -96,19 +96,19 @@ impl RunRevert {
             more: &LATER_IN_TRIAL,
             jobs,
         };
-        work.transact()?;
+        work.carry_out()?;
         change.note_run(Event::Rollback, &self.run.config);
         Ok(())
     }
 }
 
 /// Returns a name for the state of the node before a run.
-pub fn before(run: &FinishedRun) -> String {
+pub fn name_before(run: &FinishedRun) -> String {
     format!("(before {})", run.config)
 }
 
 /// Returns the origin of a run that is being reverted.
-pub fn origin(run: &FinishedRun) -> String {
+pub fn revert_origin(run: &FinishedRun) -> String {
     format!("the history: {}", run.objects)
 }
 
@@ -119,7 +119,10 @@ pub fn observe_run(
     run: &FinishedRun,
 ) -> Result<NodeState> {
     let paths = run.steps.iter().map(|(step, _)| step.path().clone());
-    let exchanged = run.steps.iter().filter(|(step, _)| step.exchanges());
+    let exchanged = run
+        .steps
+        .iter()
+        .filter(|(step, _)| step.exchanges_directory());
     let exchanged = exchanged.map(|(step, _)| step.path().clone());
     let interest = Interest {
         paths: paths.chain([RootPath::fixed(paths::STATUS)]).collect(),

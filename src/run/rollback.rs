@@ -71,11 +71,11 @@ pub struct RevertResult {
 impl RevertResult {
     /// Reads the facts of the report. The rollback is complete, so read errors are only logged.
     fn observe(root: &Root, runner: &dyn CommandRunner, run: Ran, steps: usize) -> Self {
-        let left =
-            transaction::read_history(root).map_or_else(|error| said(&error, 0), |all| all.len());
-        let recorded = recorded(root).unwrap_or_else(|error| said(&error, None));
+        let left = transaction::read_history(root)
+            .map_or_else(|error| log_error(&error, 0), |all| all.len());
+        let recorded = recorded_name(root).unwrap_or_else(|error| log_error(&error, None));
         let reboot =
-            reboots::read_needs(root, runner).unwrap_or_else(|error| said(&error, Vec::new()));
+            reboots::read_needs(root, runner).unwrap_or_else(|error| log_error(&error, Vec::new()));
         Self {
             run,
             recorded,
@@ -137,7 +137,7 @@ impl GoingBack {
     ///
     /// # Errors
     /// The history contains no such run, or the node cannot be read.
-    pub fn choose(
+    pub fn choose_runs(
         change: &NodeChange<'_>,
         options: &RollbackOptions<'_>,
         whole: bool,
@@ -149,9 +149,9 @@ impl GoingBack {
         if is_tried && (os_run.is_some() || !older.is_empty()) {
             bail!("{ONE_RUN}");
         }
-        let way = os_run.map(|os_run| Together::of(root, runner, &run, os_run));
+        let way = os_run.map(|os_run| Together::combine_runs(root, runner, &run, os_run));
         let way = way.transpose()?;
-        let together = way.as_ref().map_or(0, |way| way.earlier().len());
+        let together = way.as_ref().map_or(0, |way| way.earlier_ids().len());
         if options.to.is_some() {
             kept_runs::separate_systems(root, &run, &older, together, whole)?;
         }
@@ -168,7 +168,7 @@ impl GoingBack {
         };
         let wanted = RevertRequest {
             changed: changed_since(options),
-            allowed: allowed(change, options, &run)?,
+            allowed: allowed_guards(change, options, &run)?,
             older: &older_runs,
             together,
             jobs: &jobs,
@@ -178,7 +178,7 @@ impl GoingBack {
                 activates: !options.no_actions,
             }),
         };
-        let mut back = RunRevert::prepare(root, runner, run, &wanted)?;
+        let mut back = RunRevert::prepare_revert(root, runner, run, &wanted)?;
         if let Some(way) = &way {
             let notices = kubelet_notices(root, &way.leaving.to).unwrap_or_else(|error| {
                 log::warn!("whether the older kubelet suits the cluster is not known: {error:#}");
@@ -249,14 +249,14 @@ impl GoingBack {
                 false,
             )
         };
-        let earlier = self.earlier(root)?;
+        let earlier = self.earlier_runs(root)?;
         // A signal between two runs must not end the program before it reports what was reverted.
         let mut signals = (!earlier.is_empty()).then(DeferredSignals::new);
         reboots::note_undone(root, change.runner(), run)?;
-        let tried = RunningTrial::begin(&change, request)?;
+        let tried = RunningTrial::begin_trial(&change, request)?;
         if let Err(error) = self.back.carry_out(&change, &self.jobs) {
             hold_signals(signals.as_mut());
-            return Err(running::fail(tried, change, error));
+            return Err(running::fail_change(tried, change, error));
         }
         if let Some(tried) = tried {
             return Ok(WentBack {
@@ -288,8 +288,8 @@ impl GoingBack {
     }
 
     /// Returns the runs that are reverted after the newest one.
-    fn earlier(&self, root: &Root) -> Result<Vec<Ran>> {
-        let together = self.way.as_ref().map_or(&[][..], |way| way.earlier());
+    fn earlier_runs(&self, root: &Root) -> Result<Vec<Ran>> {
+        let together = self.way.as_ref().map_or(&[][..], |way| way.earlier_ids());
         let mut all = find_runs(root, together)?;
         let asked_for = self.older.iter().skip(together.len());
         all.extend(asked_for.map(|run| Ran {
@@ -329,7 +329,7 @@ fn choose_runs(
 }
 
 /// Returns the guards to override.
-fn allowed(
+fn allowed_guards(
     change: &NodeChange<'_>,
     options: &RollbackOptions<'_>,
     run: &FinishedRun,
@@ -364,7 +364,7 @@ fn kubelet_notices(root: &Root, deployment: &str) -> Result<Vec<Notice>> {
     let Some(directory) = all.find(|directory| directory.name == deployment) else {
         return Ok(Vec::new());
     };
-    let (Some(from), Some(to)) = (minor(root)?, minor(&root.within(&directory.path)?)?) else {
+    let (Some(from), Some(to)) = (minor(root)?, minor(&root.open_within(&directory.path)?)?) else {
         return Ok(Vec::new());
     };
     let kept = kubelet_state::kept_over_a_boot(root)?.into_iter();
@@ -380,7 +380,7 @@ fn kubelet_notices(root: &Root, deployment: &str) -> Result<Vec<Notice>> {
     Ok(notices.collect())
 }
 
-fn said<T>(error: &dyn std::fmt::Display, instead: T) -> T {
+fn log_error<T>(error: &dyn std::fmt::Display, instead: T) -> T {
     log::warn!(
         "the run is reverted, but {error:#}. Next: {}",
         mco_rescue("status")
@@ -400,7 +400,7 @@ pub fn find_unfinished(
         return Ok(None);
     };
     let history = state::summarise_runs(&transaction::read_history(root)?);
-    let leaving = awaited.leaving(&state::read_booted(root, runner)?, &history);
+    let leaving = awaited.plan_leaving(&state::read_booted(root, runner)?, &history);
     Ok(leaving.map(|leaving| (awaited, leaving)))
 }
 
@@ -415,7 +415,7 @@ pub struct Together {
 
 impl Together {
     /// Combines the newest run with the older ones whose operating system never ran.
-    fn of(
+    fn combine_runs(
         root: &Root,
         runner: &dyn CommandRunner,
         run: &FinishedRun,
@@ -462,7 +462,7 @@ impl Together {
     }
 
     /// Returns the ids of the older runs.
-    fn earlier(&self) -> &[String] {
+    fn earlier_ids(&self) -> &[String] {
         self.leaving.runs.get(1..).unwrap_or_default()
     }
 
@@ -470,7 +470,7 @@ impl Together {
     ///
     /// # Errors
     /// Says which parts were reverted, and which were not.
-    pub fn leave<'a>(
+    pub fn leave_deployment<'a>(
         &self,
         change: NodeChange<'a>,
         options: &RollbackOptions<'_>,
@@ -513,7 +513,7 @@ fn find_runs(root: &Root, ids: &[String]) -> Result<Vec<Ran>> {
 /// Keeps a pending signal from ending the program before its error is printed.
 fn hold_signals(signals: Option<&mut DeferredSignals>) {
     if let Some(signals) = signals
-        && signals.waiting().is_some()
+        && signals.waiting_signal().is_some()
     {
         signals.hold_to_the_end();
     }
@@ -530,7 +530,7 @@ fn revert_earlier(
     let signals = DeferredSignals::new();
     let mut steps = 0;
     for (index, run) in runs.iter().enumerate() {
-        let taken = match signals.waiting() {
+        let taken = match signals.waiting_signal() {
             Some(signal) => Err(anyhow!("ended by {signal}")),
             None => take_one_back(change, options, run),
         };
@@ -558,7 +558,7 @@ fn take_one_back(
         allowed: options.allowed,
         ..RevertRequest::default()
     };
-    let back = RunRevert::prepare(root, runner, found, &wanted)?;
+    let back = RunRevert::prepare_revert(root, runner, found, &wanted)?;
     if let Some(blocker) = back.plan.blockers.first() {
         bail!("{}: {}", blocker.subject, blocker.message);
     }
@@ -606,11 +606,11 @@ fn is_daemon_done(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
     };
     let records = Records::read(root).context("reading the daemon's records")?;
     let deployments = deployments::read_deployments(root, runner);
-    let deployments = deployments.map_err(|cause| deployments::said(root, &cause))?;
+    let deployments = deployments.map_err(|cause| deployments::explain_cause(root, &cause))?;
     // A soft reboot does not change the time at which the kernel started.
     let kernel = sysinfo::System::boot_time().unwrap_or(u64::MAX);
     let boot = BootIdentity::observe(root, Host::observe(root)?.deployment, runner);
-    let since = boot.map_or(kernel, |boot| boot.began(kernel));
+    let since = boot.map_or(kernel, |boot| boot.start_time(kernel));
     Ok(annotations.seen > since && pins::is_done(&annotations, &records, &deployments))
 }
 
@@ -639,7 +639,7 @@ pub fn forget_deployments(
 ///
 /// # Errors
 /// The records cannot be read.
-pub fn recorded(root: &Root) -> Result<Option<String>> {
+pub fn recorded_name(root: &Root) -> Result<Option<String>> {
     let records = Records::read(root).context("reading the daemon's records")?;
     Ok(records.name())
 }

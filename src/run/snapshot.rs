@@ -7,17 +7,17 @@ use serde::Serialize;
 
 use super::node_change::NodeChange;
 use crate::base::paths;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::transaction::{self, Lock, RecorderFile, RecorderWrite};
 use crate::diagnose::recorder::bounds::bound_facts;
 use crate::diagnose::recorder::digest::{DigestKey, KEY_BYTES};
-use crate::diagnose::recorder::look::{MAX_LISTED, boot_id, is_set_up, look};
+use crate::diagnose::recorder::look::{MAX_LISTED, boot_id, is_set_up, take_facts};
 use crate::diagnose::recorder::shelf::Shelf;
 use crate::diagnose::recorder::{
     Area, Event, KEPT, KEPT_ON_BOOT, MAX_SNAPSHOT, Outcome, Part, Snapshot, SnapshotRecord, format,
     retention,
 };
-use crate::host::root::{Root, RootPath, hex};
+use crate::host::root::{Root, RootPath, to_hex};
 use crate::node::mounts;
 use crate::node::space::Space;
 
@@ -97,7 +97,7 @@ fn new_key() -> Result<(DigestKey, RecorderFile)> {
         .map_err(|_| anyhow!("the kernel gives no random numbers for the key of the recorder"))?;
     let file = (
         format::KEY.to_owned(),
-        format!("{}\n", hex(&bytes)).into_bytes(),
+        format!("{}\n", to_hex(&bytes)).into_bytes(),
     );
     Ok((DigestKey::new(&bytes), file))
 }
@@ -122,21 +122,22 @@ fn find_key(
 /// Takes a snapshot, and writes its new parts.
 pub fn take_snapshot(change: &NodeChange<'_>, request: &SnapshotRequest) -> Result<SnapshotTaken> {
     let (root, runner, lock) = (&change.root, change.runner(), change.lock());
-    let shelf = Shelf::at(root, &RootPath::fixed(paths::RECORDER));
+    let shelf = Shelf::open_at(root, &RootPath::fixed(paths::RECORDER));
     let shelf = shelf.context("reading the recorder's snapshots")?;
     let mut write = RecorderWrite::default();
     let mut notes = Vec::new();
     let (key, new_key) = find_key(shelf.as_ref(), &mut notes)?;
     write.first.extend(new_key);
-    let known = shelf.as_ref().map(|shelf| shelf.known(&key));
+    let known = shelf.as_ref().map(|shelf| shelf.read_known(&key));
     let known = known.unwrap_or_default();
     let last = shelf.as_ref().and_then(|shelf| shelf.records.last());
     let (before, damaged) = match (&shelf, last) {
-        (Some(shelf), Some(last)) => shelf.snapshot(last),
+        (Some(shelf), Some(last)) => shelf.read_snapshot(last),
         _ => (Snapshot::default(), Vec::new()),
     };
-    let mut seen = look(root, runner, &key, &known, Some(&before));
-    let (parts, packed, bytes) = pack(&mut seen.snapshot, shelf.as_ref(), !damaged.is_empty())?;
+    let mut seen = take_facts(root, runner, &key, &known, Some(&before));
+    let (parts, packed, bytes) =
+        pack_snapshot(&mut seen.snapshot, shelf.as_ref(), !damaged.is_empty())?;
     let is_new = last.is_none_or(|last| last.parts != parts);
     let boot = boot_id(root);
     let same_boot = last.is_some_and(|last| last.event == Event::Boot && last.boot == boot);
@@ -153,13 +154,13 @@ pub fn take_snapshot(change: &NodeChange<'_>, request: &SnapshotRequest) -> Resu
     let boot_is_closed = boot_obstacle(root);
     if is_due {
         notes.extend(boot_is_closed.clone());
-        let fact = |area, subject| seen.snapshot.get(area, subject).map(str::to_owned);
+        let fact = |area, subject| seen.snapshot.get_fact(area, subject).map(str::to_owned);
         let record = SnapshotRecord {
             version: SnapshotRecord::VERSION,
             number,
-            at: now(),
+            at: current_time(),
             event: request.event,
-            outcome: outcome(root, request.event, &seen.snapshot),
+            outcome: recorded_outcome(root, request.event, &seen.snapshot),
             boot,
             run: request.run.clone(),
             config: request.config.clone().or(fact(Area::Config, "recorded")),
@@ -177,7 +178,7 @@ pub fn take_snapshot(change: &NodeChange<'_>, request: &SnapshotRequest) -> Resu
     kept.retain(|record| !surplus.contains(&record.number));
     write.gone = shelf
         .as_ref()
-        .map_or(Vec::new(), |shelf| unneeded(shelf, &kept));
+        .map_or(Vec::new(), |shelf| find_unneeded(shelf, &kept));
     let is_worth = is_due && seen.files_read > 0 || seen.files_read >= MANY_READ;
     if is_worth && seen.fresh != known {
         let bytes = seen.fresh.to_bytes(&key.id());
@@ -223,7 +224,7 @@ fn next_number(files: &[String]) -> u64 {
 type Parts = (BTreeMap<Part, String>, Vec<RecorderFile>, usize);
 
 /// Packs a snapshot within the size limit: if necessary, more and more directories of `/etc` are summarised as one fact.
-fn pack(snapshot: &mut Snapshot, shelf: Option<&Shelf>, anew: bool) -> Result<Parts> {
+fn pack_snapshot(snapshot: &mut Snapshot, shelf: Option<&Shelf>, anew: bool) -> Result<Parts> {
     let mut limit = MAX_LISTED;
     loop {
         let texts = format::part_texts(snapshot)?;
@@ -255,7 +256,7 @@ fn pack(snapshot: &mut Snapshot, shelf: Option<&Shelf>, anew: bool) -> Result<Pa
 }
 
 /// Returns the files that no snapshot needs any more.
-fn unneeded(shelf: &Shelf, kept: &[SnapshotRecord]) -> Vec<String> {
+fn find_unneeded(shelf: &Shelf, kept: &[SnapshotRecord]) -> Vec<String> {
     let numbers: BTreeSet<u64> = kept.iter().map(|record| record.number).collect();
     let known: BTreeSet<u64> = shelf.records.iter().map(|record| record.number).collect();
     let parts: BTreeSet<&String> = kept
@@ -276,7 +277,7 @@ fn unneeded(shelf: &Shelf, kept: &[SnapshotRecord]) -> Vec<String> {
 }
 
 /// Returns the outcome to record.
-fn outcome(root: &Root, event: Event, snapshot: &Snapshot) -> Outcome {
+fn recorded_outcome(root: &Root, event: Event, snapshot: &Snapshot) -> Outcome {
     match event {
         Event::ByHand => Outcome::Taken,
         Event::Apply | Event::Rollback => Outcome::Done,
@@ -285,7 +286,7 @@ fn outcome(root: &Root, event: Event, snapshot: &Snapshot) -> Outcome {
             let is_wanted = KUBELET_LINKS
                 .iter()
                 .any(|link| root.exists(&RootPath::fixed(link)).unwrap_or(true));
-            let runs = snapshot.get(Area::Units, "kubelet.service") == Some("running");
+            let runs = snapshot.get_fact(Area::Units, "kubelet.service") == Some("running");
             if root.is_live() && is_wanted && !runs {
                 Outcome::NoKubelet
             } else {
@@ -316,12 +317,12 @@ fn boot_obstacle(root: &Root) -> Option<String> {
     if !names.iter().any(is_boot) {
         return words("it is empty or missing, or not mounted");
     }
-    match root.directory(&path) {
+    match root.open_directory(&path) {
         Ok(Some(directory)) if mounts::is_read_only(&directory) => return words("it is read-only"),
         Ok(Some(_)) => {}
         _ => return words("it cannot be opened"),
     }
-    match Space::of(root, &path) {
+    match Space::read_space(root, &path) {
         Ok(Some(space)) if space.free < BOOT_RESERVE => words("it is nearly full"),
         _ => None,
     }
@@ -329,9 +330,9 @@ fn boot_obstacle(root: &Root) -> Option<String> {
 
 /// Updates the copies below `/boot`: the newest snapshots that differ from each other.
 fn copy_to_boot(root: &Root, lock: &Lock, kept: &[SnapshotRecord]) -> Result<()> {
-    let shelf = Shelf::at(root, &RootPath::fixed(paths::RECORDER))?;
+    let shelf = Shelf::open_at(root, &RootPath::fixed(paths::RECORDER))?;
     let shelf = shelf.context("the snapshots are gone")?;
-    let copies = Shelf::at(root, &RootPath::fixed(paths::BOOT_RECORDER))?;
+    let copies = Shelf::open_at(root, &RootPath::fixed(paths::BOOT_RECORDER))?;
     let mut wanted: Vec<SnapshotRecord> = kept.to_vec();
     wanted.dedup_by(|later, earlier| {
         later.parts == earlier.parts && later.outcome == earlier.outcome
@@ -356,6 +357,6 @@ fn copy_to_boot(root: &Root, lock: &Lock, kept: &[SnapshotRecord]) -> Result<()>
         }
         write.records.push((file, format::record_bytes(record)?));
     }
-    write.gone = copies.map_or(Vec::new(), |copies| unneeded(&copies, &wanted));
+    write.gone = copies.map_or(Vec::new(), |copies| find_unneeded(&copies, &wanted));
     Ok(transaction::write_boot_copies(root, lock, &write)?)
 }

@@ -9,7 +9,7 @@ use super::cluster::ClusterReport;
 use super::trial::guards::is_guarded;
 use crate::base::invocation::{self, mco_rescue};
 use crate::base::notice::Notice;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::capsule::opened::CapsuleFacts;
 use crate::change::plan;
 use crate::change::plan::staged::enter_command;
@@ -168,7 +168,7 @@ pub struct NextBootReport {
 
 impl NextBootReport {
     /// Creates the report from the answer, and from how it relates to the awaited boot.
-    pub fn of(next: &NextBoot, verdict: Option<&Verdict>) -> Self {
+    pub fn from_answer(next: &NextBoot, verdict: Option<&Verdict>) -> Self {
         Self {
             deployment: next.enters.deployment.clone(),
             image: next.enters.image.clone(),
@@ -219,7 +219,11 @@ pub struct OsReport {
 
 impl OsReport {
     /// Creates the report from the state of rpm-ostree; `None` if rpm-ostree was not queried.
-    pub fn of(system: &System, ours: &[String], staged: Option<StagedReport>) -> Option<Self> {
+    pub fn from_system(
+        system: &System,
+        ours: &[String],
+        staged: Option<StagedReport>,
+    ) -> Option<Self> {
         match system {
             System::NotAsked => None,
             System::Composefs(system) => Some(Self {
@@ -243,7 +247,7 @@ impl OsReport {
                     pinned: all.pinned_copy_of_booted().is_some(),
                     by_hand: all.booted().map(Deployment::by_hand).unwrap_or_default(),
                     staged_by_hand: all.staged().map(Deployment::by_hand).unwrap_or_default(),
-                    kept: kept(all, ours),
+                    kept: kept_deployments(all, ours),
                     staged: all.staged().map(Deployment::image),
                     queued: all.queued().map(Deployment::image),
                     staged_by: staged.by,
@@ -251,7 +255,7 @@ impl OsReport {
                     enter: staged.enter,
                     soft_reboot: facts.soft_reboot,
                     engine: Some(facts.engine.name()),
-                    problem: facts.finalize_error.clone().or_else(|| busy(facts)),
+                    problem: facts.finalize_error.clone().or_else(|| busy_message(facts)),
                 })
             }
         }
@@ -259,7 +263,7 @@ impl OsReport {
 }
 
 /// Returns a message if bootc is busy, so that only ostree answered.
-fn busy(facts: &SystemFacts) -> Option<String> {
+fn busy_message(facts: &SystemFacts) -> Option<String> {
     let working = facts.deployments.transaction.as_ref();
     working.filter(|_| facts.engine == Engine::Bootc).map(|one| {
         format!(
@@ -269,8 +273,10 @@ fn busy(facts: &SystemFacts) -> Option<String> {
     })
 }
 
-fn kept(all: &Deployments, ours: &[String]) -> Vec<String> {
-    let others = all.ours(ours).filter(|one| one.pinned && !one.booted);
+fn kept_deployments(all: &Deployments, ours: &[String]) -> Vec<String> {
+    let others = all
+        .own_deployments(ours)
+        .filter(|one| one.pinned && !one.booted);
     others.map(Deployment::image).collect()
 }
 
@@ -298,7 +304,7 @@ pub struct RebootReport {
 
 impl RebootReport {
     /// Creates the report; `None` if no reboot is needed.
-    pub fn of(needs: &[RebootNeed]) -> Option<Self> {
+    pub fn from_needs(needs: &[RebootNeed]) -> Option<Self> {
         let first = needs.first()?;
         let (mut configs, mut causes) = (Vec::new(), Vec::new());
         for need in needs {
@@ -352,12 +358,12 @@ fn phase_word<S: Serializer>(phase: &Phase, out: S) -> Result<S::Ok, S::Error> {
 
 impl TrialReport {
     /// Creates the report for a time of CLOCK_BOOTTIME in milliseconds.
-    pub fn of(trial: &Trial, now: Option<u64>, guarded: Option<bool>) -> Self {
+    pub fn from_trial(trial: &Trial, now: Option<u64>, guarded: Option<bool>) -> Self {
         Self {
             what: trial.what.clone(),
             phase: trial.phase.clone(),
             failing: trial.failing.as_ref().map(|failing| failing.why.clone()),
-            remaining: now.and_then(|now| trial.remaining(now)),
+            remaining: now.and_then(|now| trial.seconds_left(now)),
             began: trial.began,
             why: match &trial.phase {
                 Phase::Reverting { why } => Some(why.clone()),
@@ -402,7 +408,7 @@ impl NodeStatus {
         };
         let verdict = awaited
             .as_ref()
-            .map(|one| verdict(root, runner, one, &system, next_boot.as_ref()))
+            .map(|one| boot_verdict(root, runner, one, &system, next_boot.as_ref()))
             .transpose()?;
         let half = match &verdict {
             None | Some(Verdict::Failed) => system.facts(),
@@ -410,15 +416,15 @@ impl NodeStatus {
         };
         let is_back = awaited.as_ref().is_some_and(|one| one.way == Way::Back);
         let goes_back = is_back && verdict == Some(Verdict::Waits);
-        let seen = seen(root)?;
+        let seen = read_cluster(root)?;
         let half = half.and_then(|facts| half_of(root, &records, facts, &seen));
         let os_match = drift::match_os(&records, &system);
         let mut unreadable = Unreadable::default();
-        let history = unreadable.name("history", history(root));
-        let last_run = unreadable.name("last_run", transaction::last_run(root));
+        let history = unreadable.note_unreadable("history", revertible_runs(root));
+        let last_run = unreadable.note_unreadable("last_run", transaction::last_run(root));
         let images = system
             .facts()
-            .map(|facts| unreadable.name("images", deployed_images(root, facts)));
+            .map(|facts| unreadable.note_unreadable("images", deployed_images(root, facts)));
         let (trial, last_trial) = read_trials(root, runner, &mut unreadable)?;
         let neighbours =
             Neighbours::observe(root, &host, runner).context("looking for others at work")?;
@@ -426,26 +432,26 @@ impl NodeStatus {
         let is_told = awaited.as_ref().is_some_and(|one| one.half);
         let is_told = is_told && !half.as_ref().is_some_and(|half| half.reboot);
         Ok(Self {
-            now: now(),
+            now: current_time(),
             root: root.shown().display().to_string(),
             node: Machine::observe(root)?.name,
             api_server: annotations::name_cluster(root),
             images: images.flatten(),
-            os: OsReport::of(
+            os: OsReport::from_system(
                 &system,
                 &pins::read_pins(root)?,
-                staged(&system, next_boot.as_ref()),
+                staged_report(&system, next_boot.as_ref()),
             ),
             next_boot: next_boot
                 .as_ref()
-                .map(|next| NextBootReport::of(next, verdict.as_ref())),
+                .map(|next| NextBootReport::from_answer(next, verdict.as_ref())),
             // A failed boot already reports its mismatch.
             verdict: verdict.filter(|_| half.is_none() || is_told || !half_only(&awaited)),
             half: half.filter(|_| !is_told),
             os_match,
             trial,
             last_trial,
-            reboot: RebootReport::of(&reboots::read_needs(root, runner)?),
+            reboot: RebootReport::from_needs(&reboots::read_needs(root, runner)?),
             awaited,
             firstboot: read_initramfs(root, &host, runner, &mut unreadable),
             deployment: host.deployment,
@@ -457,7 +463,7 @@ impl NodeStatus {
             seen,
             pending: left,
             beside: plan::describe_neighbours(&neighbours),
-            frozen: frozen(root)?,
+            frozen: frozen_cgroups(root)?,
             pending_config: config.map(|config| config.name.clone()),
             last_run: last_run.flatten(),
             history,
@@ -480,7 +486,11 @@ struct Unreadable(Vec<&'static str>);
 
 impl Unreadable {
     /// Returns a part. An unreadable part is logged and added to the list.
-    fn name<T, E: Display>(&mut self, part: &'static str, read: Result<T, E>) -> Option<T> {
+    fn note_unreadable<T, E: Display>(
+        &mut self,
+        part: &'static str,
+        read: Result<T, E>,
+    ) -> Option<T> {
         read.inspect_err(|error| {
             log::warn!("{error}");
             self.0.push(part);
@@ -497,7 +507,7 @@ fn read_initramfs(
     unreadable: &mut Unreadable,
 ) -> Option<FirstBootResult> {
     let result = if host.live {
-        unreadable.name("firstboot", runtime::read_json(runtime::FIRSTBOOT))
+        unreadable.note_unreadable("firstboot", runtime::read_json(runtime::FIRSTBOOT))
     } else {
         None
     };
@@ -514,8 +524,12 @@ fn read_trials(
     runner: &dyn CommandRunner,
     unreadable: &mut Unreadable,
 ) -> Result<(Option<TrialReport>, Option<TrialResult>)> {
-    let last = unreadable.name("last_trial", read_result(root)).flatten();
-    let trial = unreadable.name("trial", read_trial(root)).flatten();
+    let last = unreadable
+        .note_unreadable("last_trial", read_result(root))
+        .flatten();
+    let trial = unreadable
+        .note_unreadable("trial", read_trial(root))
+        .flatten();
     // A result that was written while the trial still runs does not count.
     let is_over = |last: &TrialResult| trial.as_ref().is_none_or(|trial| trial.id != last.id);
     let last = last.filter(is_over);
@@ -531,9 +545,9 @@ fn predict_daemon(
     (records, system): (&Records, &System),
 ) -> Result<Option<Forecast>> {
     let now = ForecastMoment::Now(records, Some(system));
-    match predict::forecast(root, runner, daemon, now) {
+    match predict::make_forecast(root, runner, daemon, now) {
         Err(error) if access::is_denied(&format!("{error:#}")) => Err(error),
-        forecast => Ok(predict::said(forecast)),
+        forecast => Ok(predict::log_failure(forecast)),
     }
 }
 
@@ -551,7 +565,10 @@ fn deployed_images(root: &Root, facts: &SystemFacts) -> Result<Vec<DeployedImage
             continue;
         };
         // A node whose commits were pruned by hand runs all the same.
-        if store.stat(&(OstreeObjectKind::Commit, commit))?.is_none() {
+        if store
+            .stat_object(&(OstreeObjectKind::Commit, commit))?
+            .is_none()
+        {
             continue;
         }
         if let Some(content_checksum) = read_content_checksum(&store, &commit, digest)? {
@@ -581,13 +598,13 @@ fn report_trial(root: &Root, runner: &dyn CommandRunner, trial: &Trial) -> Resul
     } else {
         Some(false)
     };
-    Ok(TrialReport::of(trial, now, guarded))
+    Ok(TrialReport::from_trial(trial, now, guarded))
 }
 
 /// Returns who staged or queued a deployment that is not running, and the commands to enter it or to stay with the running one.
-fn staged(system: &System, next: Option<&NextBoot>) -> Option<StagedReport> {
+fn staged_report(system: &System, next: Option<&NextBoot>) -> Option<StagedReport> {
     let (facts, next) = (system.facts()?, next?);
-    let by = next.by.as_ref()?.foreign().map(str::to_owned);
+    let by = next.by.as_ref()?.foreign_author().map(str::to_owned);
     let locked = facts.deployments.staged();
     let locked = locked.is_some_and(|one| one.finalization_locked);
     let mut enter = match next.arguments_words() {
@@ -620,11 +637,11 @@ fn half_of(
     let locked = facts.deployments.staged().filter(|one| {
         one.finalization_locked
             && records
-                .recorded()
+                .recorded_config()
                 .is_some_and(|config| config.os_image_url == one.image())
     });
     let next = match (&runs, locked) {
-        _ if reboot => invocation::reboot().to_owned(),
+        _ if reboot => invocation::reboot_command().to_owned(),
         (_, Some(_)) => format!(
             "{}; or {}",
             enter_command(true, Some(facts)),
@@ -654,7 +671,7 @@ fn config_of(
     seen: &ClusterReport,
 ) -> Option<String> {
     let runs = facts.deployments.booted()?.image();
-    let recorded = records.recorded()?;
+    let recorded = records.recorded_config()?;
     if runs.is_empty() || recorded.os_image_url == runs {
         return None;
     }
@@ -679,7 +696,7 @@ fn config_of(
 }
 
 /// Returns the files that thaw cgroups which an interrupted run left frozen.
-fn frozen(root: &Root) -> Result<Vec<String>> {
+fn frozen_cgroups(root: &Root) -> Result<Vec<String>> {
     let files = transaction::find_frozen(root)?.into_iter();
     Ok(files.map(|file| file.display().to_string()).collect())
 }
@@ -690,7 +707,7 @@ fn half_only(awaited: &Option<Awaited>) -> bool {
 }
 
 /// Returns the verdict on the awaited boot.
-fn verdict(
+fn boot_verdict(
     root: &Root,
     runner: &dyn CommandRunner,
     awaited: &Awaited,
@@ -715,11 +732,11 @@ fn verdict(
         history: &history,
         at_work: at_work && awaited.failed.is_none(),
     };
-    Ok(awaited.verdict(&scene))
+    Ok(awaited.judge_scene(&scene))
 }
 
 /// Returns the stored facts about the cluster, with newer ones from the log.
-fn seen(root: &Root) -> Result<ClusterReport> {
+fn read_cluster(root: &Root) -> Result<ClusterReport> {
     Ok(ClusterReport {
         annotations: annotations::read_annotations(root).context("reading the annotations")?,
         daemon_log: pod_log::read_pod_log(root).context("reading the daemon's log")?,
@@ -728,10 +745,10 @@ fn seen(root: &Root) -> Result<ClusterReport> {
 }
 
 /// Returns the runs that `rollback` can revert.
-fn history(root: &Root) -> Result<Vec<CacheCounts>, StateDirectoryError> {
+fn revertible_runs(root: &Root) -> Result<Vec<CacheCounts>, StateDirectoryError> {
     let runs = transaction::read_history(root)?;
     let kept = |run: plan::FinishedRun| CacheCounts {
-        began: run.began(),
+        began: run.start_time(),
         id: run.id,
         config: run.config,
     };

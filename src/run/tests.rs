@@ -38,7 +38,7 @@ use crate::change::source::gate::CapsuleOptions;
 use crate::change::staging::image_source::SourceOptions;
 use crate::change::transaction::{self, Pending, PendingState};
 use crate::diagnose::first_boot::{FirstBootOutcome, Parameters};
-use crate::host::root::{Root, sha256};
+use crate::host::root::{Root, sha256_hex};
 use crate::node::Records;
 use crate::node::command::{CommandError, CommandLine, CommandOutput, CommandRunner};
 
@@ -136,8 +136,8 @@ impl Disk {
     }
 
     fn begin<'a>(&self, front: &'a RecordingFront, needs: &Needs) -> NodeChange<'a> {
-        let opening = Opening::of(front, self.root(), needs).unwrap();
-        opening.begin().unwrap()
+        let opening = Opening::check_needs(front, self.root(), needs).unwrap();
+        opening.begin_change().unwrap()
     }
 
     /// Everything but the program's own state, with modes and contents.
@@ -195,15 +195,15 @@ fn options() -> ApplyOptions<'static> {
 
 /// Ends a run as a front end does that found nothing else to complain of.
 fn end(applied: Applied<'_>) -> ExitCode {
-    let drifts = applied.drifts();
+    let drifts = applied.remaining_drifts();
     assert!(drifts.is_empty(), "{drifts:?}");
-    applied.finish(Ok(ExitCode::Done)).unwrap()
+    applied.finish_run(Ok(ExitCode::Done)).unwrap()
 }
 
 fn apply(disk: &Disk, front: &RecordingFront) -> ExitCode {
     let options = options();
     let change = disk.begin(front, &Needs::APPLY);
-    let run = ApplyRun::plan(&change, &options, None).unwrap();
+    let run = ApplyRun::make_plan(&change, &options, None).unwrap();
     end(run.carry_out(change).unwrap())
 }
 
@@ -217,7 +217,7 @@ fn a_config_is_applied_and_the_next_run_has_no_step() {
         assert_eq!(mode & 0o7777, 0o755);
         let applied = disk.seen();
         let change = disk.begin(&front, &Needs::APPLY);
-        let run = ApplyRun::plan(&change, &options, None).unwrap();
+        let run = ApplyRun::make_plan(&change, &options, None).unwrap();
         assert!(run.plan.is_empty(), "{:?}", run.plan.steps);
         assert_eq!(end(run.leave_unchanged(change).unwrap()), ExitCode::Done);
         assert_eq!(disk.seen(), applied);
@@ -234,7 +234,7 @@ fn a_plan_with_a_blocker_is_refused_and_nothing_changes() {
         fs::create_dir(disk.path(CHANGED)).unwrap();
         let before = disk.seen();
         let change = disk.begin(&front, &Needs::APPLY);
-        let run = ApplyRun::plan(&change, &options, None).unwrap();
+        let run = ApplyRun::make_plan(&change, &options, None).unwrap();
         assert_eq!(run.plan.blockers.len(), 1, "{:?}", run.plan.blockers);
         let refused = run.carry_out(change).err().unwrap().to_string();
         assert!(
@@ -251,7 +251,7 @@ fn a_step_that_fails_takes_back_those_before_it() {
     in_thread(|| {
         let (disk, front, options) = (Disk::new(), RecordingFront::default(), options());
         let change = disk.begin(&front, &Needs::APPLY);
-        let run = ApplyRun::plan(&change, &options, None).unwrap();
+        let run = ApplyRun::make_plan(&change, &options, None).unwrap();
         let place = |path: &str| {
             let mut steps = run.plan.steps.iter();
             steps.position(|planned| planned.step.path().relative() == path)
@@ -279,7 +279,7 @@ fn a_file_that_changed_since_the_plan_was_made_is_kept() {
     in_thread(|| {
         let (disk, front, options) = (Disk::new(), RecordingFront::default(), options());
         let change = disk.begin(&front, &Needs::APPLY);
-        let run = ApplyRun::plan(&change, &options, None).unwrap();
+        let run = ApplyRun::make_plan(&change, &options, None).unwrap();
         disk.write(CHANGED, "pool changed-meanwhile.example\n");
         let before = disk.seen();
         let error = run.carry_out(change).err().unwrap();
@@ -308,14 +308,19 @@ fn a_rollback_restores_what_was_there_before() {
             trial: no_trial(),
         };
         let change = disk.begin(&front, &Needs::ROLLBACK);
-        let back = GoingBack::choose(&change, &options, false).unwrap();
+        let back = GoingBack::choose_runs(&change, &options, false).unwrap();
         assert_eq!(back.back.plan.blockers, []);
         let went = back.carry_out(change, &options).unwrap();
         let HowBack::Done(took) = went.how else {
             panic!("the files are not restored");
         };
         assert_eq!((took.recorded, took.left), (None, 0));
-        assert!(Records::read(&disk.root()).unwrap().recorded().is_none());
+        assert!(
+            Records::read(&disk.root())
+                .unwrap()
+                .recorded_config()
+                .is_none()
+        );
         let mut now = disk.seen();
         // The daemon's own directories stay.
         for seen in [&mut now, &mut before] {
@@ -337,7 +342,7 @@ fn a_key_is_added_once_and_nothing_else_changes() {
         let (disk, front) = (Disk::new(), RecordingFront::default());
         let before = disk.seen();
         let change = disk.begin(&front, &Needs::KEY);
-        let run = KeyRun::plan(&change, Allowed::default(), KEY, "admin.pub").unwrap();
+        let run = KeyRun::plan_addition(&change, Allowed::default(), KEY, "admin.pub").unwrap();
         assert_eq!(run.path.relative(), KEYS);
         run.carry_out(&change).unwrap();
         drop(change);
@@ -346,7 +351,7 @@ fn a_key_is_added_once_and_nothing_else_changes() {
         now.retain(|path, _| !path.starts_with("home/core/.ssh"));
         assert_eq!(now, before);
         let change = disk.begin(&front, &Needs::KEY);
-        let again = KeyRun::plan(&change, Allowed::default(), KEY, "admin.pub").unwrap();
+        let again = KeyRun::plan_addition(&change, Allowed::default(), KEY, "admin.pub").unwrap();
         assert!(again.plan.is_empty() && again.plan.blockers.is_empty());
     });
 }
@@ -358,7 +363,7 @@ fn a_key_is_refused_where_its_file_cannot_be() {
         fs::create_dir_all(disk.path(KEYS)).unwrap();
         let before = disk.seen();
         let change = disk.begin(&front, &Needs::KEY);
-        let refused = KeyRun::plan(&change, Allowed::default(), KEY, "admin.pub")
+        let refused = KeyRun::plan_addition(&change, Allowed::default(), KEY, "admin.pub")
             .and_then(|run| run.carry_out(&change))
             .unwrap_err();
         assert!(format!("{refused:#}").contains(KEYS), "{refused:#}");
@@ -388,7 +393,7 @@ fn an_image_is_refused_on_a_root_that_ostree_has_not_booted() {
         ] {
             options.image = image;
             let change = disk.begin(&front, &Needs::PIVOT);
-            let refused = PivotRun::plan(&change, &options).err().unwrap();
+            let refused = PivotRun::plan_pivot(&change, &options).err().unwrap();
             assert!(refused.to_string().contains(why), "{refused}");
         }
         assert_eq!(disk.seen(), before);
@@ -412,9 +417,9 @@ fn the_program_is_installed_and_removed_again() {
                 .contains("recover")
         );
         let change = disk.begin(&front, &Needs::REMOVE);
-        let found = InstalledPaths::find(&change).unwrap();
+        let found = InstalledPaths::find_paths(&change).unwrap();
         assert_eq!(found.left, []);
-        let removed = found.remove(&change).unwrap();
+        let removed = found.remove_paths(&change).unwrap();
         assert!(
             removed
                 .iter()
@@ -484,7 +489,7 @@ fn a_config_from_a_server_is_in_the_cache_and_is_applied_from_there() {
     in_thread(|| {
         let (disk, front) = (Disk::new(), RecordingFront::default());
         let url = serve_config();
-        let digest = sha256(&fs::read(CONFIG).unwrap());
+        let digest = sha256_hex(&fs::read(CONFIG).unwrap());
         let given = FetchOptions {
             digest: Some(format!("sha256-{digest}")),
             ..fetch_from(&url)
@@ -501,7 +506,7 @@ fn a_config_from_a_server_is_in_the_cache_and_is_applied_from_there() {
             ..options()
         };
         let change = disk.begin(&front, &Needs::APPLY);
-        let run = ApplyRun::plan(&change, &options, None).unwrap();
+        let run = ApplyRun::make_plan(&change, &options, None).unwrap();
         assert_eq!(end(run.carry_out(change).unwrap()), ExitCode::Done);
     });
 }
@@ -516,7 +521,7 @@ fn a_config_that_is_not_authenticated_or_of_another_pool_is_not_kept() {
             ..fetch_from(CONFIG)
         };
         let other_digest = FetchOptions {
-            digest: Some(format!("sha256-{}", sha256(b"another document"))),
+            digest: Some(format!("sha256-{}", sha256_hex(b"another document"))),
             ..fetch_from(CONFIG)
         };
         for (options, why) in [
@@ -555,7 +560,7 @@ fn a_first_boot_that_is_off_leaves_the_root_alone() {
         let before = disk.seen();
         let off = Parameters::parse("mco_rescue=off");
         let mut attempt = FirstBootAttempt::new(&front, false, CapsuleOptions::default());
-        let ended = attempt.run(disk.0.path(), &off).unwrap();
+        let ended = attempt.run_attempt(disk.0.path(), &off).unwrap();
         assert_eq!(ended.outcome, FirstBootOutcome::Nothing);
         assert_eq!(disk.seen(), before);
     });
@@ -602,8 +607,8 @@ fn a_change_by_hand_is_kept_as_a_machine_config_that_leaves_no_difference() {
             name: None,
             arguments: &[],
         };
-        let run = KeepRun::observe(disk.root(), &NoPrograms, options).unwrap();
-        let (kept, left) = run.prove(run.make(false), false).unwrap();
+        let run = KeepRun::observe_node(disk.root(), &NoPrograms, options).unwrap();
+        let (kept, left) = run.prove_config(run.make_config(false), false).unwrap();
         assert_eq!(left, []);
         let config = kept.config.unwrap().to_string();
         assert!(config.contains("/etc/chrony.conf"), "{config}");

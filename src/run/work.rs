@@ -7,7 +7,7 @@ use crate::base::invocation::mco_rescue;
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::base::text::count_noun;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::plan::{self, Plan, restorecon_command};
 use crate::change::staging::state;
 use crate::change::transaction::journal::ConfigRef;
@@ -78,7 +78,7 @@ pub struct RunWork<'a> {
 
 impl RunWork<'_> {
     /// Carries out the plan, all of it or nothing, and stores the report for `status`.
-    pub fn transact(&self) -> Result<Finished> {
+    pub fn carry_out(&self) -> Result<Finished> {
         self.transact_as(transaction::next_run_id(
             &self.change.root,
             self.change.lock(),
@@ -122,9 +122,9 @@ impl RunWork<'_> {
             state::keep_requests(root, self.node)
                 .context("remembering the config of the kernel arguments; nothing was changed")?;
         }
-        self.limit();
+        self.limit_capabilities();
         let config = &self.config.name;
-        events::send(root, &NodeEvent::RunBegan, config);
+        events::send_event(root, &NodeEvent::RunBegan, config);
         let result = transaction::run_transaction(&request, |result| self.last_run(result));
         let end = match &result {
             Ok(_) => RunEnd::Finished,
@@ -133,7 +133,7 @@ impl RunWork<'_> {
             }
             Err(TransactionFailure::Incomplete(_)) => RunEnd::Incomplete,
         };
-        events::send(root, &NodeEvent::RunEnded(end), config);
+        events::send_event(root, &NodeEvent::RunEnded(end), config);
         match result {
             Ok(finished) => {
                 if !finished.unlabelled.is_empty() {
@@ -168,16 +168,19 @@ impl RunWork<'_> {
             result,
         };
         let mut phases = vec![phase("plan", steps), phase("transaction", said)];
-        let labels = result.as_ref().ok().map(|finished| self.labels(finished));
+        let labels = result
+            .as_ref()
+            .ok()
+            .map(|finished| self.labels_line(finished));
         phases.extend(labels.map(|said| phase("labels", said)));
-        let told = result.as_ref().ok().and_then(told);
+        let told = result.as_ref().ok().and_then(describe_jobs);
         phases.extend(told.map(|said| phase("actions", said)));
         LastRun {
             version: LastRun::VERSION,
             id: result.as_ref().map(|f| f.id.clone()).unwrap_or_default(),
             config: self.config.clone(),
             started: self.change.started,
-            finished: now(),
+            finished: current_time(),
             outcome,
             phases,
             steps: self.plan.steps.len(),
@@ -186,7 +189,7 @@ impl RunWork<'_> {
     }
 
     /// Returns one line about the SELinux labels of the new objects.
-    fn labels(&self, finished: &Finished) -> String {
+    fn labels_line(&self, finished: &Finished) -> String {
         let steps = self.plan.steps.iter();
         let labelled = steps.filter(|planned| planned.label.is_some()).count();
         match &self.node.labels.policy {
@@ -201,7 +204,7 @@ impl RunWork<'_> {
 }
 
 /// Returns the results of the jobs, or `None` if there were no jobs.
-fn told(finished: &Finished) -> Option<String> {
+fn describe_jobs(finished: &Finished) -> Option<String> {
     let told = finished.told.iter();
     let told = told.map(|(job, done)| format!("{job}: {}", done.words()));
     let told: Vec<String> = told.collect();
@@ -222,7 +225,7 @@ fn not_all_labelled(unlabelled: &[(RootPath, Reason)]) -> String {
 
 impl RunWork<'_> {
     /// Drops all capabilities that this plan does not need. Labels may belong to a policy that is not loaded.
-    fn limit(&self) {
+    fn limit_capabilities(&self) {
         let needs = plan::list_needs(self.plan, self.node).into_iter();
         let mut kept: Vec<Capability> = needs.map(|need| need.capability).collect();
         if kept.contains(&Capability::CAP_SYS_ADMIN) {

@@ -138,7 +138,12 @@ impl Labelled<'_> {
     fn label(&self, path: &str) -> Option<String> {
         let root = mco_rescue::host::root::Root::open(self.root.dir()).unwrap();
         let path = mco_rescue::host::root::RootPath::parse(&format!("/{path}")).unwrap();
-        root.place(&path).unwrap().unwrap().label().ok().flatten()
+        root.open_place(&path)
+            .unwrap()
+            .unwrap()
+            .read_label()
+            .ok()
+            .flatten()
     }
 
     fn type_at(&self, path: &str) -> Option<String> {
@@ -724,7 +729,7 @@ fn compare(policy: &Policy, directory: &Path, sources: &PolicySources) {
         assert_eq!(theirs.len(), paths.len());
         let ours = paths
             .iter()
-            .map(|path| contexts.lookup(path, &kind(letter)));
+            .map(|path| contexts.find_label(path, &kind(letter)));
         for ((path, theirs), ours) in paths.iter().zip(&theirs).zip(ours) {
             assert_eq!(ours.unwrap_or("<<none>>"), theirs, "{path} as {name}");
             answers += 1;
@@ -799,7 +804,7 @@ fn local_lines_and_aliases_are_read_as_matchpathcon_reads_them() {
         &paths.iter().collect::<Vec<_>>(),
     );
     for (path, theirs) in paths.iter().zip(theirs) {
-        let ours = contexts.lookup(path, &kind('-')).unwrap_or("<<none>>");
+        let ours = contexts.find_label(path, &kind('-')).unwrap_or("<<none>>");
         assert_eq!(ours, theirs, "{path}");
     }
 }

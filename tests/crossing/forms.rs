@@ -91,7 +91,7 @@ pub fn oci(dir: &Path, layers: &[Vec<u8>]) {
 pub fn oci_with(dir: &Path, layers: &[Vec<u8>], labels: &[(&str, &str)], architecture: &str) {
     fs::create_dir_all(dir.join("blobs/sha256")).unwrap();
     let put = |bytes: &[u8], kind: &str| -> Value {
-        let digest = Digest::of(bytes);
+        let digest = Digest::of_bytes(bytes);
         fs::write(dir.join("blobs/sha256").join(digest.hex()), bytes).unwrap();
         json!({"mediaType": format!("application/vnd.oci.image.{kind}"), "digest": digest.to_string(), "size": bytes.len()})
     };

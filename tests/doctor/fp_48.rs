@@ -177,7 +177,7 @@ fn on_a_node_that_runs_the_marks_are_as_they_should_be() {
 
 /// Adds a blob to an OCI directory.
 fn put(directory: &std::path::Path, bytes: &[u8], kind: &str) -> Value {
-    let digest = Digest::of(bytes).to_string();
+    let digest = Digest::of_bytes(bytes).to_string();
     let path = directory.join("blobs").join(digest.replace(':', "/"));
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, bytes).unwrap();
@@ -201,7 +201,9 @@ fn a_store_that_skopeo_fills_is_sound_until_a_file_of_it_is_emptied() {
     let outer = tempfile::tempdir().unwrap();
     let oci = outer.path().join("oci");
     let layers = ["a", "b"].map(layer);
-    let ids = layers.each_ref().map(|layer| Digest::of(layer).to_string());
+    let ids = layers
+        .each_ref()
+        .map(|layer| Digest::of_bytes(layer).to_string());
     let config = json!({"architecture": "amd64", "os": "linux", "config": {},
         "rootfs": {"type": "layers", "diff_ids": ids}});
     let config = put(&oci, config.to_string().as_bytes(), "config.v1+json");

@@ -852,7 +852,9 @@ fn networkmanager_itself_has_the_same_directory_of_connections() {
             let theirs = said.lines().find_map(|line| line.strip_prefix("path="));
             let root = Root::open(Path::new("/")).unwrap();
             let settings = network_manager::NetworkManagerSettings::read(&root);
-            let ours = settings.value("keyfile", "path").map(|(value, _)| value);
+            let ours = settings
+                .find_value("keyfile", "path")
+                .map(|(value, _)| value);
             assert_eq!(ours, theirs, "{case:?}: {said}");
         }
     });

@@ -10,12 +10,12 @@ use super::{CRITICAL, DAY, FINE, WARNING, certificate, says};
 use crate::support::control_plane::ControlPlane;
 use crate::support::{Lacks, Run, TestRoot, flat, is_root, skip};
 use base64::prelude::{BASE64_STANDARD, Engine};
-use mco_rescue::base::time::{now, utc};
+use mco_rescue::base::time::{current_time, format_utc};
 use serde_json::Value;
 
 /// The day that is so many days from now.
 fn day(days: u64) -> String {
-    utc(now() + days * DAY.as_secs())[..10].to_owned()
+    format_utc(current_time() + days * DAY.as_secs())[..10].to_owned()
 }
 
 #[track_caller]
@@ -92,7 +92,7 @@ fn a_control_plane_comes_back_by_itself_then_with_hands_then_not() {
     // Renewal of a running cluster: half of 30 days, of which five have passed.
     let renewed = of("aggregator-client")["renewed_from"].as_u64().unwrap();
     assert!(
-        renewed.abs_diff(now() + 10 * DAY.as_secs()) < 3600,
+        renewed.abs_diff(current_time() + 10 * DAY.as_secs()) < 3600,
         "{renewed}"
     );
     let never = until(&root, 3000, CRITICAL);
@@ -195,8 +195,8 @@ fn a_node_that_is_already_too_late_is_told_since_when() {
     let root = with(&ControlPlane::new().cold_for(100.0));
     let outlook = until(&root, 0, WARNING);
     let at = first(&outlook, "needs-hands")["at"].as_u64().unwrap();
-    assert!(at < now(), "{outlook:#}");
-    assert_eq!(outlook["first_day"], utc(at)[..10].to_owned());
+    assert!(at < current_time(), "{outlook:#}");
+    assert_eq!(outlook["first_day"], format_utc(at)[..10].to_owned());
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn a_date_that_cannot_be_answered_is_an_error() {
         .exits(2);
     says(&run.err(), &["cannot be used with"]);
     // A time with a zone; today is not over.
-    let at = utc(now() + 3600).replace('Z', "+00:00");
+    let at = format_utc(current_time() + 3600).replace('Z', "+00:00");
     root.run(&["doctor", "--until", &at]).exits(FINE);
     root.run(&["doctor", "--until", &day(0)]).exits(FINE);
     // Half a revision does not start, whatever the dates are.
@@ -365,7 +365,7 @@ fn the_days_are_those_of_openssl() {
                 );
             }
         } else {
-            assert_eq!(last, utc(step["at"].as_u64().unwrap()), "{step:#}");
+            assert_eq!(last, format_utc(step["at"].as_u64().unwrap()), "{step:#}");
         }
         compared += 1;
     }

@@ -192,8 +192,8 @@ fn the_documented_commands_refuse_every_change() {
         ("a tarball and its sum", |root| {
             root.write("out/mco-rescue-9.9.9-x86_64.tar.gz", "packeD");
             let sums = root.read("out/SHA256SUMS");
-            let new = Digest::of(b"packeD").to_string();
-            let old = Digest::of(b"packed").to_string();
+            let new = Digest::of_bytes(b"packeD").to_string();
+            let old = Digest::of_bytes(b"packed").to_string();
             let hex = |digest: &str| digest.trim_start_matches("sha256:").to_owned();
             assert!(sums.contains(&hex(&old)), "{sums}");
             root.write("out/SHA256SUMS", &sums.replace(&hex(&old), &hex(&new)));
@@ -232,7 +232,7 @@ fn the_provenance_names_the_commit_and_the_digest_of_each_file() {
     let subject = &statement["subject"][0];
     assert_eq!(subject["name"], "mco-rescue-9.9.9-x86_64.tar.gz");
     let digest = format!("sha256:{}", subject["digest"]["sha256"].as_str().unwrap());
-    assert_eq!(digest, Digest::of(b"packed").to_string());
+    assert_eq!(digest, Digest::of_bytes(b"packed").to_string());
     let definition = &statement["predicate"]["buildDefinition"];
     let commit = &definition["resolvedDependencies"][0]["digest"]["gitCommit"];
     assert_eq!(commit, "0123456789abcdef");

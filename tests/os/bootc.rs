@@ -20,7 +20,7 @@ fn status(path: &Path) -> BootcStatus {
 }
 
 fn deployments(path: &Path) -> Deployments {
-    status(path).deployments(&|_| None)
+    status(path).to_deployments(&|_| None)
 }
 
 /// A letter for each deployment in its order: staged, booted, locked, pinned.
@@ -107,11 +107,11 @@ fn a_reference_is_the_one_that_an_origin_file_has() {
 fn of_a_layered_node_the_origin_file_decides() {
     let status = status(&fixture("layered"));
     assert!(status.booted.as_ref().unwrap().incompatible);
-    let blind = status.deployments(&|_| None);
+    let blind = status.to_deployments(&|_| None);
     assert_eq!(blind.all[0].image(), "", "bootc knows no image of it");
     let text = "[origin]\ncontainer-image-reference=ostree-unverified-registry:quay.example/os@sha256:9\n\
         [packages]\nrequested=usbguard;\n[overrides]\nremove=kernel;\n";
-    let seen = status.deployments(&|one| {
+    let seen = status.to_deployments(&|one| {
         (one.checksum.starts_with('a') && one.stateroot == "rhcos").then(|| OriginFile::parse(text))
     });
     let booted = seen.booted().unwrap();

@@ -246,7 +246,7 @@ fn every_status_of_the_captures_is_read() {
             let status = BootcStatus::read(&document.to_string())
                 .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             read += 1;
-            let all = status.deployments(&|_| None);
+            let all = status.to_deployments(&|_| None);
             let is_booted = document["status"]["booted"].is_object();
             assert_eq!(all.booted().is_some(), is_booted, "{}", path.display());
             let listed = ["staged", "booted", "rollback"];

@@ -221,7 +221,7 @@ fn every_captured_status_is_read_and_says_what_its_state_is() {
         {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
             let here = status(&name).unwrap();
-            let booted = here.running().unwrap();
+            let booted = here.require_booted().unwrap();
             assert_eq!(booted.osname, "rhcos", "{name}");
             assert_eq!(booted.checksum.len(), 64);
             assert!(booted.is_readable_to_the_daemon());
@@ -292,11 +292,11 @@ fn fact_2_the_same_reference_is_judged_by_status_and_digest() {
     assert_eq!(booted.reference.as_deref(), Some(reference.as_str()));
     // The reference is a path: what lies there now may be another image.
     assert_eq!(
-        here.standing(&booted.image(), booted.digest.as_deref()),
+        here.find_image(&booted.image(), booted.digest.as_deref()),
         Standing::Booted
     );
     assert_eq!(
-        here.standing(&booted.image(), Some("sha256:0")),
+        here.find_image(&booted.image(), Some("sha256:0")),
         Standing::Absent
     );
 }
@@ -313,7 +313,7 @@ fn fact_3_the_digest_is_the_identity_and_not_the_commit() {
     let wanted = format!("quay.example/os@{digest}");
     // The bits are there, under names that the daemon does not accept.
     assert!(matches!(
-        here.standing(&wanted, None),
+        here.find_image(&wanted, None),
         Standing::OtherName(0, _)
     ));
 }
@@ -333,7 +333,7 @@ fn fact_4_an_origin_is_an_image_or_a_refspec() {
         (None, "")
     );
     assert_eq!(
-        here.layers().len(),
+        here.layer_digests().len(),
         4,
         "of the manifest that is a string of JSON"
     );
@@ -389,7 +389,7 @@ fn fact_7_a_power_cut_loses_what_is_staged() {
     let after = status("status-20-after-power-cut-staged-lost.json").unwrap();
     assert_eq!(after.next_boot().unwrap().name(), survivor.name());
     assert_eq!(
-        after.standing(&before.staged().unwrap().image(), None),
+        after.find_image(&before.staged().unwrap().image(), None),
         Standing::Absent
     );
 }
@@ -537,7 +537,7 @@ fn fact_12_a_killed_client_leaves_a_transaction_that_stages() {
         Some("rebase ostree-unverified-image:oci:/var/lab/oci-c")
     );
     let here = status("status-19-staged-by-orphaned-transaction.json").unwrap();
-    assert_eq!(here.standing("/var/lab/oci-c", None), Standing::Staged);
+    assert_eq!(here.find_image("/var/lab/oci-c", None), Standing::Staged);
     assert_eq!(here.transaction, None);
 }
 
@@ -752,12 +752,12 @@ fn facts_of_boot_are_read_through_the_root() {
         OsRelease::read(&opened).unwrap().class(),
         Class::EnterpriseCoreos
     );
-    let space = Space::of(&opened, &RootPath::parse("/boot").unwrap())
+    let space = Space::read_space(&opened, &RootPath::parse("/boot").unwrap())
         .unwrap()
         .unwrap();
     assert!(space.total >= space.free && space.free >= space.available && space.total > 0);
     assert_eq!(
-        Space::of(&opened, &RootPath::parse("/none").unwrap()).unwrap(),
+        Space::read_space(&opened, &RootPath::parse("/none").unwrap()).unwrap(),
         None
     );
 }

@@ -40,7 +40,7 @@ impl Image {
         fs::create_dir_all(dir.path().join("os/blobs/sha256")).unwrap();
         let mut image = Self {
             dir,
-            manifest: Digest::of(b""),
+            manifest: Digest::of_bytes(b""),
             layers: Vec::new(),
         };
         image.manifest = image.make("amd64");
@@ -55,7 +55,10 @@ impl Image {
 
     fn make(&mut self, machine: &str) -> Digest {
         let tars = [tar_of(METADATA, &[1; 4000]), tar_of(machine, &[2; 50])];
-        let ids: Vec<String> = tars.iter().map(|tar| Digest::of(tar).to_string()).collect();
+        let ids: Vec<String> = tars
+            .iter()
+            .map(|tar| Digest::of_bytes(tar).to_string())
+            .collect();
         let config = json!({
             "architecture": machine, "os": "linux", "config": {"Labels": {"ostree.bootable": "true"}},
             "rootfs": {"type": "layers", "diff_ids": ids}, "history": [{"created_by": "a"}, {"created_by": "b"}],
@@ -77,7 +80,9 @@ impl Image {
 
     /// The config of a manifest names the machine that it is for; a list names several.
     fn architecture(&self, image: &Digest) -> Option<String> {
-        Medium::open(&self.path("os")).unwrap().architecture(image)
+        Medium::open(&self.path("os"))
+            .unwrap()
+            .read_architecture(image)
     }
 
     /// Puts a list for two machines on top, as a release has it.
@@ -113,7 +118,7 @@ impl Image {
     }
 
     fn put(&self, bytes: &[u8]) -> Digest {
-        let digest = Digest::of(bytes);
+        let digest = Digest::of_bytes(bytes);
         fs::write(self.blob(&digest), bytes).unwrap();
         digest
     }
@@ -175,7 +180,7 @@ fn packed(bytes: &[u8]) -> Vec<u8> {
 fn examine(path: &Path, wanted: &Digest) -> MediumReport {
     let medium = Medium::open(path).unwrap();
     medium
-        .examine(wanted, "amd64", &mut MediumCheck::Digests(&mut |_| {}))
+        .check_image(wanted, "amd64", &mut MediumCheck::Digests(&mut |_| {}))
         .unwrap()
 }
 
@@ -190,7 +195,7 @@ fn a_whole_image_can_be_had_and_every_byte_of_it_is_counted() {
     assert_eq!(medium.form, Form::OciDirectory);
     let mut read = 0;
     let report = medium
-        .examine(
+        .check_image(
             &image.manifest,
             "amd64",
             &mut MediumCheck::Digests(&mut |bytes| read += bytes),
@@ -216,12 +221,12 @@ fn a_whole_image_can_be_had_and_every_byte_of_it_is_counted() {
     let parts: u64 = report.blobs[1..].iter().map(|blob| blob.size).sum();
     assert_eq!(read, parts);
     assert_eq!(
-        medium.images().unwrap().as_slice(),
+        medium.list_images().unwrap().as_slice(),
         std::slice::from_ref(&image.manifest)
     );
     assert!(
         report
-            .words(&name(&image.manifest), &medium)
+            .describe_verdict(&name(&image.manifest), &medium)
             .ends_with("whole")
     );
 }
@@ -234,7 +239,7 @@ fn what_is_missing_short_or_damaged_is_named() {
     let state = || {
         image
             .examine(&image.manifest)
-            .bad()
+            .bad_blobs()
             .next()
             .unwrap()
             .state
@@ -247,10 +252,10 @@ fn what_is_missing_short_or_damaged_is_named() {
     let mut other = whole.clone();
     *other.last_mut().unwrap() ^= 1;
     fs::write(&layer, &other).unwrap();
-    assert_eq!(state(), BlobState::Differs(Digest::of(&other)));
+    assert_eq!(state(), BlobState::Differs(Digest::of_bytes(&other)));
     let medium = Medium::open(&image.path("os")).unwrap();
     let by_size = medium
-        .examine(&image.manifest, "amd64", &mut MediumCheck::Sizes)
+        .check_image(&image.manifest, "amd64", &mut MediumCheck::Sizes)
         .unwrap();
     assert!(by_size.is_exact(), "sizes alone do not show it");
 
@@ -258,7 +263,7 @@ fn what_is_missing_short_or_damaged_is_named() {
     assert_eq!(state(), BlobState::Missing);
     let report = image.examine(&image.manifest);
     assert_eq!(report.verdict, BlobVerdict::Damaged);
-    let words = report.words(&name(&image.manifest), &medium);
+    let words = report.describe_verdict(&name(&image.manifest), &medium);
     assert!(
         words.contains(&format!("layer {} is missing", image.layers[0])),
         "{words}"
@@ -279,7 +284,7 @@ fn a_damaged_manifest_is_seen_whatever_is_checked() {
     fs::write(&manifest, text).unwrap();
     let medium = Medium::open(&image.path("os")).unwrap();
     let report = medium
-        .examine(&image.manifest, "amd64", &mut MediumCheck::Sizes)
+        .check_image(&image.manifest, "amd64", &mut MediumCheck::Sizes)
         .unwrap();
     assert_eq!(report.verdict, BlobVerdict::Damaged);
     assert!(matches!(report.blobs[0].state, BlobState::Differs(_)));
@@ -288,13 +293,13 @@ fn a_damaged_manifest_is_seen_whatever_is_checked() {
 #[test]
 fn another_image_is_told_with_both_digests() {
     let image = Image::new();
-    let wanted = Digest::of(b"another");
+    let wanted = Digest::of_bytes(b"another");
     let report = image.examine(&wanted);
     assert_eq!(
         report.verdict,
         BlobVerdict::Other(vec![image.manifest.clone()])
     );
-    let words = report.words(&name(&wanted), &Medium::open(&image.path("os")).unwrap());
+    let words = report.describe_verdict(&name(&wanted), &Medium::open(&image.path("os")).unwrap());
     assert!(
         words.contains(&wanted.to_string()) && words.contains(&image.manifest.to_string()),
         "{words}"
@@ -325,7 +330,7 @@ fn a_list_gives_the_image_of_this_machine_by_name() {
     );
     let medium = Medium::open(&image.path("os")).unwrap();
     let other = medium
-        .examine(&list, "s390x", &mut MediumCheck::Sizes)
+        .check_image(&list, "s390x", &mut MediumCheck::Sizes)
         .unwrap();
     assert_eq!(
         other.verdict,
@@ -340,7 +345,7 @@ fn each_architecture_finds_its_own_image_by_the_name_that_the_kernel_has_for_it(
     manifests.extend(others);
     let medium = Medium::open(&image.path("os")).unwrap();
     let examine = |machine: &str| {
-        let report = medium.examine(&list, go_architecture(machine), &mut MediumCheck::Sizes);
+        let report = medium.check_image(&list, go_architecture(machine), &mut MediumCheck::Sizes);
         report.unwrap()
     };
     for (machine, manifest) in ["x86_64", "aarch64", "ppc64le", "s390x"]
@@ -354,7 +359,7 @@ fn each_architecture_finds_its_own_image_by_the_name_that_the_kernel_has_for_it(
     }
     let report = examine("riscv64");
     let name = ImageName::parse(&format!("quay.io/os@{list}")).unwrap();
-    let words = report.words(&name, &medium);
+    let words = report.describe_verdict(&name, &medium);
     let found = "a list of images for linux/amd64, linux/arm64, linux/ppc64le, linux/s390x, but none for this machine";
     assert!(words.contains(found), "{words}");
 }
@@ -448,7 +453,7 @@ fn of_several_images_each_is_brought_by_its_name() {
         ]);
         let medium = Medium::open(&image.path("os")).unwrap();
         for (digest, name) in [(&of_list, "release"), (&other, "quay.example/os:9.7")] {
-            let address = medium.address(digest).unwrap().unwrap().to_string();
+            let address = medium.address_of(digest).unwrap().unwrap().to_string();
             assert_eq!(address, format!("{}:{name}", medium.reference()));
             let wanted = format!("quay.example/os@{digest}");
             done(&storage::copy_into_storage(&address, &wanted)).unwrap();
@@ -467,7 +472,10 @@ fn an_image_that_skopeo_cannot_be_led_to_is_named_with_the_reason() {
     let both = [&first, &other].map(|digest| image.descriptor(digest, MANIFEST, "amd64"));
     let address = |image: &Image, digest: &Digest| {
         let medium = Medium::open(&image.path("os")).unwrap();
-        medium.address(digest).unwrap().map(|address| address.name)
+        medium
+            .address_of(digest)
+            .unwrap()
+            .map(|address| address.name)
     };
     image.write_index(&both);
     for digest in [&first, &other] {
@@ -484,7 +492,7 @@ fn an_image_that_skopeo_cannot_be_led_to_is_named_with_the_reason() {
     let colon = image.path("12:30");
     fs::rename(image.path("os"), &colon).unwrap();
     let medium = Medium::open(&colon).unwrap();
-    assert_eq!(medium.address(&first).unwrap(), Err(AddressError::Colon));
+    assert_eq!(medium.address_of(&first).unwrap(), Err(AddressError::Colon));
 }
 
 #[test]
@@ -501,10 +509,10 @@ fn an_archive_of_docker_is_refused_with_the_digest_that_skopeo_would_give_it() {
         ])
         .output()
         .unwrap();
-    let would_be = Digest::of(&raw.stdout);
+    let would_be = Digest::of_bytes(&raw.stdout);
     let report = examine(&path, &image.manifest);
     assert_eq!(report.verdict, BlobVerdict::Lost(Some(would_be.clone())));
-    let words = report.words(&name(&image.manifest), &Medium::open(&path).unwrap());
+    let words = report.describe_verdict(&name(&image.manifest), &Medium::open(&path).unwrap());
     for needed in [
         image.manifest.to_string(),
         would_be.to_string(),
@@ -555,7 +563,7 @@ fn an_archive_that_ends_early_is_damaged_and_a_packed_one_is_refused() {
     let report = examine(&archive, &image.manifest);
     assert_eq!(report.verdict, BlobVerdict::Damaged);
     let bad: Vec<_> = report
-        .bad()
+        .bad_blobs()
         .map(|blob| (blob.digest.clone(), blob.state.clone()))
         .collect();
     assert_eq!(bad, [(image.layers[1].clone(), BlobState::Size(20))]);
@@ -591,7 +599,7 @@ fn a_medium_cannot_lead_out_of_itself() {
     fs::rename(&layer, &outside).unwrap();
     std::os::unix::fs::symlink(&outside, &layer).unwrap();
     let report = image.examine(&image.manifest);
-    assert_eq!(report.bad().next().unwrap().state, BlobState::Missing);
+    assert_eq!(report.bad_blobs().next().unwrap().state, BlobState::Missing);
 }
 
 #[test]
@@ -623,7 +631,10 @@ fn the_trace_of_a_pull_comes_from_the_files_of_the_root() {
         r#"{"default": [{"type": "insecureAcceptAnything"}]}"#,
     );
     let trace = Trace::read(&opened, &image).unwrap();
-    let asked: Vec<&str> = trace.asked().map(|source| source.name.as_str()).collect();
+    let asked: Vec<&str> = trace
+        .asked_places()
+        .map(|source| source.name.as_str())
+        .collect();
     assert_eq!(asked, ["mirror.local/os:1", "quay.example/os:1"]);
     assert_eq!(
         trace.secrets.as_deref(),
@@ -640,7 +651,7 @@ fn the_trace_of_a_pull_comes_from_the_files_of_the_root() {
     };
     let places = || {
         let trace = Trace::read(&opened, &image).unwrap();
-        let asked = trace.asked().map(|source| source.name.clone());
+        let asked = trace.asked_places().map(|source| source.name.clone());
         asked.collect::<Vec<String>>()
     };
     root.write(
@@ -739,7 +750,7 @@ fn a_pull_goes_the_way_that_skopeo_goes() {
         r#"{"default": [{"type": "insecureAcceptAnything"}]}"#,
     );
     let opened = Root::open(root.dir()).unwrap();
-    let digest = Digest::of(b"x");
+    let digest = Digest::of_bytes(b"x");
     for name in ["release/os", "released/os", "tags/os", "release"] {
         for suffix in [":1".to_owned(), format!("@{digest}")] {
             for host in ["127.0.0.1:1", "127.0.0.1:3", "127.0.0.1:6"] {

@@ -198,7 +198,7 @@ fn the_release_registry_of_a_control_plane_node_is_asked_first() {
         node.program("skopeo", SKOPEO);
         node.program("podman", PODMAN);
         let manifest = r#"{"schemaVersion": 2, "config": {}, "layers": []}"#;
-        let digest = Digest::of(manifest.as_bytes());
+        let digest = Digest::of_bytes(manifest.as_bytes());
         let image = format!("quay.example/os@{digest}");
         node.root.write("config", &wants(&image).to_string());
         let said = || {

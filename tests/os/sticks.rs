@@ -47,7 +47,7 @@ fn a_stick_carries_an_image_and_a_damaged_one_is_found_and_mended() {
             let stick = node.root.path("media");
             fs::create_dir_all(&stick).unwrap();
             disk.mount(&stick, "");
-            let room = MediumRoom::of(&stick).unwrap();
+            let room = MediumRoom::of_path(&stick).unwrap();
             let is_fat = format[0] == "mkfs.vfat";
             assert_eq!(room.largest_file, is_fat.then_some(u64::from(u32::MAX)));
             let target = stick.join("os");
@@ -116,7 +116,7 @@ fn a_medium_with_too_little_room_is_refused_before_anything_is_written() {
         let target = stick.path().join("os");
         export(&sibling, &[text(&target)]).ok();
         let filler = stick.path().join("filler");
-        let free = MediumRoom::of(stick.path()).unwrap().free;
+        let free = MediumRoom::of_path(stick.path()).unwrap().free;
         fs::write(filler, vec![1; usize::try_from(free).unwrap() - 600_000]).unwrap();
         export(&sibling, &[text(&target)]).ok();
         ostree(&target, &["fsck"]);

@@ -26,7 +26,7 @@ use mco_rescue::formats::etcd_data::wal::{self, WalName, WalReader};
 use mco_rescue::formats::ovsdb;
 use mco_rescue::formats::systemd::unit_name::UnitName;
 use mco_rescue::formats::systemd::{InstallSection, PresetDir, Presets, Support, unit_file};
-use mco_rescue::host::root::{Root, sha256};
+use mco_rescue::host::root::{Root, sha256_hex};
 use mco_rescue::host::sealed;
 use mco_rescue::judge::daemon;
 use mco_rescue::judge::daemon::actions::ActionChanges;
@@ -212,7 +212,7 @@ pub fn units(data: &[u8]) {
     };
     for unit in ["a.service", "a@.service", "a@b.service"] {
         let name = UnitName::parse(unit).unwrap();
-        let _ = InstallSection::default().read(&name, &text, &support);
+        let _ = InstallSection::default().read_file(&name, &text, &support);
     }
     presets(&text, &support);
     let _ = text.lines().map(UnitName::parse).count();
@@ -259,7 +259,7 @@ pub fn accounts(data: &[u8]) {
             shadow: Some(changed),
             ..Accounts::default()
         };
-        assert_eq!(after.password(user), Some("$6$a$b"), "{user:?}");
+        assert_eq!(after.find_password(user), Some("$6$a$b"), "{user:?}");
     }
 }
 
@@ -382,19 +382,23 @@ pub fn answers(data: &[u8]) {
     let _ = (status::finalize_failure(&text), status::find_begun(&text));
     let _ = (StagedFile::parse(data), OriginFile::parse(&text));
     if let Ok(here) = BootcStatus::read(&text) {
-        let all = here.deployments(&|_| None).all;
+        let all = here.to_deployments(&|_| None).all;
         assert!(all.iter().filter(|one| one.booted).count() <= 1);
         assert!(all.iter().enumerate().all(|(at, one)| one.index == at));
     }
     if let Ok(here) = Deployments::read(&text) {
         assert!(here.all.iter().filter(|one| one.booted).count() <= 1);
-        let _ = (here.rollback(), here.layers(), here.pinned_copy_of_booted());
+        let _ = (
+            here.rollback(),
+            here.layer_digests(),
+            here.pinned_copy_of_booted(),
+        );
         for one in &here.all {
             assert_eq!(
-                here.named(&one.name()).map(|other| &other.checksum),
+                here.find_named(&one.name()).map(|other| &other.checksum),
                 Some(&one.checksum)
             );
-            let _ = here.standing(&one.image(), one.digest.as_deref());
+            let _ = here.find_image(&one.image(), one.digest.as_deref());
         }
     }
     if let Ok(pod) = PodManifest::parse(data) {
@@ -425,7 +429,7 @@ pub fn answers(data: &[u8]) {
         BootEntry::parse("b", "version 1"),
     ]);
     for entry in entries {
-        let _ = (entry.ostree(), entry.kernel_directory());
+        let _ = (entry.ostree_link(), entry.kernel_directory());
     }
     let _ = (OsRelease::parse(&text).class(), Manifest::parse(data));
     let _ = (
@@ -449,7 +453,7 @@ fn files_of_an_image(data: &[u8], text: &str) {
             .all(|module| !module.contains('-'))
     );
     let file = LinkFile::parse("/etc/systemd/network/a.link", text);
-    let _ = file.applies(&Interface::default(), None, Some("igb"));
+    let _ = file.applies_to(&Interface::default(), None, Some("igb"));
     let arguments = Kargs::parse(text);
     let _ = (of_arguments(&arguments), pinned_by_arguments(&arguments));
 }
@@ -467,9 +471,9 @@ fn pulled(text: &str) {
         };
         assert_eq!(ImageName::parse(&image.to_string()).as_ref(), Ok(&image));
         let secrets = Secrets::parse("a", rest.as_bytes());
-        let trace = pull::Trace::of(&image, &registries, &secrets, &policy);
+        let trace = pull::Trace::from_files(&image, &registries, &secrets, &policy);
         assert!(!trace.sources.is_empty() && !trace.to_string().is_empty());
-        assert!(trace.blocked().is_some() || trace.asked().count() > 0);
+        assert!(trace.blocked().is_some() || trace.asked_places().count() > 0);
     }
 }
 
@@ -573,8 +577,8 @@ pub fn etcd_database(data: &[u8]) {
     }
     if data.is_empty() {
         let sound = Database::open(&changed[..], length as u64).unwrap();
-        sound.walk().unwrap();
-        let contents = sound.contents().unwrap();
+        sound.walk_pages().unwrap();
+        let contents = sound.read_contents().unwrap();
         assert_eq!((contents.consistent_index, contents.alarms), (7, vec![1]));
     }
     for bytes in [data.to_vec(), with_sums(data.to_vec()), with_sums(changed)] {
@@ -587,7 +591,7 @@ pub fn etcd_database(data: &[u8]) {
             }
         };
         let _ = database.is_short();
-        for read in [database.contents().map(drop), database.walk()] {
+        for read in [database.read_contents().map(drop), database.walk_pages()] {
             // It never reads outside of the file: that is a fault of the database, and none of the disk.
             assert!(!matches!(read, Err(BoltError::Read(_))), "{read:?}");
         }
@@ -716,10 +720,10 @@ pub fn checkpoints(data: &[u8]) {
     for file in checkpoint::ALL {
         for minor in [minor, None, Some(31), Some(34)] {
             for bytes in [data, inside.as_bytes()] {
-                let judged = file.judge(bytes, minor);
+                let judged = file.judge_bytes(bytes, minor);
                 if let checkpoint::CheckpointVerdict::Damaged { why, error } = judged.verdict {
                     assert!(!why.is_empty());
-                    assert!(!file.message(&error.unwrap_or_default()).is_empty());
+                    assert!(!file.kubelet_message(&error.unwrap_or_default()).is_empty());
                 }
             }
         }
@@ -741,7 +745,7 @@ pub fn luks(data: &[u8]) {
         bytes[72..78].copy_from_slice(b"sha256");
         bytes[256..264].copy_from_slice(&(at as u64).to_be_bytes());
         bytes[4096..4096 + data.len()].copy_from_slice(data);
-        let digest = sha256(&bytes);
+        let digest = sha256_hex(&bytes);
         for at in 0..32 {
             bytes[448 + at] = u8::from_str_radix(&digest[2 * at..2 * at + 2], 16).unwrap();
         }
@@ -778,7 +782,7 @@ pub fn node_files(data: &[u8]) {
 
 /// Files of the recorder: the bytes as each of them, and as the text in one that is whole.
 pub fn recorded(data: &[u8]) {
-    let name = |text: &[u8]| sha256(text)[..32].to_owned();
+    let name = |text: &[u8]| sha256_hex(text)[..32].to_owned();
     let mut snapshot = Snapshot::default();
     let _ = format::unpack_part(&name(data), data, &mut snapshot);
     let packed = format::pack_text(data).unwrap();
@@ -797,7 +801,7 @@ pub fn recorded(data: &[u8]) {
     }
     let text = String::from_utf8_lossy(data);
     let text = format!("mco-rescue-digests-1 key\n{text}\n");
-    let known = format!("{text}{}\n", sha256(text.as_bytes()));
+    let known = format!("{text}{}\n", sha256_hex(text.as_bytes()));
     for bytes in [data, known.as_bytes()] {
         let known = KnownFiles::parse(bytes, "key");
         assert_eq!(KnownFiles::parse(&known.to_bytes("key"), "key"), known);
@@ -859,14 +863,14 @@ pub fn fleet_documents(data: &[u8]) {
             ..FleetNode::default()
         };
         match fleet::read_document(line) {
-            Ok(document) => node.add(document),
+            Ok(document) => node.add_document(document),
             Err(error) => assert!(!error.is_empty()),
         }
         if let Ok(value) = serde_json::from_slice::<Value>(line) {
-            node.add(fleet::NodeDocument::Status(value.clone()));
-            node.add(fleet::NodeDocument::Doctor(value));
+            node.add_document(fleet::NodeDocument::Status(value.clone()));
+            node.add_document(fleet::NodeDocument::Doctor(value));
         }
-        let _ = (node.pool().is_some(), node.seen());
+        let _ = (node.pool().is_some(), node.status_time());
         let _ = node.status.as_ref().map(fleet::five_facts);
         nodes.push(node);
     }

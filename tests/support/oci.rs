@@ -14,7 +14,7 @@ pub fn image(dir: &Path) -> String {
     let layer = tar_of_a_file();
     let config = json!({
         "architecture": "amd64", "os": "linux", "config": {"Labels": {"ostree.bootable": "true"}},
-        "rootfs": {"type": "layers", "diff_ids": [Digest::of(&layer).to_string()]},
+        "rootfs": {"type": "layers", "diff_ids": [Digest::of_bytes(&layer).to_string()]},
     });
     let manifest = json!({
         "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
@@ -49,7 +49,7 @@ pub fn derived(from: &Path, dir: &Path, layer: &Path, version: &str) -> String {
     let layer = tar(&options, layer, &["usr"]);
     let push = |list: &mut Value, one: Value| list.as_array_mut().unwrap().push(one);
     push(&mut manifest["layers"], put(dir, &layer, "layer.v1.tar"));
-    let id = Digest::of(&layer).to_string();
+    let id = Digest::of_bytes(&layer).to_string();
     push(&mut config["rootfs"]["diff_ids"], json!(id));
     push(&mut config["history"], json!({"created_by": "a layer"}));
     for label in ["version", "org.opencontainers.image.version"] {
@@ -75,7 +75,7 @@ pub fn blob(dir: &Path, descriptor: &Value) -> PathBuf {
 }
 
 fn put(dir: &Path, bytes: &[u8], kind: &str) -> Value {
-    let digest = Digest::of(bytes).to_string();
+    let digest = Digest::of_bytes(bytes).to_string();
     let kind = format!("application/vnd.oci.image.{kind}");
     let descriptor = json!({"mediaType": kind, "digest": digest, "size": bytes.len()});
     let path = blob(dir, &descriptor);

@@ -155,7 +155,10 @@ fn a_good_configuration_is_read_there_and_back() {
             listens(OTHER) && !listens(PORT)
         });
         fs::write(CONFIG, sshd_config(PORT)).unwrap();
-        assert_eq!(job::carry_out_all(&HostRunner, &[sshd().back()]), [""; 0]);
+        assert_eq!(
+            job::carry_out_all(&HostRunner, &[sshd().reverse_job()]),
+            [""; 0]
+        );
         wait_until("sshd listens at the old port", || {
             listens(PORT) && !listens(OTHER)
         });
@@ -196,7 +199,10 @@ fn rules_of_the_firewall_are_read_there_and_back() {
         assert_eq!(job::carry_out(&HostRunner, &job), Ok(Done::Done));
         assert!(set().contains("5555") && !set().contains("4444"));
         fs::write(file, rules(4444)).unwrap();
-        assert_eq!(job::carry_out_all(&HostRunner, &[job.back()]), [""; 0]);
+        assert_eq!(
+            job::carry_out_all(&HostRunner, &[job.reverse_job()]),
+            [""; 0]
+        );
         assert!(set().contains("4444") && !set().contains("5555"));
     });
 }
@@ -235,7 +241,10 @@ fn a_setting_of_the_kernel_goes_back_though_its_file_is_gone() {
         assert_eq!(job::carry_out(&HostRunner, &job), Ok(Done::Done));
         assert_eq!(setting().trim(), new);
         fs::remove_file(file).unwrap();
-        assert_eq!(job::carry_out_all(&HostRunner, &[job.back()]), [""; 0]);
+        assert_eq!(
+            job::carry_out_all(&HostRunner, &[job.reverse_job()]),
+            [""; 0]
+        );
         assert_eq!(setting(), before);
     });
 }

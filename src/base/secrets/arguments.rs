@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::names::NameKind;
 use super::values::is_secret_value;
-use super::{Secret, hidden, marks, names, replace_secrets, url};
+use super::{Secret, marks, names, replace_secrets, secret_placeholder, url};
 use crate::base::kargs::Kargs;
 
 /// Arguments and settings whose value is `NAME:SECRET`.
@@ -34,7 +34,7 @@ pub fn redacted_argument<'a>(argument: &'a str, shown: &dyn Fn(&str) -> String) 
 
 /// Returns a kernel argument with a secret value replaced by its size.
 pub fn shown_argument(argument: &str) -> Cow<'_, str> {
-    redacted_argument(argument, &|secret| hidden(secret.len()))
+    redacted_argument(argument, &|secret| secret_placeholder(secret.len()))
 }
 
 /// Returns kernel arguments with secret values replaced by their sizes.
@@ -76,7 +76,9 @@ pub fn redacted_words(text: &str) -> Cow<'_, str> {
         }
         start += line.len();
     }
-    replace_secrets(text, marks::in_order(all), &|secret| hidden(secret.len()))
+    replace_secrets(text, marks::in_order(all), &|secret| {
+        secret_placeholder(secret.len())
+    })
 }
 
 const WHY: &str = "it has a setting that looks like a password";

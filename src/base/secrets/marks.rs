@@ -150,7 +150,7 @@ fn find_word(line: &str, at: usize) -> Option<(usize, &'static str)> {
     if rest.starts_with("LS0tLS1CRUdJTi") {
         let body = word(|c| c.is_ascii_alphanumeric() || "+/=".contains(c));
         let label = body.get(..80).unwrap_or(body);
-        return is_private(&decoded(label)).then_some((at + body.len(), WHY_KEY));
+        return is_private(&decode_base64(label)).then_some((at + body.len(), WHY_KEY));
     }
     let url = rest.strip_prefix("data:")?;
     let end = url
@@ -159,7 +159,7 @@ fn find_word(line: &str, at: usize) -> Option<(usize, &'static str)> {
     let (kind, body) = url.get(..end)?.split_once(',')?;
     let is_base64 = kind.ends_with(";base64");
     let text = if is_base64 {
-        decoded(body)
+        decode_base64(body)
     } else {
         percent_decode_str(body).decode_utf8_lossy().into_owned()
     };
@@ -169,7 +169,7 @@ fn find_word(line: &str, at: usize) -> Option<(usize, &'static str)> {
 }
 
 fn has_encoded_secret(token: &str) -> bool {
-    let text = decoded(token);
+    let text = decode_base64(token);
     text.contains("\"auth")
         || text.contains("assword")
         || text.contains("oken\"")
@@ -177,7 +177,7 @@ fn has_encoded_secret(token: &str) -> bool {
 }
 
 /// Returns the decoded base64; empty for other words.
-fn decoded(body: &str) -> String {
+fn decode_base64(body: &str) -> String {
     let options = GeneralPurposeConfig::new()
         .with_decode_padding_mode(DecodePaddingMode::Indifferent)
         .with_decode_allow_trailing_bits(true);

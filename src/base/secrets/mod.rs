@@ -33,7 +33,7 @@ pub struct Secret {
 }
 
 /// Returns the placeholder for a secret of this size.
-pub fn hidden(bytes: usize) -> String {
+pub fn secret_placeholder(bytes: usize) -> String {
     let plural = if bytes == 1 { "" } else { "s" };
     format!("(secret, {bytes} byte{plural})")
 }
@@ -44,8 +44,10 @@ pub fn has_hidden(text: &str) -> bool {
 }
 
 /// Returns a file's text with each secret replaced by its size.
-pub fn redacted(text: &str) -> Cow<'_, str> {
-    replace_secrets(text, find_secrets(text), &|secret| hidden(secret.len()))
+pub fn redact_secrets(text: &str) -> Cow<'_, str> {
+    replace_secrets(text, find_secrets(text), &|secret| {
+        secret_placeholder(secret.len())
+    })
 }
 
 /// Returns the reason why a text may contain a secret.
@@ -94,7 +96,7 @@ pub fn redacted_lines(text: &str) -> Vec<(&str, Cow<'_, str>)> {
                 why: one.why,
             });
         let here = here.filter(|one| !one.at.is_empty()).collect();
-        let shown = replace_secrets(line, here, &|secret| hidden(secret.len()));
+        let shown = replace_secrets(line, here, &|secret| secret_placeholder(secret.len()));
         lines.push((line, shown));
         start = end;
     }

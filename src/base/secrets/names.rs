@@ -145,7 +145,7 @@ const CREDENTIAL_PLACES: [&str; 5] = [
 /// Returns the kind of a name; `None` for one whose value is not secret.
 pub(super) fn kind_of(name: &str) -> Option<NameKind> {
     let is = |all: &[&str]| all.iter().any(|one| one.eq_ignore_ascii_case(name));
-    let mut words = Tail::of(name);
+    let mut words = Tail::from_name(name);
     let mut last = words.next()?;
     while AFTER.iter().any(|word| word.eq_ignore_ascii_case(last)) {
         last = words.next()?;
@@ -189,7 +189,7 @@ pub(super) fn kind_of(name: &str) -> Option<NameKind> {
 struct Tail<'a>(&'a str);
 
 impl<'a> Tail<'a> {
-    fn of(name: &'a str) -> Self {
+    fn from_name(name: &'a str) -> Self {
         Self(name)
     }
 }

@@ -20,7 +20,7 @@ fn no_form_of_a_secret_is_seen() {
     for form in SECRETS {
         let text = form.replace('§', MARK);
         for text in [text.clone(), format!("first\n{text}\nlast\n")] {
-            let shown = redacted(&text);
+            let shown = redact_secrets(&text);
             if !is_hidden(&shown) || !shown.contains("(secret, ") {
                 seen.push(format!("{form}\n    -> {shown}"));
             }
@@ -71,8 +71,8 @@ fn ordinary_lines_stay_as_they_are() {
     let mut hidden = Vec::new();
     for line in ORDINARY {
         for text in [(*line).to_owned(), format!("a\n{line}\nb\n")] {
-            if redacted(&text) != text {
-                hidden.push(redacted(&text).into_owned());
+            if redact_secrets(&text) != text {
+                hidden.push(redact_secrets(&text).into_owned());
             }
         }
     }
@@ -107,8 +107,8 @@ fn ordinary_arguments_and_sentences_stay() {
 #[test]
 fn what_is_hidden_once_is_not_hidden_again() {
     for form in SECRETS {
-        let once = redacted(&form.replace('§', MARK)).into_owned();
-        assert_eq!(redacted(&once), once, "{form}");
+        let once = redact_secrets(&form.replace('§', MARK)).into_owned();
+        assert_eq!(redact_secrets(&once), once, "{form}");
     }
 }
 
@@ -147,7 +147,7 @@ fn a_long_line_takes_a_short_time() {
         ));
     }
     let started = std::time::Instant::now();
-    let shown = redacted(&text);
+    let shown = redact_secrets(&text);
     assert!(
         !shown.is_empty() && started.elapsed().as_secs() < 20,
         "{:?}",

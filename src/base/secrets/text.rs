@@ -14,7 +14,7 @@ const MAX_PROSE: usize = 4096;
 pub fn find_secrets(text: &str) -> Vec<Secret> {
     let mut all = Vec::new();
     marks::find_blocks(text, &mut all);
-    let mut scan = Scan::of(text);
+    let mut scan = Scan::for_text(text);
     let mut start = 0;
     for whole in text.split_inclusive('\n') {
         let line = whole.trim_end_matches(['\n', '\r']);
@@ -24,7 +24,7 @@ pub fn find_secrets(text: &str) -> Vec<Secret> {
             at,
             why: marks::WHY_LOGIN,
         }));
-        scan.line(line, &mut found);
+        scan.scan_line(line, &mut found);
         all.extend(found.into_iter().map(|one| Secret {
             at: start + one.at.start..start + one.at.end,
             why: one.why,
@@ -73,7 +73,7 @@ struct Name<'a> {
 }
 
 impl Scan {
-    fn of(text: &str) -> Self {
+    fn for_text(text: &str) -> Self {
         let small = |form: &str| text.contains(form);
         let is_object = small("kind: Secret\n")
             || small("\"kind\":\"Secret\"")
@@ -85,7 +85,7 @@ impl Scan {
         }
     }
 
-    fn line(&mut self, line: &str, all: &mut Vec<Secret>) {
+    fn scan_line(&mut self, line: &str, all: &mut Vec<Secret>) {
         let body = line.trim_start();
         let indent = line.len() - body.len();
         if let Some(block) = self.block {
@@ -93,20 +93,20 @@ impl Scan {
                 return;
             }
             if indent > block.indent {
-                all.extend(of_block(line, indent, block).map(secret));
+                all.extend(of_block(line, indent, block).map(secret_at));
                 return;
             }
             self.block = None;
         }
         if std::mem::take(&mut self.is_option) && body.starts_with(['-', '"', '\'']) {
-            all.extend(of_item(line).map(secret));
+            all.extend(of_item(line).map(secret_at));
             return;
         }
         if line.len() <= MAX_PROSE {
-            all.extend(of_command(line).map(secret));
+            all.extend(of_command(line).map(secret_at));
         }
-        all.extend(arguments::of_scheme(line).map(secret));
-        self.names(line, indent, all);
+        all.extend(arguments::of_scheme(line).map(secret_at));
+        self.scan_names(line, indent, all);
         let item = body
             .trim_start_matches("- ")
             .trim_matches(['"', '\'', ',', ' ']);
@@ -115,7 +115,7 @@ impl Scan {
     }
 
     /// Finds the names in a line, and adds the values of those that are secret.
-    fn names(&mut self, line: &str, indent: usize, all: &mut Vec<Secret>) {
+    fn scan_names(&mut self, line: &str, indent: usize, all: &mut Vec<Secret>) {
         let body = line.trim_start();
         let is_comment = body.starts_with(['#', ';']) || body.starts_with("//");
         let bytes = line.as_bytes();
@@ -143,38 +143,38 @@ impl Scan {
                 is_option: whole.starts_with('-') && bare.len() < whole.len(),
                 is_comment,
             };
-            at = self.name(name, indent, all).unwrap_or(end).max(end);
+            at = self.scan_name(name, indent, all).unwrap_or(end).max(end);
         }
     }
 
     /// Adds the value of a name. Returns where the next name may begin.
-    fn name(&mut self, name: Name<'_>, indent: usize, all: &mut Vec<Secret>) -> Option<usize> {
-        let kind = self.kind(name);
+    fn scan_name(&mut self, name: Name<'_>, indent: usize, all: &mut Vec<Secret>) -> Option<usize> {
+        let kind = self.kind_of_name(name);
         if kind.is_none() && !is_known(name.name) {
             return None;
         }
         if let Some(kind) = kind
-            && let Some(value) = name.element()
+            && let Some(value) = name.element_value()
         {
             let text = name.line.get(value.clone())?;
             if is_secret_value(kind, text, true) {
-                all.push(secret(value.clone()));
+                all.push(secret_at(value.clone()));
             }
             return Some(value.end);
         }
         let Some(value) = name.value() else {
             let value = kind.and_then(|kind| name.next_word(kind))?;
-            all.push(secret(value.clone()));
+            all.push(secret_at(value.clone()));
             return Some(value.end);
         };
         let text = name.line.get(value.at.clone())?;
         if self.is_object && matches!(name.name, "data" | "stringData") {
-            return self.object(name, value.at.start, indent, all);
+            return self.scan_object(name, value.at.start, indent, all);
         }
         if arguments::is_credential(name.name) {
             let found = arguments::of_credential(text)?;
             let at = value.at.start + found.start..value.at.start + found.end;
-            all.push(secret(at));
+            all.push(secret_at(at));
             return Some(value.at.end);
         }
         if matches!(name.name, "name" | "key") && kind.is_none() {
@@ -185,7 +185,7 @@ impl Scan {
         if matches!(name.name, "user" | "username") {
             let (user, word) = text.split_once('%')?;
             let at = value.at.end - word.len()..value.at.end;
-            (!user.is_empty() && word.len() > 2).then(|| all.push(secret(at)));
+            (!user.is_empty() && word.len() > 2).then(|| all.push(secret_at(at)));
             return None;
         }
         let kind = kind?;
@@ -200,14 +200,14 @@ impl Scan {
             return None;
         }
         if is_secret_value(kind, text, value.quoted) {
-            all.push(secret(value.at.clone()));
+            all.push(secret_at(value.at.clone()));
             return Some(value.at.end);
         }
         value.quoted.then_some(value.at.end)
     }
 
     /// Adds the data of a `Secret`: on the same line, or on the lines below.
-    fn object(
+    fn scan_object(
         &mut self,
         name: Name<'_>,
         start: usize,
@@ -228,11 +228,11 @@ impl Scan {
             depth == 0
         });
         let end = start + end.map_or(rest.len(), |end| end + 1);
-        (!rest.starts_with("(secret")).then(|| all.push(secret(start..end)));
+        (!rest.starts_with("(secret")).then(|| all.push(secret_at(start..end)));
         Some(end)
     }
 
-    fn kind(&mut self, name: Name<'_>) -> Option<NameKind> {
+    fn kind_of_name(&mut self, name: Name<'_>) -> Option<NameKind> {
         if name.name == "value" && std::mem::take(&mut self.is_named) {
             return Some(NameKind::Secret);
         }
@@ -240,7 +240,7 @@ impl Scan {
     }
 }
 
-fn secret(at: Range<usize>) -> Secret {
+fn secret_at(at: Range<usize>) -> Secret {
     Secret { at, why: WHY }
 }
 
@@ -278,7 +278,7 @@ impl<'a> Name<'a> {
     }
 
     /// Returns the value of an XML element.
-    fn element(&self) -> Option<Range<usize>> {
+    fn element_value(&self) -> Option<Range<usize>> {
         let before = self
             .before()
             .trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == ':');
@@ -295,7 +295,7 @@ impl<'a> Name<'a> {
     /// Returns the value after an equals sign or a colon.
     fn value(&self) -> Option<Value> {
         let (quote, mut at) = self.closing_quote();
-        at += blanks(self.rest(at));
+        at += count_blanks(self.rest(at));
         let rest = self.rest(at);
         let sign = [":=", "=>", "=", ":"]
             .into_iter()
@@ -307,7 +307,7 @@ impl<'a> Name<'a> {
             return None;
         }
         at += sign.len();
-        at += blanks(self.rest(at));
+        at += count_blanks(self.rest(at));
         let is_first = self.is_first_of_line();
         let rest = self.rest(at);
         for quote in ["\\\"", "\"", "'"] {
@@ -411,7 +411,7 @@ impl<'a> Name<'a> {
 
     /// Returns the secret that follows a name after a blank: of an option, in netrc, or of a quoted word.
     fn next_word(&self, kind: NameKind) -> Option<Range<usize>> {
-        let gap = blanks(self.rest(self.end));
+        let gap = count_blanks(self.rest(self.end));
         if gap == 0 || !matches!(kind, NameKind::Secret | NameKind::Pass) {
             return None;
         }
@@ -526,7 +526,7 @@ fn is_control(word: Option<&str>) -> bool {
     word.is_some_and(|word| controls.contains(&word) || word.starts_with('['))
 }
 
-fn blanks(text: &str) -> usize {
+fn count_blanks(text: &str) -> usize {
     text.len() - text.trim_start_matches([' ', '\t']).len()
 }
 
@@ -663,7 +663,7 @@ fn of_pipe(line: &str) -> Option<Range<usize>> {
         None => rest.find('|')?,
     };
     let mut words = rest.get(..end)?.trim();
-    let mut start = start + blanks(rest);
+    let mut start = start + count_blanks(rest);
     while words.starts_with('-') {
         let after = words.find(' ')? + 1;
         words = words.get(after..)?;

@@ -68,7 +68,11 @@ impl AcceptedCapsules {
     }
 
     /// Returns what is remembered after this capsule, and the config that was taken from it, if any.
-    pub fn after(before: Option<Self>, facts: &CapsuleFacts, config: Option<(&str, &str)>) -> Self {
+    pub fn after_capsule(
+        before: Option<Self>,
+        facts: &CapsuleFacts,
+        config: Option<(&str, &str)>,
+    ) -> Self {
         let mut configs = before.map(|before| before.configs).unwrap_or_default();
         if let Some((name, digest)) = config {
             configs.retain(|known| known.digest != digest);

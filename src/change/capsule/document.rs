@@ -22,14 +22,14 @@ pub struct CapsuleDocument {
     /// Version of the document.
     pub version: u32,
     /// Name and domain of the cluster; `None` for any.
-    #[serde(deserialize_with = "required")]
+    #[serde(deserialize_with = "require_field")]
     pub cluster: Option<String>,
     /// Pools; empty for any.
     pub pools: Vec<String>,
     /// Names of nodes; empty for any.
     pub nodes: Vec<String>,
     /// Its end in RFC 3339; `None` if it has none.
-    #[serde(deserialize_with = "required")]
+    #[serde(deserialize_with = "require_field")]
     pub not_after: Option<String>,
     /// Number that is larger than that of every earlier capsule.
     pub sequence: u64,
@@ -70,7 +70,7 @@ pub struct CapsuleImage {
     /// `NAME@sha256:DIGEST`.
     pub reference: String,
     /// Checksum of the tree in OSTree; `None` for an image that its digest proves, such as an OCI archive.
-    #[serde(deserialize_with = "required")]
+    #[serde(deserialize_with = "require_field")]
     pub content_checksum: Option<String>,
 }
 
@@ -88,7 +88,7 @@ pub enum DocumentFault {
     Value(String),
 }
 
-fn required<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+fn require_field<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     Option::deserialize(from)
 }
 
@@ -100,7 +100,7 @@ impl CapsuleDocument {
     pub fn parse(bytes: &[u8]) -> Result<Self, DocumentFault> {
         let parsed: Self = serde_json::from_slice(bytes)
             .map_err(|error| DocumentFault::Form(error.to_string()))?;
-        parsed.check()?;
+        parsed.check_values()?;
         Ok(parsed)
     }
 
@@ -109,14 +109,14 @@ impl CapsuleDocument {
     /// # Errors
     /// It cannot be written as JSON, or a value is not allowed.
     pub fn to_text(&self) -> Result<String, DocumentFault> {
-        self.check()?;
+        self.check_values()?;
         let text = serde_json::to_string_pretty(self);
         let text = text.map_err(|error| DocumentFault::Form(error.to_string()))?;
         Ok(text + "\n")
     }
 
     /// Returns the end in seconds since 1970.
-    pub fn end(&self) -> Option<u64> {
+    pub fn end_time(&self) -> Option<u64> {
         parse_day_or_time(self.not_after.as_deref()?).ok()
     }
 
@@ -125,7 +125,7 @@ impl CapsuleDocument {
         self.files.iter().find(|file| file.path == path)
     }
 
-    fn check(&self) -> Result<(), DocumentFault> {
+    fn check_values(&self) -> Result<(), DocumentFault> {
         let value = |what: String| Err(DocumentFault::Value(what));
         if self.version != VERSION {
             return Err(DocumentFault::Version(self.version));
@@ -264,7 +264,7 @@ mod tests {
     fn a_document_is_read_as_it_was_written() {
         let text = document().to_text().unwrap();
         assert_eq!(CapsuleDocument::parse(text.as_bytes()), Ok(document()));
-        assert_eq!(document().end(), Some(1_801_396_800));
+        assert_eq!(document().end_time(), Some(1_801_396_800));
     }
 
     #[test]

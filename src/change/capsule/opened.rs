@@ -14,7 +14,7 @@ use crate::formats::sshsig::{
     AllowedSigners, MAX_SIGNATURE, SignatureError, SignerError, SshSignature,
 };
 use crate::host::caller;
-use crate::host::root::{Root, RootError, RootPath, digest_ahead, sha256};
+use crate::host::root::{Root, RootError, RootPath, digest_ahead, sha256_hex};
 
 /// Maximum size of a file that is read into memory through a capsule, in bytes (256 MiB).
 const MAX_READ: u64 = 256 << 20;
@@ -164,7 +164,7 @@ impl UnverifiedCapsule {
         let document = self.document()?;
         let facts = CapsuleFacts {
             sequence: document.sequence,
-            sha256: sha256(&self.text),
+            sha256: sha256_hex(&self.text),
             signer: signer.principals.clone(),
             key: signer.key.fingerprint.clone(),
             not_after: document.not_after.clone(),
@@ -182,7 +182,7 @@ impl OpenedCapsule {
     ///
     /// # Errors
     /// It is not in the list, or differs from it.
-    pub fn read(&self, path: &Path) -> Result<Vec<u8>, CapsuleError> {
+    pub fn read_file(&self, path: &Path) -> Result<Vec<u8>, CapsuleError> {
         let shown = path.display().to_string();
         let Some(inside) = self.path_inside(path)? else {
             let file = caller::open_file(path).map_err(|error| read_error(path, error))?;
@@ -197,19 +197,19 @@ impl OpenedCapsule {
         let listed = listed.ok_or_else(|| CapsuleError::NotListed(shown.clone()))?;
         let (file, size) = self.open_listed(listed)?;
         if size > MAX_READ {
-            return Err(differs(&shown, "it is too large to be a config"));
+            return Err(differs_error(&shown, "it is too large to be a config"));
         }
         let bytes = read_bounded(file).map_err(|error| read_error(path, error))?;
-        if bytes.len() as u64 == listed.size && sha256(&bytes) == listed.sha256 {
+        if bytes.len() as u64 == listed.size && sha256_hex(&bytes) == listed.sha256 {
             Ok(bytes)
         } else {
-            Err(differs(&shown, "its contents differ"))
+            Err(differs_error(&shown, "its contents differ"))
         }
     }
 
     /// Returns true if a listed config has these contents.
     pub fn lists_contents(&self, bytes: &[u8]) -> bool {
-        let digest = sha256(bytes);
+        let digest = sha256_hex(bytes);
         self.document.configs.iter().any(|one| one.sha256 == digest)
     }
 
@@ -226,7 +226,7 @@ impl OpenedCapsule {
         if found == listed.size && digest == listed.sha256 {
             Ok(())
         } else {
-            Err(differs(&listed.path, "its contents differ"))
+            Err(differs_error(&listed.path, "its contents differ"))
         }
     }
 
@@ -236,11 +236,11 @@ impl OpenedCapsule {
             path: listed.path.clone(),
             reason: error.into(),
         };
-        let missing = || differs(&listed.path, "there is no plain file of this name");
+        let missing = || differs_error(&listed.path, "there is no plain file of this name");
         let path = RootPath::parse(&format!("/{}", listed.path)).map_err(|_| missing())?;
         let above = match path.parent() {
-            Some(above) => self.root.within(&above).map_err(failed)?,
-            None => self.root.again().map_err(failed)?,
+            Some(above) => self.root.open_within(&above).map_err(failed)?,
+            None => self.root.open_again().map_err(failed)?,
         };
         let name = RootPath::parse(&format!("/{}", path.name())).map_err(|_| missing())?;
         let file = open_plain(&above, &name).map_err(failed)?;
@@ -248,7 +248,7 @@ impl OpenedCapsule {
         if size == listed.size {
             Ok((file, size))
         } else {
-            Err(differs(&listed.path, "its size differs"))
+            Err(differs_error(&listed.path, "its size differs"))
         }
     }
 
@@ -275,7 +275,7 @@ pub fn directory_of(path: &Path) -> PathBuf {
     }
 }
 
-fn differs(path: &str, why: &str) -> CapsuleError {
+fn differs_error(path: &str, why: &str) -> CapsuleError {
     CapsuleError::Differs {
         path: path.to_owned(),
         why: why.to_owned(),
@@ -326,7 +326,7 @@ fn read_plain(
 
 /// Opens a plain file without following a link, and returns its size; `None` if there is none.
 fn open_plain(root: &Root, path: &RootPath) -> Result<Option<(File, u64)>, RootError> {
-    let Some(place) = root.place(path)? else {
+    let Some(place) = root.open_place(path)? else {
         return Ok(None);
     };
     let failed = |errno: nix::errno::Errno| RootError {
@@ -342,7 +342,7 @@ fn open_plain(root: &Root, path: &RootPath) -> Result<Option<(File, u64)>, RootE
     {
         return Ok(None);
     }
-    let file = place.open().map_err(failed)?;
+    let file = place.open_file().map_err(failed)?;
     let stat = fstat(&file).map_err(failed)?;
     let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
     Ok(is_plain(stat.st_mode).then_some((file, size)))

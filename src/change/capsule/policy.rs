@@ -64,18 +64,18 @@ impl CapsulePolicy {
     /// It cannot be read, or has another form: then it is not known what is demanded.
     pub fn read(root: &Root) -> Result<Self, CapsulePolicyError> {
         match read_first(root, paths::CAPSULE_POLICY)? {
-            Some((path, text)) => Self::parse(&text)
+            Some((path, text)) => Self::parse_policy(&text)
                 .map_err(|(line, why)| CapsulePolicyError::Form { path, line, why }),
             None => Ok(Self::default()),
         }
     }
 
     /// Returns true if a capsule is demanded for this input.
-    pub fn demands(&self, input: CapsuleInput) -> bool {
+    pub fn demands_capsule(&self, input: CapsuleInput) -> bool {
         self.0.contains(&input)
     }
 
-    fn parse(text: &str) -> Result<Self, (usize, String)> {
+    fn parse_policy(text: &str) -> Result<Self, (usize, String)> {
         let mut seen = BTreeSet::new();
         let mut demanded = Self::default();
         for (index, line) in text.lines().enumerate() {
@@ -155,10 +155,11 @@ mod tests {
 
     #[test]
     fn a_policy_is_read_or_refused() {
-        let parsed =
-            CapsulePolicy::parse("# who\n\nmedia = required\nstdin=optional\n images =required\n");
+        let parsed = CapsulePolicy::parse_policy(
+            "# who\n\nmedia = required\nstdin=optional\n images =required\n",
+        );
         let policy = parsed.unwrap();
-        let demanded = CapsuleInput::ALL.map(|input| policy.demands(input));
+        let demanded = CapsuleInput::ALL.map(|input| policy.demands_capsule(input));
         assert_eq!(demanded, [true, false, false, true]);
         for text in [
             "media",
@@ -167,7 +168,7 @@ mod tests {
             "media=required\nmedia=optional",
             "media required",
         ] {
-            assert!(CapsulePolicy::parse(text).is_err(), "{text}");
+            assert!(CapsulePolicy::parse_policy(text).is_err(), "{text}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! If a capsule is for this node, now.
 
 use super::document::CapsuleDocument;
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 
 /// Whether something is true of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +26,12 @@ pub struct ProvenTime {
 impl std::fmt::Display for ProvenTime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.by {
-            Some(place) => write!(f, "{} by {place}, later than the clock", utc(self.at)),
-            None => write!(f, "{} by the clock", utc(self.at)),
+            Some(place) => write!(
+                f,
+                "{} by {place}, later than the clock",
+                format_utc(self.at)
+            ),
+            None => write!(f, "{} by the clock", format_utc(self.at)),
         }
     }
 }
@@ -35,11 +39,11 @@ impl std::fmt::Display for ProvenTime {
 /// The answers of a node to what a capsule may ask.
 pub trait NodeScope {
     /// Returns whether the node is in this cluster.
-    fn cluster(&self, name: &str) -> ScopeAnswer;
+    fn matches_cluster(&self, name: &str) -> ScopeAnswer;
     /// Returns whether the node is in this pool.
-    fn pool(&self, name: &str) -> ScopeAnswer;
+    fn matches_pool(&self, name: &str) -> ScopeAnswer;
     /// Returns whether the node has this name.
-    fn node(&self, name: &str) -> ScopeAnswer;
+    fn matches_name(&self, name: &str) -> ScopeAnswer;
 }
 
 /// Returns the reason why a capsule is not for this node; its text is the end of a sentence.
@@ -60,13 +64,16 @@ pub fn why_not_here(document: &CapsuleDocument, node: &dyn NodeScope) -> Option<
             None => format!("is for {what} {list}, and it is not known which one this node is"),
         })
     };
-    names("cluster", &clusters, &|name| node.cluster(name))
-        .or_else(|| names("pool", &document.pools, &|name| node.pool(name)))
-        .or_else(|| names("node", &document.nodes, &|name| node.node(name)))
+    names("cluster", &clusters, &|name| node.matches_cluster(name))
+        .or_else(|| names("pool", &document.pools, &|name| node.matches_pool(name)))
+        .or_else(|| names("node", &document.nodes, &|name| node.matches_name(name)))
 }
 
 /// Returns the reason why a capsule is out of date; its text is the end of a sentence.
 pub fn why_not_now(document: &CapsuleDocument, time: &ProvenTime) -> Option<String> {
-    let end = document.end().filter(|end| time.at > *end)?;
-    Some(format!("was valid until {}, and it is {time}", utc(end)))
+    let end = document.end_time().filter(|end| time.at > *end)?;
+    Some(format!(
+        "was valid until {}, and it is {time}",
+        format_utc(end)
+    ))
 }

@@ -8,7 +8,7 @@ use super::export::{
 };
 use super::medium::{DirectoryTarget, ExportFile, ExportTarget};
 use crate::base::reason::Reason;
-use crate::host::root::{hex, sha256};
+use crate::host::root::{sha256_hex, to_hex};
 use crate::node::images::object_store::{MAX_METADATA, MetadataSource, ObjectId, StoreError};
 use crate::node::images::ostree_objects::{Checksum, OstreeObjectKind, parse_checksum};
 
@@ -62,7 +62,7 @@ impl ExportArchive {
     ///
     /// # Errors
     /// It cannot be read, or its head is not that of an export.
-    pub fn open(
+    pub fn open_archive(
         shown: &str,
         mut reader: Box<dyn Read + Send>,
     ) -> Result<Option<Self>, ArchiveReadError> {
@@ -135,7 +135,7 @@ impl ExportArchive {
                         if total > MAX_HEAD {
                             return Err(form("its directories are too large"));
                         }
-                        if parse_checksum(&sha256(&bytes)) != Some(id.1) {
+                        if parse_checksum(&sha256_hex(&bytes)) != Some(id.1) {
                             return Err(form(&format!("{name} is damaged")));
                         }
                         metadata.insert(id, bytes);
@@ -159,7 +159,7 @@ impl ExportArchive {
     }
 
     /// Returns the size of an object in the export; `None` if the export does not have it.
-    pub fn size(&self, id: &ObjectId) -> Option<u64> {
+    pub fn size_of(&self, id: &ObjectId) -> Option<u64> {
         self.sizes.get(&exported_path(id)).copied()
     }
 
@@ -168,7 +168,7 @@ impl ExportArchive {
     ///
     /// # Errors
     /// The archive ends too early, or the target cannot be written.
-    pub fn unpack(
+    pub fn unpack_objects(
         self,
         layers: &[(String, Checksum)],
         wanted: &BTreeSet<ObjectId>,
@@ -179,12 +179,12 @@ impl ExportArchive {
             path: shown.clone(),
             reason: error.into(),
         };
-        put(target, "config", CONFIG.as_bytes()).map_err(failed)?;
+        put_file(target, "config", CONFIG.as_bytes()).map_err(failed)?;
         for path in EMPTY {
             target.make_directory(path).map_err(failed)?;
         }
         for (id, bytes) in &self.metadata {
-            put(target, &exported_path(id), bytes).map_err(failed)?;
+            put_file(target, &exported_path(id), bytes).map_err(failed)?;
         }
         let is_file = |id: &&ObjectId| id.0 == OstreeObjectKind::File;
         let mut missing: BTreeSet<ObjectId> = wanted.iter().filter(is_file).copied().collect();
@@ -203,7 +203,7 @@ impl ExportArchive {
                         size,
                         content: &mut entry,
                     };
-                    target.put(file).map_err(failed)?;
+                    target.put_file(file).map_err(failed)?;
                 }
                 if missing.is_empty() {
                     break;
@@ -220,20 +220,20 @@ impl ExportArchive {
             });
         }
         for (name, commit) in layers {
-            let text = format!("{}\n", hex(commit));
-            put(target, &format!("refs/heads/{name}"), text.as_bytes()).map_err(failed)?;
+            let text = format!("{}\n", to_hex(commit));
+            put_file(target, &format!("refs/heads/{name}"), text.as_bytes()).map_err(failed)?;
         }
         Ok(())
     }
 }
 
 impl MetadataSource for ExportArchive {
-    fn metadata(&self, id: &ObjectId) -> Result<Vec<u8>, StoreError> {
+    fn read_metadata(&self, id: &ObjectId) -> Result<Vec<u8>, StoreError> {
         let found = self.metadata.get(id).cloned();
-        found.ok_or_else(|| self.fault(id, "is missing"))
+        found.ok_or_else(|| self.object_fault(id, "is missing"))
     }
 
-    fn layer(&self, name: &str) -> Result<Option<Checksum>, StoreError> {
+    fn find_layer(&self, name: &str) -> Result<Option<Checksum>, StoreError> {
         let mut layers = self.description.layers.iter();
         let found = layers.find(|layer| layer.name == name);
         Ok(found.and_then(|layer| parse_checksum(&layer.commit)))
@@ -244,8 +244,8 @@ impl MetadataSource for ExportArchive {
     }
 }
 
-fn put(target: &mut DirectoryTarget, path: &str, bytes: &[u8]) -> io::Result<()> {
-    target.put(ExportFile {
+fn put_file(target: &mut DirectoryTarget, path: &str, bytes: &[u8]) -> io::Result<()> {
+    target.put_file(ExportFile {
         path,
         size: bytes.len() as u64,
         content: &mut &bytes[..],
@@ -274,7 +274,7 @@ fn parse_exported_path(path: &str) -> Option<ObjectId> {
     let checksum = parse_checksum(&format!("{first}{rest}"))?;
     let id = (kind, checksum);
     // Upper case, or a slash elsewhere, would be another path.
-    (exported_path(&id) == path && hex(&checksum).starts_with(first)).then_some(id)
+    (exported_path(&id) == path && to_hex(&checksum).starts_with(first)).then_some(id)
 }
 
 #[cfg(test)]

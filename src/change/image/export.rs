@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::medium::{ExportFile, ExportTarget, MediumRoom};
 use crate::base::reason::Reason;
 use crate::host::progress;
-use crate::host::root::{ExtendedAttributes, Place, all_attributes, hex};
+use crate::host::root::{ExtendedAttributes, Place, all_attributes, to_hex};
 use crate::node::images::object_store::{
     MetadataSource, ObjectId, ObjectStore, StoreError, StoreMode, StoredImage, list_objects,
 };
@@ -137,7 +137,7 @@ impl<'a> Export<'a> {
     ///
     /// # Errors
     /// The repository does not have all other objects of the image.
-    pub fn plan(
+    pub fn plan_export(
         store: &'a ObjectStore,
         image: &'a StoredImage,
         present: &BTreeSet<ObjectId>,
@@ -222,7 +222,7 @@ impl<'a> Export<'a> {
     ///
     /// # Errors
     /// The target cannot be written, or an object is damaged.
-    pub fn write(&self, target: &mut dyn ExportTarget) -> Result<(), ExportError> {
+    pub fn write_to(&self, target: &mut dyn ExportTarget) -> Result<(), ExportError> {
         let description = self.description();
         let description = serde_json::to_string_pretty(&description)
             .map_err(|error| write_error(DESCRIPTION, io::Error::other(error)))?;
@@ -246,15 +246,19 @@ impl<'a> Export<'a> {
         }
         target.flush().map_err(ExportError::at_end)?;
         for (name, commit) in &self.image.layers {
-            put_text(target, &format!("refs/heads/{name}"), &(hex(commit) + "\n"))?;
+            put_text(
+                target,
+                &format!("refs/heads/{name}"),
+                &(to_hex(commit) + "\n"),
+            )?;
         }
         let name = self.image.image_ref();
         put_text(
             target,
             &format!("refs/heads/{name}"),
-            &(hex(&self.image.commit) + "\n"),
+            &(to_hex(&self.image.commit) + "\n"),
         )?;
-        target.finish().map_err(ExportError::at_end)
+        target.finish_export().map_err(ExportError::at_end)
     }
 
     fn description(&self) -> ImageDescription {
@@ -264,13 +268,13 @@ impl<'a> Export<'a> {
             image: self.image.name.clone(),
             content_checksum: self.image.content.clone(),
             architecture: self.image.architecture.clone(),
-            commit: hex(&self.image.commit),
+            commit: to_hex(&self.image.commit),
             objects: self.objects.len() + self.left_out,
             left_out: self.left_out,
             layers: layers
                 .map(|(name, commit)| LayerDescription {
                     name: name.clone(),
-                    commit: hex(commit),
+                    commit: to_hex(commit),
                 })
                 .collect(),
         }
@@ -294,15 +298,15 @@ impl<'a> Export<'a> {
         let failed = |error: io::Error| write_error(&path, error);
         // A medium that was pulled out or lost power has files of the right size with other contents.
         if let Some(earlier) = target.find_earlier(&path, size).map_err(failed)?
-            && is_same(earlier, &mut self.content(id)?).map_err(failed)?
+            && is_same(earlier, &mut self.open_content(id)?).map_err(failed)?
         {
             progress::advance_by(size);
             return Ok(());
         }
-        let mut content = self.content(id)?;
+        let mut content = self.open_content(id)?;
         let mut counted = progress::Counted(&mut content);
         target
-            .put(ExportFile {
+            .put_file(ExportFile {
                 path: &path,
                 size,
                 content: &mut counted,
@@ -311,20 +315,20 @@ impl<'a> Export<'a> {
     }
 
     /// Returns an object as it is in an export.
-    fn content(&self, id: &ObjectId) -> Result<Box<dyn Read + '_>, ExportError> {
+    fn open_content(&self, id: &ObjectId) -> Result<Box<dyn Read + '_>, ExportError> {
         Ok(match (id.0, self.store.mode()) {
             (OstreeObjectKind::File, StoreMode::Bare) => self.archived_file(id)?,
             (OstreeObjectKind::File, StoreMode::Archive) => {
-                let file = self.store.place(id)?.open();
+                let file = self.store.place_of(id)?.open_file();
                 Box::new(file.map_err(|errno| self.store.error_at(id, errno))?)
             }
-            _ => Box::new(Cursor::new(self.store.metadata(id)?)),
+            _ => Box::new(Cursor::new(self.store.read_metadata(id)?)),
         })
     }
 
     /// Returns a file or link of a `bare` repository in the form of an archive.
     fn archived_file(&self, id: &ObjectId) -> Result<Box<dyn Read>, ExportError> {
-        let file = BareFile::read(self.store, id)?;
+        let file = BareFile::read_object(self.store, id)?;
         let attributes = file.attributes();
         let mut hash = Sha256::new();
         hash.update(attributes.hashed_header());
@@ -332,11 +336,11 @@ impl<'a> Export<'a> {
             return if hash.finalize().as_slice() == id.1 {
                 Ok(Box::new(Cursor::new(attributes.archive_header(0))))
             } else {
-                Err(self.store.fault(id, "is damaged").into())
+                Err(self.store.object_fault(id, "is damaged").into())
             };
         }
         let left = file.size();
-        let opened = file.place.open();
+        let opened = file.place.open_file();
         let stored = StoredBlocks {
             file: opened.map_err(|errno| self.store.error_at(id, errno))?,
             left,
@@ -363,11 +367,11 @@ pub fn exported_path((kind, checksum): &ObjectId) -> String {
 /// Returns the size of an object in an export.
 fn exported_size(store: &ObjectStore, id: &ObjectId) -> Result<u64, ExportError> {
     if id.0 != OstreeObjectKind::File || store.mode() == StoreMode::Archive {
-        let stat = store.stat(id)?;
-        let stat = stat.ok_or_else(|| store.fault(id, "is missing"))?;
+        let stat = store.stat_object(id)?;
+        let stat = stat.ok_or_else(|| store.object_fault(id, "is missing"))?;
         return Ok(size_of(stat.st_size));
     }
-    let file = BareFile::read(store, id)?;
+    let file = BareFile::read_object(store, id)?;
     let header = file.attributes().archive_header(0).len() as u64;
     Ok(match file.target {
         Some(_) => header,
@@ -388,11 +392,11 @@ struct BareFile {
 }
 
 impl BareFile {
-    fn read(store: &ObjectStore, id: &ObjectId) -> Result<Self, StoreError> {
+    fn read_object(store: &ObjectStore, id: &ObjectId) -> Result<Self, StoreError> {
         let failed = |errno| store.error_at(id, errno);
-        let place = store.place(id)?;
+        let place = store.place_of(id)?;
         let stat = place.stat().map_err(failed)?;
-        let stat = stat.ok_or_else(|| store.fault(id, "is missing"))?;
+        let stat = stat.ok_or_else(|| store.object_fault(id, "is missing"))?;
         let target = if stat.st_mode & libc::S_IFMT == libc::S_IFLNK {
             Some(place.read_target().map_err(failed)?)
         } else {
@@ -470,7 +474,7 @@ fn check_free(needed: u64, room: &MediumRoom) -> Result<(), ExportError> {
 }
 
 fn put_text(target: &mut dyn ExportTarget, path: &str, text: &str) -> Result<(), ExportError> {
-    let put = target.put(ExportFile {
+    let put = target.put_file(ExportFile {
         path,
         size: text.len() as u64,
         content: &mut text.as_bytes(),
@@ -500,7 +504,7 @@ struct StoredBlocks {
 
 impl StoredBlocks {
     /// Reads the next block. The last one is checked against the object's name before it is passed on.
-    fn fill(&mut self) -> io::Result<()> {
+    fn read_block(&mut self) -> io::Result<()> {
         let size = usize::try_from(self.left).unwrap_or(BLOCK).min(BLOCK);
         self.block.resize(BLOCK_HEADER + size, 0);
         let content = self.block.get_mut(BLOCK_HEADER..).unwrap_or_default();
@@ -534,7 +538,7 @@ impl Read for StoredBlocks {
             if self.is_done {
                 return Ok(0);
             }
-            self.fill()?;
+            self.read_block()?;
         }
         let rest = self.block.get(self.next..).unwrap_or_default();
         let read = rest.len().min(buffer.len());

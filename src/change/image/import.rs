@@ -75,10 +75,14 @@ pub fn find_import_need(
     };
     let mut nowhere = 0;
     for id in all {
-        if node.stat(&id).map_err(ObjectSourceError::from)?.is_some() {
+        if node
+            .stat_object(&id)
+            .map_err(ObjectSourceError::from)?
+            .is_some()
+        {
             continue;
         }
-        match source.size(&id).map_err(ObjectSourceError::from)? {
+        match source.size_of(&id).map_err(ObjectSourceError::from)? {
             Some(size) => need.bytes += size,
             None => nowhere += 1,
         }
@@ -109,7 +113,7 @@ pub fn unpack_for_pull(
         path: scratch.display().to_string(),
         reason: error.into(),
     };
-    DirectoryTarget::remove(scratch).map_err(failed)?;
-    let mut target = DirectoryTarget::make(scratch).map_err(failed)?;
-    Ok(archive.unpack(&need.image.layers, &need.missing, &mut target)?)
+    DirectoryTarget::remove_directory(scratch).map_err(failed)?;
+    let mut target = DirectoryTarget::make_directory(scratch).map_err(failed)?;
+    Ok(archive.unpack_objects(&need.image.layers, &need.missing, &mut target)?)
 }

@@ -40,7 +40,7 @@ pub trait ExportTarget {
     ///
     /// # Errors
     /// It cannot be written, or the content cannot be read.
-    fn put(&mut self, file: ExportFile<'_>) -> io::Result<()>;
+    fn put_file(&mut self, file: ExportFile<'_>) -> io::Result<()>;
 
     /// Makes an empty directory; `ostree` reads no repository without them.
     ///
@@ -58,7 +58,7 @@ pub trait ExportTarget {
     ///
     /// # Errors
     /// The medium reports one.
-    fn finish(&mut self) -> io::Result<()>;
+    fn finish_export(&mut self) -> io::Result<()>;
 }
 
 /// A directory. An interrupted export is continued: files get their names when they are complete.
@@ -73,7 +73,7 @@ impl DirectoryTarget {
     /// # Errors
     /// It has other files, or cannot be made or read.
     pub fn make_or_continue(directory: &Path, mark: &str) -> io::Result<Self> {
-        let made = Self::make(directory)?;
+        let made = Self::make_directory(directory)?;
         let mut names = fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name()));
         let is_other = |name: &io::Result<std::ffi::OsString>| match name {
             // Some file systems have it from the start.
@@ -103,7 +103,7 @@ impl DirectoryTarget {
     ///
     /// # Errors
     /// It cannot be made.
-    pub fn make(directory: &Path) -> io::Result<Self> {
+    pub fn make_directory(directory: &Path) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         Ok(Self {
             directory: directory.to_owned(),
@@ -114,7 +114,7 @@ impl DirectoryTarget {
     ///
     /// # Errors
     /// Something in it cannot be removed.
-    pub fn remove(directory: &Path) -> io::Result<()> {
+    pub fn remove_directory(directory: &Path) -> io::Result<()> {
         match fs::remove_dir_all(directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
@@ -133,7 +133,7 @@ impl ExportTarget for DirectoryTarget {
         }
     }
 
-    fn put(&mut self, file: ExportFile<'_>) -> io::Result<()> {
+    fn put_file(&mut self, file: ExportFile<'_>) -> io::Result<()> {
         let path = self.directory.join(file.path);
         let above = path.parent().unwrap_or(&self.directory);
         // In the same directory: file systems keep the inodes of a directory together.
@@ -145,7 +145,7 @@ impl ExportTarget for DirectoryTarget {
             }
             other => other?,
         };
-        copy(file.content, &mut out)?;
+        copy_bytes(file.content, &mut out)?;
         drop(out);
         fs::rename(&part, &path)
     }
@@ -159,13 +159,13 @@ impl ExportTarget for DirectoryTarget {
         nix::unistd::syncfs(directory).map_err(io::Error::from)
     }
 
-    fn finish(&mut self) -> io::Result<()> {
+    fn finish_export(&mut self) -> io::Result<()> {
         self.flush()
     }
 }
 
 /// Copies with few system calls.
-fn copy(from: &mut dyn Read, to: &mut fs::File) -> io::Result<()> {
+fn copy_bytes(from: &mut dyn Read, to: &mut fs::File) -> io::Result<()> {
     let mut buffer = vec![0; COPIED];
     loop {
         let read = from.read(&mut buffer)?;
@@ -192,7 +192,7 @@ impl MediumRoom {
     ///
     /// # Errors
     /// It does not answer.
-    pub fn of(path: &Path) -> io::Result<Self> {
+    pub fn of_path(path: &Path) -> io::Result<Self> {
         let found = statfs(path)?;
         let block = u64::try_from(found.block_size()).unwrap_or_default().max(1);
         let is_fat = found.filesystem_type() == MSDOS_SUPER_MAGIC;
@@ -228,7 +228,7 @@ pub struct TarTarget<W: Write> {
 
 impl<W: Write> TarTarget<W> {
     /// Writes a tar to `out`.
-    pub fn to(out: W) -> Self {
+    pub fn write_to(out: W) -> Self {
         Self {
             builder: tar::Builder::new(out),
         }
@@ -240,7 +240,7 @@ impl<W: Write> ExportTarget for TarTarget<W> {
         Ok(None)
     }
 
-    fn put(&mut self, file: ExportFile<'_>) -> io::Result<()> {
+    fn put_file(&mut self, file: ExportFile<'_>) -> io::Result<()> {
         let mut header = tar::Header::new_gnu();
         header.set_size(file.size);
         header.set_mode(0o644);
@@ -263,7 +263,7 @@ impl<W: Write> ExportTarget for TarTarget<W> {
         self.builder.get_mut().flush()
     }
 
-    fn finish(&mut self) -> io::Result<()> {
+    fn finish_export(&mut self) -> io::Result<()> {
         self.builder.finish()?;
         self.builder.get_mut().flush()
     }

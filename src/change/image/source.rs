@@ -61,7 +61,7 @@ impl ObjectSource {
             return Ok(Some(Self::Archive(Box::new(archive))));
         }
         if path == Path::new(STREAM) {
-            let archive = ExportArchive::open(STREAM, Box::new(io::stdin()))?;
+            let archive = ExportArchive::open_archive(STREAM, Box::new(io::stdin()))?;
             let archive = archive.ok_or(ObjectSourceError::NoExport)?;
             return Ok(Some(Self::Archive(Box::new(archive))));
         }
@@ -80,7 +80,7 @@ impl ObjectSource {
             return Ok(None);
         };
         let reader: Box<dyn Read + Send> = Box::new(io::BufReader::with_capacity(1 << 20, file));
-        let archive = ExportArchive::open(&path.display().to_string(), reader)?;
+        let archive = ExportArchive::open_archive(&path.display().to_string(), reader)?;
         Ok(archive.map(|archive| Self::Archive(Box::new(archive))))
     }
 
@@ -104,7 +104,7 @@ impl ObjectSource {
     ///
     /// # Errors
     /// The refs cannot be read.
-    pub fn images(&self) -> Result<BTreeMap<String, String>, ObjectSourceError> {
+    pub fn list_images(&self) -> Result<BTreeMap<String, String>, ObjectSourceError> {
         match self {
             Self::Repository(store) => Ok(store.image_commits()?),
             Self::Archive(archive) => {
@@ -119,13 +119,13 @@ impl ObjectSource {
     ///
     /// # Errors
     /// The repository cannot be read.
-    pub fn size(&self, id: &ObjectId) -> Result<Option<u64>, StoreError> {
+    pub fn size_of(&self, id: &ObjectId) -> Result<Option<u64>, StoreError> {
         match self {
             Self::Repository(store) => {
-                let stat = store.stat(id)?;
+                let stat = store.stat_object(id)?;
                 Ok(stat.map(|stat| u64::try_from(stat.st_size).unwrap_or_default()))
             }
-            Self::Archive(archive) => Ok(archive.size(id)),
+            Self::Archive(archive) => Ok(archive.size_of(id)),
         }
     }
 
@@ -139,7 +139,7 @@ impl ObjectSource {
         name: &str,
         digest: &str,
     ) -> Result<Option<StoredImage>, ObjectSourceError> {
-        let images = self.images()?;
+        let images = self.list_images()?;
         let exact = images.get(name).into_iter();
         let others = images.iter().filter(|(other, _)| *other != name);
         let with_digest = others.filter(|(other, _)| other.ends_with(&format!("@{digest}")));
@@ -171,15 +171,15 @@ pub struct WithNode<'a> {
 }
 
 impl MetadataSource for WithNode<'_> {
-    fn metadata(&self, id: &ObjectId) -> Result<Vec<u8>, StoreError> {
-        match self.node.stat(id)? {
-            Some(_) => self.node.metadata(id),
-            None => self.source.metadata().metadata(id),
+    fn read_metadata(&self, id: &ObjectId) -> Result<Vec<u8>, StoreError> {
+        match self.node.stat_object(id)? {
+            Some(_) => self.node.read_metadata(id),
+            None => self.source.metadata().read_metadata(id),
         }
     }
 
-    fn layer(&self, name: &str) -> Result<Option<Checksum>, StoreError> {
-        self.source.metadata().layer(name)
+    fn find_layer(&self, name: &str) -> Result<Option<Checksum>, StoreError> {
+        self.source.metadata().find_layer(name)
     }
 
     fn shown(&self) -> String {

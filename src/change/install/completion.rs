@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 
-use super::units::{Due, check};
+use super::units::{Due, check_units};
 use super::{COMPLETE, FoundItem, InstallScope, RECOVER, is_mask, managed_paths, recorded_paths};
 use crate::base::error::Changed;
 use crate::base::invocation::{mco_rescue, on_node};
@@ -34,22 +34,22 @@ pub struct Beforehand {
 impl Beforehand {
     /// What is missing; `None` where nothing is, where systemd does not run, or where the image has it.
     /// What `desired` and the recorded config in `old` bring is their matter.
-    pub fn of(root: &Root, desired: &Desired, old: Option<&Desired>) -> Option<Self> {
+    pub fn find_missing(root: &Root, desired: &Desired, old: Option<&Desired>) -> Option<Self> {
         let mut theirs = managed_paths(desired);
         theirs.extend(old.iter().flat_map(|old| managed_paths(old)));
-        Self::on(root, &theirs)
+        Self::missing_on(root, &theirs)
     }
 
     /// The same for a run without a config of its own.
     pub fn of_recorded(root: &Root, records: &Records) -> Option<Self> {
-        Self::on(root, &recorded_paths(records))
+        Self::missing_on(root, &recorded_paths(records))
     }
 
-    fn on(root: &Root, theirs: &BTreeSet<RootPath>) -> Option<Self> {
+    fn missing_on(root: &Root, theirs: &BTreeSet<RootPath>) -> Option<Self> {
         if !systemd_runs(root) || image_recovers(root) {
             return None;
         }
-        let due = Due::of(root, InstallScope::Recovery, theirs);
+        let due = Due::compare_scope(root, InstallScope::Recovery, theirs);
         match due.and_then(|due| Ok((due.missing_directories(root)?, due))) {
             Ok((_, due)) if due.is_nothing() => None,
             Ok((directories, due)) => Some(Self {
@@ -82,7 +82,12 @@ impl Beforehand {
     }
 
     /// Puts it in place and says so; else why it is not. A run of files alone needs none of it.
-    pub fn install(&self, root: &Root, lock: &Lock, runner: &dyn CommandRunner) -> Option<String> {
+    pub fn install_missing(
+        &self,
+        root: &Root,
+        lock: &Lock,
+        runner: &dyn CommandRunner,
+    ) -> Option<String> {
         let due = match &self.due {
             Ok(due) => due,
             // It was said when it was looked at.
@@ -105,9 +110,9 @@ impl Beforehand {
 impl Due {
     fn try_install(&self, root: &Root, lock: &Lock, runner: &dyn CommandRunner) -> Result<String> {
         self.make_parents(root, lock)?;
-        let unlabelled = self.put(root, lock, Changed::Before)?;
-        let check = check(root, lock, self, runner)?;
-        if let Some(problem) = check.problem(&unlabelled) {
+        let unlabelled = self.put_items(root, lock, Changed::Before)?;
+        let check = check_units(root, lock, self, runner)?;
+        if let Some(problem) = check.describe_problem(&unlabelled) {
             bail!("{problem}");
         }
         Ok(now_at_boot())
@@ -131,7 +136,7 @@ impl Completion {
     ///
     /// # Errors
     /// A path that cannot be read.
-    pub fn check(
+    pub fn check_plan(
         &self,
         root: &Root,
         plan: &Plan,
@@ -164,7 +169,7 @@ impl Completion {
     ///
     /// # Errors
     /// It does not, and is not done by hand.
-    pub fn install(
+    pub fn install_for(
         &self,
         root: &Root,
         lock: &Lock,
@@ -172,7 +177,7 @@ impl Completion {
         plan: &Plan,
         beforehand: &Beforehand,
     ) -> Result<()> {
-        match beforehand.install(root, lock, runner) {
+        match beforehand.install_missing(root, lock, runner) {
             Some(why) if plan.os.needs_reboot() && !self.by_hand => {
                 bail!(
                     "nothing would complete this run at the next boot: {}. Nothing of the config was changed. \
@@ -227,7 +232,7 @@ fn not_completed(root: &Root, beforehand: Option<&Beforehand>) -> Result<Option<
     for found in due.iter().filter(|found| found.is_due()) {
         let path = &found.item.path;
         let directory = path.parent().unwrap_or_else(|| path.clone());
-        if MountState::of(root, &directory)?.read_only {
+        if MountState::read_options(root, &directory)?.read_only {
             return Ok(Some(format!(
                 "{path} cannot be installed, as {directory} is read-only: nothing would complete this run at the next \
                  boot. Make it writable: findmnt -T {directory}"
@@ -238,7 +243,7 @@ fn not_completed(root: &Root, beforehand: Option<&Beforehand>) -> Result<Option<
     let directory = program.parent().unwrap_or_else(|| program.clone());
     let of_image = root.exists(&RootPath::fixed(paths::IMAGE_COMPLETE_UNIT))?
         && !root.exists(&RootPath::fixed(paths::COMPLETE_UNIT))?;
-    if !of_image && MountState::of(root, &directory)?.no_exec {
+    if !of_image && MountState::read_options(root, &directory)?.no_exec {
         return Ok(Some(format!(
             "cannot run {program} (203/EXEC), as {directory} is mounted noexec: nothing would complete this run at the \
              next boot. Look: findmnt -T {directory}"
@@ -257,7 +262,7 @@ fn is_brought(plan: &Plan) -> bool {
 /// Returns true where the unit that completes is installed and enabled before the run.
 fn is_installed(beforehand: Option<&Beforehand>) -> bool {
     let due = beforehand.and_then(|beforehand| beforehand.due.as_ref().ok());
-    due.is_some_and(|due| due.has(COMPLETE))
+    due.is_some_and(|due| due.has_unit(COMPLETE))
 }
 
 /// Why systemd does not start the unit that completes: it is missing, or not enabled.

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::config::document::Desired;
-use crate::host::root::{Root, RootError, RootPath, sha256};
+use crate::host::root::{Root, RootError, RootPath, sha256_hex};
 use crate::host::running;
 use crate::node::{Host, Labels, Recorded, Records};
 
@@ -81,7 +81,7 @@ impl InstallItem {
     }
 
     /// Returns its bytes; empty for a link.
-    pub fn bytes<'a>(&self, program: &'a [u8]) -> &'a [u8] {
+    pub fn bytes_of<'a>(&self, program: &'a [u8]) -> &'a [u8] {
         match self.content {
             Content::Program => program,
             Content::Text(text) => text.as_bytes(),
@@ -92,7 +92,7 @@ impl InstallItem {
     fn make_object(&self, program: &[u8], (uid, gid): (u32, u32)) -> Object {
         let file = |bytes: &[u8]| ObjectKind::File {
             size: bytes.len() as u64,
-            sha256: sha256(bytes).into(),
+            sha256: sha256_hex(bytes).into(),
         };
         let (kind, mode) = match self.content {
             Content::Program => (file(program), 0o755),
@@ -247,14 +247,14 @@ impl InstallSurvey<'_> {
     ///
     /// # Errors
     /// A path cannot be resolved or read.
-    pub fn of(&self, scope: InstallScope) -> Result<Vec<FoundItem>, RootError> {
+    pub fn survey_scope(&self, scope: InstallScope) -> Result<Vec<FoundItem>, RootError> {
         let items = list_items(scope, self.host.never_booted).into_iter();
         items.map(|item| self.compare_item(item)).collect()
     }
 
     fn compare_item(&self, item: InstallItem) -> Result<FoundItem, RootError> {
-        let object = item.make_object(self.program, self.host.attainable((0, 0)));
-        let label = self.labels.wanted(&item.path, &object.kind);
+        let object = item.make_object(self.program, self.host.attainable_owner((0, 0)));
+        let label = self.labels.wanted_label(&item.path, &object.kind);
         let standing = self.judge_item(&item, &object, label.as_deref())?;
         Ok(FoundItem {
             item,
@@ -292,8 +292,8 @@ impl InstallSurvey<'_> {
     /// Returns true if the label is wrong. A label that cannot be read cannot be set either, so it counts as right.
     fn is_mislabelled(&self, path: &RootPath, wanted: Option<&str>) -> bool {
         let Some(wanted) = wanted else { return false };
-        let place = self.root.place(path).ok().flatten();
-        let found = place.map(|place| place.label());
+        let place = self.root.open_place(path).ok().flatten();
+        let found = place.map(|place| place.read_label());
         matches!(found, Some(Ok(found)) if !self.labels.policy.is_right(found.as_deref(), wanted))
     }
 }

@@ -62,7 +62,11 @@ impl Due {
     ///
     /// # Errors
     /// The root or the running program cannot be read, or another user could replace a file.
-    pub fn of(root: &Root, scope: InstallScope, managed: &BTreeSet<RootPath>) -> Result<Self> {
+    pub fn compare_scope(
+        root: &Root,
+        scope: InstallScope,
+        managed: &BTreeSet<RootPath>,
+    ) -> Result<Self> {
         let host = Host::observe(root).context("looking at the node")?;
         let labels = Labels::read(root);
         let program = read_program().map_err(Reason::from);
@@ -76,7 +80,9 @@ impl Due {
             program: &program,
             managed,
         };
-        let found = survey.of(scope).context("looking at what is installed")?;
+        let found = survey
+            .survey_scope(scope)
+            .context("looking at what is installed")?;
         for due in found.iter().filter(|found| found.is_due()) {
             refuse_exposed(root, &due.item.path)?;
         }
@@ -126,7 +132,7 @@ impl Due {
     ///
     /// # Errors
     /// A file that cannot be put; those before it are in place.
-    pub fn put(
+    pub fn put_items(
         &self,
         root: &Root,
         lock: &Lock,
@@ -154,7 +160,7 @@ impl Due {
         let placement = Placement {
             path,
             object: &found.object,
-            bytes: found.item.bytes(&self.program),
+            bytes: found.item.bytes_of(&self.program),
             label: found.label.as_deref(),
         };
         Ok(place::put_file(root, lock, &placement)?)
@@ -165,7 +171,12 @@ impl Due {
 ///
 /// # Errors
 /// The root cannot be read or written.
-pub fn check(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Result<UnitCheck> {
+pub fn check_units(
+    root: &Root,
+    lock: &Lock,
+    due: &Due,
+    runner: &dyn CommandRunner,
+) -> Result<UnitCheck> {
     if !due.host.live {
         return Ok(UnitCheck::OtherRoot);
     }
@@ -179,23 +190,23 @@ pub fn check(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) ->
     if items.any(|found| found.item.path == RootPath::fixed(paths::CATALOGUE) && found.is_due()) {
         journalctl::update_catalogue(runner);
     }
-    if due.has(FETCH[1])
+    if due.has_unit(FETCH[1])
         && let Err(error) = systemctl::start_unit(runner, FETCH[1])
     {
         log::warn!("{error}. Next: systemctl status {}", FETCH[1]);
     }
-    if !due.has(RECOVER) {
+    if !due.has_unit(RECOVER) {
         return Ok(UnitCheck::NotOurs);
     }
     if transaction::find_pending(root)? != Pending::Nothing {
         return Ok(UnitCheck::Pending);
     }
-    start(root, lock, due, runner)
+    start_units(root, lock, due, runner)
 }
 
 impl Due {
     /// Returns true if a unit of the program is there now.
-    pub fn has(&self, unit: &str) -> bool {
+    pub fn has_unit(&self, unit: &str) -> bool {
         let mut items = self.found.iter();
         let ours = |found: &FoundItem| {
             !matches!(found.standing, ItemStanding::Masked | ItemStanding::Managed)
@@ -205,9 +216,14 @@ impl Due {
 }
 
 /// Its conditions are not met where nothing is pending; for a moment a file meets one.
-fn start(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Result<UnitCheck> {
+fn start_units(
+    root: &Root,
+    lock: &Lock,
+    due: &Due,
+    runner: &dyn CommandRunner,
+) -> Result<UnitCheck> {
     let path = RootPath::fixed(paths::CHECK);
-    let object = text_object(&[], 0o600, due.host.attainable((0, 0)));
+    let object = text_object(&[], 0o600, due.host.attainable_owner((0, 0)));
     let placement = Placement {
         path: &path,
         object: &object,
@@ -256,7 +272,7 @@ impl UnitCheck {
 
 impl UnitCheck {
     /// Returns one word for JSON, and a sentence for the text.
-    pub fn words(&self) -> (&'static str, String) {
+    pub fn describe_check(&self) -> (&'static str, String) {
         let (word, said) = match self {
             UnitCheck::OtherRoot => (
                 "other-root",
@@ -302,16 +318,16 @@ impl UnitCheck {
     }
 
     /// Returns the obstacle that keeps an interrupted run from being recovered at boot.
-    pub fn problem(&self, not_labelled: &[(RootPath, Reason)]) -> Option<String> {
+    pub fn describe_problem(&self, not_labelled: &[(RootPath, Reason)]) -> Option<String> {
         match self {
             UnitCheck::Started(StartResult::Ran) if not_labelled.is_empty() => None,
             UnitCheck::Started(StartResult::Ran) => Some(describe_unlabelled(not_labelled)),
             UnitCheck::Started(StartResult::CannotRun) => Some(format!(
                 "{} Run {}",
-                self.words().1,
+                self.describe_check().1,
                 "`restorecon -Fv /usr/local/bin/mco-rescue`"
             )),
-            other => Some(other.words().1),
+            other => Some(other.describe_check().1),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::base::notice::Notice;
 use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::config::document::ignition::User;
-use crate::host::root::{RootPath, sha256};
+use crate::host::root::{RootPath, sha256_hex};
 use crate::judge::accounts::{Home, MAX_OWNED, Prepared, keys_text, may_have_home};
 use crate::judge::drift::{kind_noun, text_object};
 use crate::node::account_files::WRITTEN;
@@ -24,10 +24,10 @@ impl Builder<'_> {
             return;
         };
         if let Some(Notice { subject, message }) = &prepared.problem {
-            return self.block(subject, message);
+            return self.add_blocker(subject, message);
         }
         for Notice { subject, message } in &prepared.notices {
-            self.notice(subject, message);
+            self.add_notice(subject, message);
         }
         for path in WRITTEN {
             self.account_file(prepared, path);
@@ -37,13 +37,16 @@ impl Builder<'_> {
                 self.plan_home(prepared, home, user);
             }
         }
-        self.left(prepared);
+        self.report_left(prepared);
         self.last_access(prepared);
-        self.twice();
+        self.refuse_twice();
     }
 
     fn account_file(&mut self, prepared: &Prepared, file: &'static str) {
-        let (before, after) = (prepared.before.bytes(file), prepared.after.bytes(file));
+        let (before, after) = (
+            prepared.before.bytes_of(file),
+            prepared.after.bytes_of(file),
+        );
         let (path, Some(text)) = (RootPath::fixed(file), after) else {
             return;
         };
@@ -51,17 +54,17 @@ impl Builder<'_> {
             return;
         }
         let found = self.node().object(&path);
-        let seen = before.map(sha256);
+        let seen = before.map(sha256_hex);
         match found.map(|found| &found.kind) {
             Some(ObjectKind::File { sha256, .. }) if Some(&**sha256) == seen.as_deref() => {}
             None if before.is_none() => {}
             Some(ObjectKind::File { .. }) => {
                 let message = "was changed by another program meanwhile. Run again";
-                return self.block(path.to_string(), message);
+                return self.add_blocker(path.to_string(), message);
             }
             _ => {
                 let message = "is not a regular file. Make it one before accounts can be changed";
-                return self.block(path.to_string(), message);
+                return self.add_blocker(path.to_string(), message);
             }
         }
         let mode = if paths::SECRETS.contains(&file) {
@@ -73,8 +76,8 @@ impl Builder<'_> {
         let wanted = text_object(text, mode, owner);
         // Without a shadow file, the hashes are here.
         let hashes = match file {
-            paths::PASSWD => prepared.after.bytes(paths::SHADOW).is_none(),
-            paths::GROUP => prepared.after.bytes(paths::GSHADOW).is_none(),
+            paths::PASSWD => prepared.after.bytes_of(paths::SHADOW).is_none(),
+            paths::GROUP => prepared.after.bytes_of(paths::GSHADOW).is_none(),
             _ => [paths::SHADOW, paths::GSHADOW].contains(&file),
         };
         let section = if hashes {
@@ -83,7 +86,7 @@ impl Builder<'_> {
             Section::Accounts
         };
         let payload = Payload::Bytes(text.to_vec());
-        self.put(&path, wanted, payload, section, "users or groups differ");
+        self.put_object(&path, wanted, payload, section, "users or groups differ");
     }
 
     fn plan_home(&mut self, prepared: &Prepared, home: &Home, user: &User) {
@@ -94,7 +97,7 @@ impl Builder<'_> {
             Err(problem) => {
                 let message =
                     format!("no keys can be put into the home: {problem}. Give another homeDir");
-                return self.block(origin, message);
+                return self.add_blocker(origin, message);
             }
         };
         self.hand_over(home, user, path, &origin);
@@ -134,7 +137,7 @@ impl Builder<'_> {
         let Some(found) = self.node().object(source).cloned() else {
             return;
         };
-        if self.gives(target) {
+        if self.gives_path(target) {
             return;
         }
         let kind = match found.kind {
@@ -143,7 +146,7 @@ impl Builder<'_> {
             }
             ObjectKind::Special { .. } => {
                 let message = "is a device, pipe or socket, and is not copied into new homes";
-                return self.notice(source.to_string(), message);
+                return self.add_notice(source.to_string(), message);
             }
             // Like useradd, redirects links to the skeleton to the home.
             ObjectKind::Symlink { target } => ObjectKind::Symlink {
@@ -154,7 +157,7 @@ impl Builder<'_> {
             },
             file @ ObjectKind::File { .. } => file,
         };
-        let (uid, gid) = self.node().host.attainable(owner);
+        let (uid, gid) = self.node().host.attainable_owner(owner);
         let mode = found.mode;
         let payload = match kind {
             ObjectKind::Symlink { .. } => Payload::None,
@@ -166,11 +169,11 @@ impl Builder<'_> {
             uid,
             gid,
         };
-        self.put(target, new, payload, Section::Accounts, why);
+        self.put_object(target, new, payload, Section::Accounts, why);
     }
 
     /// Returns true if the config itself has a file or link at a path.
-    fn gives(&self, path: &RootPath) -> bool {
+    fn gives_path(&self, path: &RootPath) -> bool {
         let desired = self.inputs.desired;
         let whole = |file: &crate::config::document::DesiredFile| {
             file.path == *path && !file.bare.as_ref().is_some_and(|bare| bare.keep)
@@ -189,7 +192,7 @@ impl Builder<'_> {
             return;
         }
         self.make_parents(path);
-        let (uid, gid) = self.node().host.attainable(owner);
+        let (uid, gid) = self.node().host.attainable_owner(owner);
         let step = Step::MakeDirectory {
             path: path.clone(),
             mode,
@@ -197,7 +200,7 @@ impl Builder<'_> {
             gid,
         };
         self.note_made(path);
-        self.push(step, Payload::None, Section::Accounts, why);
+        self.push_step(step, Payload::None, Section::Accounts, why);
     }
 
     /// Plans a moved home. Only an empty home is moved: otherwise a new one is created, and the old one is left.
@@ -217,25 +220,25 @@ impl Builder<'_> {
                     "the home is to be {path}, which is there already, and {from} still holds something. Move what \
                      is in {from} to {path} by hand, remove {from}, then run again"
                 );
-                self.block(format!("{origin}.homeDir"), message);
+                self.add_blocker(format!("{origin}.homeDir"), message);
             }
             Some(old) if filled || !old.is_directory() => {
                 let message = format!(
                     "the home is to be {path}, and {from} still holds something. Move it by hand, then run again: \
                      mv -T {} {}",
-                    quoted(from),
-                    quoted(path)
+                    quote_path(from),
+                    quote_path(path)
                 );
-                self.block(format!("{origin}.homeDir"), message);
+                self.add_blocker(format!("{origin}.homeDir"), message);
             }
             Some(old) => {
                 let message = format!(
                     "the empty old home is left. Remove it with: rmdir {}",
-                    quoted(from)
+                    quote_path(from)
                 );
-                self.notice(from.to_string(), message);
+                self.add_notice(from.to_string(), message);
                 if !exists {
-                    let owner = handed(old.owner(), home);
+                    let owner = replace_ids(old.owner(), home);
                     self.own_new_directory(path, old.mode, owner, "the home moves here");
                 }
             }
@@ -254,10 +257,10 @@ impl Builder<'_> {
         }
         let group = node.accounts.groups.get("mail").copied();
         let (mode, gid) = group.map_or((0o600, home.owner.1), |mail| (0o660, mail));
-        let owner = node.host.attainable((home.owner.0, gid));
+        let owner = node.host.attainable_owner((home.owner.0, gid));
         let empty = text_object(b"", mode, owner);
         let why = "mailbox of a new user";
-        self.put(
+        self.put_object(
             path,
             empty,
             Payload::Bytes(Vec::new()),
@@ -268,18 +271,18 @@ impl Builder<'_> {
 
     /// Changes the owner of everything that belonged to the old ids.
     fn hand_over(&mut self, home: &Home, user: &User, path: &RootPath, origin: &str) {
-        let by_hand = chown(home, path);
+        let by_hand = chown_commands(home, path);
         if home.owned.too_many {
             let message = format!(
                 "more than {MAX_OWNED} files of {path} would change owner. Do it by hand, then run again: {by_hand}"
             );
-            return self.block(origin, message);
+            return self.add_blocker(origin, message);
         }
         if home.owned.unnamed {
             let message = format!(
                 "files with names that are not text keep their owner. Change it with: {by_hand}"
             );
-            self.notice(path.to_string(), message);
+            self.add_notice(path.to_string(), message);
         }
         let keys = path.join(paths::KEYS).ok();
         let rewritten = keys.filter(|_| !user.ssh_authorized_keys.is_empty());
@@ -292,7 +295,7 @@ impl Builder<'_> {
 
     fn hand_over_one(&mut self, home: &Home, path: &RootPath, object: &Object) {
         let why = "the ids of its owner change";
-        let (uid, gid) = handed(object.owner(), home);
+        let (uid, gid) = replace_ids(object.owner(), home);
         if let ObjectKind::Symlink { .. } = object.kind {
             let step = Step::Put {
                 path: path.clone(),
@@ -303,11 +306,11 @@ impl Builder<'_> {
                 },
                 old: Some(object.clone()),
             };
-            return self.push(step, Payload::None, Section::Accounts, why);
+            return self.push_step(step, Payload::None, Section::Accounts, why);
         }
         let mode = without_special_bits(object);
         let new = Attributes { mode, uid, gid };
-        self.attributes(path, object.into(), new, Section::Accounts, why);
+        self.put_attributes(path, object.into(), new, Section::Accounts, why);
     }
 
     fn user_keys(
@@ -324,7 +327,7 @@ impl Builder<'_> {
             let message = format!(
                 "the keys need the home {path}, which is not there, and noCreateHome is set"
             );
-            return self.block(
+            return self.add_blocker(
                 origin,
                 format!("{message}. Make it first, or leave noCreateHome out"),
             );
@@ -336,7 +339,7 @@ impl Builder<'_> {
         for below in [paths::SSH, paths::KEYS_DIR] {
             match path.join(below) {
                 Ok(directory) => self.keys_directory(&directory, home.owner),
-                Err(error) => return self.block(origin, error.to_string()),
+                Err(error) => return self.add_blocker(origin, error.to_string()),
             }
         }
         let Ok(file) = path.join(paths::KEYS) else {
@@ -345,13 +348,13 @@ impl Builder<'_> {
         if self.is_touched(&file) {
             let message =
                 format!("{file} is written for another user too. Give each a home of its own");
-            return self.block(origin, message);
+            return self.add_blocker(origin, message);
         }
-        let owner = self.node().host.attainable(home.owner);
+        let owner = self.node().host.attainable_owner(home.owner);
         let wanted = text_object(text.as_bytes(), 0o600, owner);
         let why = format!("SSH keys of {}", user.name);
         let payload = Payload::Bytes(text.into_bytes());
-        self.put(&file, wanted, payload, Section::Users, why);
+        self.put_object(&file, wanted, payload, Section::Users, why);
     }
 
     /// Plans a directory of the user. Links are not followed, because they may lead anywhere.
@@ -368,20 +371,20 @@ impl Builder<'_> {
                 let what = kind_noun(&found.kind);
                 let message =
                     format!("{what} is where a directory should be. Move it away, then run again");
-                self.block(path.to_string(), message);
+                self.add_blocker(path.to_string(), message);
             }
         }
     }
 
     /// Reports files that a removed user leaves behind; they are never deleted.
-    fn left(&mut self, prepared: &Prepared) {
+    fn report_left(&mut self, prepared: &Prepared) {
         for (index, path) in &prepared.left {
             let message = format!(
                 "{path} of the removed user is left. Remove it with: rm -rf {}",
-                quoted(path)
+                quote_path(path)
             );
             let place = self.user_place(*index);
-            self.notice(place, message);
+            self.add_notice(place, message);
         }
     }
 
@@ -392,12 +395,12 @@ impl Builder<'_> {
 
     /// Refuses a config that removes both the last key and the last password of `core`.
     fn last_access(&mut self, prepared: &Prepared) {
-        if prepared.before.user("core").is_none() {
+        if prepared.before.find_user("core").is_none() {
             return;
         }
         let usable = |password: Option<String>| password.is_some_and(|found| allows_login(&found));
         let had_keys = self.has_keys();
-        if !had_keys && !usable(prepared.before.password("core")) {
+        if !had_keys && !usable(prepared.before.find_password("core")) {
             return;
         }
         let users = &self.inputs.config.ignition.passwd.users;
@@ -415,23 +418,23 @@ impl Builder<'_> {
                     user.ssh_authorized_keys.is_empty() || self.node().accounts.other_keys > 0;
                 given || (had_keys && stay && home.moved_from.is_none())
             }
-            None => had_keys && prepared.after.user("core").is_some(),
+            None => had_keys && prepared.after.find_user("core").is_some(),
         };
-        if keys || usable(prepared.after.password("core")) {
+        if keys || usable(prepared.after.find_password("core")) {
             return;
         }
         let message =
             "afterwards no login as core would be possible: neither key nor password is left";
         if self.options.allow_lockout {
-            self.notice("passwd.users", message);
+            self.add_notice("passwd.users", message);
         } else {
             let message = format!("{message}. Use --allow-lockout if that is meant");
-            self.block("passwd.users", message);
+            self.add_blocker("passwd.users", message);
         }
     }
 
     /// Refuses a path that both a user and `storage` create; a directory's mode and owner may be set in `storage`.
-    fn twice(&mut self) {
+    fn refuse_twice(&mut self) {
         let desired = self.inputs.desired;
         let files = desired.files.iter();
         let files = files.filter(|file| self.is_touched(&file.path));
@@ -449,13 +452,13 @@ impl Builder<'_> {
             let message = format!(
                 "{path} is changed for an entry of passwd too. Apply the two one after the other"
             );
-            self.block(place, message);
+            self.add_blocker(place, message);
         }
     }
 }
 
 /// Returns an owner with old ids replaced by the new ones.
-fn handed((uid, gid): (u32, u32), home: &Home) -> (u32, u32) {
+fn replace_ids((uid, gid): (u32, u32), home: &Home) -> (u32, u32) {
     let new = |now, was, then| if now == was { then } else { now };
     (
         new(uid, home.was.0, home.owner.0),
@@ -464,9 +467,9 @@ fn handed((uid, gid): (u32, u32), home: &Home) -> (u32, u32) {
 }
 
 /// Returns the commands that do by hand what [`Builder::hand_over`] does.
-fn chown(home: &Home, path: &RootPath) -> String {
+fn chown_commands(home: &Home, path: &RootPath) -> String {
     let (was, now) = (home.was, home.owner);
-    let path = quoted(path);
+    let path = quote_path(path);
     let user = format!("chown -hR --from={} {} {path}", was.0, now.0);
     let group = format!("chown -hR --from=:{} :{} {path}", was.1, now.1);
     match (was.0 == now.0, was.1 == now.1) {
@@ -486,7 +489,7 @@ fn without_special_bits(object: &Object) -> u32 {
 }
 
 /// Quotes a path for the shell.
-fn quoted(path: &RootPath) -> String {
+fn quote_path(path: &RootPath) -> String {
     let text = path.to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     if text.chars().all(plain) {
@@ -501,7 +504,7 @@ mod tests {
 
     #[test]
     fn commands_for_people_survive_a_shell() {
-        let quoted = |text: &str| quoted(&RootPath::parse(text).unwrap());
+        let quoted = |text: &str| quote_path(&RootPath::parse(text).unwrap());
         assert_eq!(quoted("/home/a.b"), "/home/a.b");
         assert_eq!(quoted("/home/a b; rm '"), "'/home/a b; rm '\\'''");
     }

@@ -55,7 +55,7 @@ pub struct Rules<'a> {
 impl After {
     /// Returns the jobs for the running system, in order. A reboot makes all of them unnecessary.
     pub fn jobs(&self) -> Vec<Job> {
-        if self.reboots() {
+        if self.needs_reboot() {
             return Vec::new();
         }
         let all = self.queue.iter().chain(&self.repairs);
@@ -64,11 +64,11 @@ impl After {
     }
 
     /// Returns the units that Pacemaker has to restart.
-    pub fn spared(&self) -> Vec<String> {
+    pub fn spared_units(&self) -> Vec<String> {
         let all = self.queue.iter().chain(&self.repairs);
         let jobs = all.filter_map(|queued| queued.action.job());
         let mut units: Vec<String> = jobs
-            .filter(|job| !self.reboots() && self.is_spared(job))
+            .filter(|job| !self.needs_reboot() && self.is_spared(job))
             .filter_map(|job| job.unit().map(str::to_owned))
             .chain(
                 self.unserved
@@ -93,7 +93,7 @@ impl After {
     }
 
     /// Returns true if only a reboot completes the step.
-    pub fn reboots(&self) -> bool {
+    pub fn needs_reboot(&self) -> bool {
         self.queue
             .iter()
             .any(|queued| queued.action == Action::Reboot)
@@ -111,7 +111,7 @@ pub(super) fn add_after(
     evidence: &dyn LiveEvidence,
 ) -> Result<()> {
     // A file that was given is read in any case, so that a mistake in it is reported before anything else.
-    let cluster = evidence.cluster()?;
+    let cluster = evidence.cluster_settings()?;
     plan.notices.extend(crypto_policies(plan));
     if !inputs.node.host.live || plan.is_empty() {
         return Ok(());
@@ -135,10 +135,10 @@ pub(super) fn add_after(
         kernel_type: new.kernel_type,
         ..old.clone()
     };
-    let never_ran = old.filter(|_| plan.os.drops()).map(same_os);
-    let mut after = after(plan, never_ran.as_ref().or(old), new, rules);
+    let never_ran = old.filter(|_| plan.os.drops_staged()).map(same_os);
+    let mut after = plan_after(plan, never_ran.as_ref().or(old), new, rules);
     after.fencing = inputs.node.neighbours.fencing;
-    let spared = after.spared();
+    let spared = after.spared_units();
     after.unserved.retain(|what| !spared.contains(what));
     if !spared.is_empty() {
         plan.notices.push(Notice {
@@ -157,7 +157,7 @@ fn stepped_from<'a>(inputs: &PlanInputs<'a>) -> Option<&'a MachineConfig> {
     if inputs.desired.bare {
         return None;
     }
-    let recorded = inputs.records.recorded();
+    let recorded = inputs.records.recorded_config();
     let emptied = recorded.filter(|record| record.emptied && record.name != inputs.config.name);
     emptied.or_else(|| inputs.baseline.config())
 }
@@ -198,10 +198,16 @@ fn not_drained() -> Notice {
 }
 
 /// Returns what follows the steps of a plan. `old` is the recorded config, if known.
-fn after(plan: &Plan, old: Option<&MachineConfig>, new: &MachineConfig, rules: Rules<'_>) -> After {
+fn plan_after(
+    plan: &Plan,
+    old: Option<&MachineConfig>,
+    new: &MachineConfig,
+    rules: Rules<'_>,
+) -> After {
     let update =
         old.map(|old| decide_taken(old, new, rules.policies, rules.forced, rules.files_only));
-    let (repairs, unserved) = repair_actions(&OnDisk::of(plan), update.as_ref(), rules.policies);
+    let (repairs, unserved) =
+        repair_actions(&OnDisk::from_plan(plan), update.as_ref(), rules.policies);
     let mut after = After {
         drain: update.as_ref().and_then(drain_reason),
         queue: update.map(|update| update.queue).unwrap_or_default(),
@@ -215,7 +221,8 @@ fn after(plan: &Plan, old: Option<&MachineConfig>, new: &MachineConfig, rules: R
         is_read_by_manager(planned.step.path())
             && !matches!(planned.step, Step::MakeDirectory { .. })
     });
-    after.unread_units = units && !after.reboots() && !after.jobs().contains(&Job::DaemonReload);
+    after.unread_units =
+        units && !after.needs_reboot() && !after.jobs().contains(&Job::DaemonReload);
     after
 }
 
@@ -243,7 +250,7 @@ struct OnDisk {
 }
 
 impl OnDisk {
-    fn of(plan: &Plan) -> Self {
+    fn from_plan(plan: &Plan) -> Self {
         let of = |sections: &[Section]| -> Vec<RootPath> {
             let steps = plan.steps.iter();
             let wanted = |planned: &&PlannedStep| {
@@ -295,9 +302,9 @@ fn repair_actions(
     let units = disk.units.iter().filter(|name| !is_step(name));
     let users = disk.users && !update.is_some_and(|update| update.diff.passwd);
     let mut all: Vec<(String, ActionChanges<'_>)> = Vec::new();
-    all.extend(files.map(|path| (path.clone(), file(path))));
-    all.extend(units.map(|name| (name.clone(), unit(name))));
-    all.extend(users.then(|| ("ssh keys and passwords".to_owned(), account())));
+    all.extend(files.map(|path| (path.clone(), file_changes(path))));
+    all.extend(units.map(|name| (name.clone(), unit_changes(name))));
+    all.extend(users.then(|| ("ssh keys and passwords".to_owned(), account_changes())));
     let mut done = update
         .map(|update| update.queue.clone())
         .unwrap_or_default();
@@ -310,7 +317,7 @@ fn repair_actions(
             continue;
         }
         wanted.retain(|queued| queued.action.job().is_some());
-        if !holds(&done, &wanted) {
+        if !holds_actions(&done, &wanted) {
             done.extend(wanted);
         }
     }
@@ -318,28 +325,28 @@ fn repair_actions(
 }
 
 /// Returns true if a queue already has the same actions in this order.
-fn holds(queue: &[Queued], wanted: &[Queued]) -> bool {
+fn holds_actions(queue: &[Queued], wanted: &[Queued]) -> bool {
     let mut queue = queue.iter();
     wanted
         .iter()
         .all(|wanted| queue.any(|queued| queued.action == wanted.action))
 }
 
-fn file(path: &str) -> ActionChanges<'_> {
+fn file_changes(path: &str) -> ActionChanges<'_> {
     ActionChanges {
         files: vec![path],
         ..ActionChanges::default()
     }
 }
 
-fn unit(name: &str) -> ActionChanges<'_> {
+fn unit_changes(name: &str) -> ActionChanges<'_> {
     ActionChanges {
         units: vec![name],
         ..ActionChanges::default()
     }
 }
 
-fn account() -> ActionChanges<'static> {
+fn account_changes() -> ActionChanges<'static> {
     ActionChanges {
         users: true,
         ..ActionChanges::default()
@@ -400,7 +407,7 @@ mod tests {
             forced: false,
             files_only: false,
         };
-        after(&plan, old, new, rules)
+        plan_after(&plan, old, new, rules)
     }
 
     fn reload() -> Job {
@@ -422,7 +429,7 @@ mod tests {
     fn a_reboot_is_announced_and_nothing_else_is_done() {
         let (old, new) = (config("data:,a", "data:,a"), config("data:,b", "data:,b"));
         let after = judged(&[(Section::Files, "/etc/chrony.conf")], Some(&old), &new);
-        assert!(after.reboots() && after.jobs().is_empty());
+        assert!(after.needs_reboot() && after.jobs().is_empty());
         assert_eq!(after.drain.unwrap(), "it would reboot");
     }
 
@@ -436,7 +443,7 @@ mod tests {
             (Section::Users, "/home/core/.ssh/authorized_keys.d/ignition"),
         ];
         let after = judged(&steps, Some(&same), &same);
-        assert!(!after.reboots());
+        assert!(!after.needs_reboot());
         assert_eq!(after.jobs(), [reload()]);
         assert_eq!(after.unserved, ["/etc/chrony.conf", "site.service"]);
         assert!(after.unread_units);

@@ -74,21 +74,21 @@ pub(super) fn find_activity(activity: &Activity, scene: StagedScene<'_>) -> Vec<
     all.extend(working.map(|process| {
         let subject = format!("process {}", process.pid);
         ActivityEvidence {
-            notice: notice(&subject, format!("{} is at work", process.args.join(" "))),
+            notice: activity_notice(&subject, format!("{} is at work", process.args.join(" "))),
             first_boot: completes_a_first_boot(process, &by_pid),
             ways: None,
         }
     }));
     let busy = activity.units.iter().filter(|unit| unit.is_at_work());
     all.extend(busy.map(|unit| ActivityEvidence {
-        notice: notice(&unit.name, format!("is {} ({})", unit.active, unit.sub)),
+        notice: activity_notice(&unit.name, format!("is {} ({})", unit.active, unit.sub)),
         first_boot: [FIRST_BOOT_PULL, FIRST_BOOT_SERVICE].contains(&unit.name.as_str()),
         ways: None,
     }));
-    all.extend(transaction(activity).map(ActivityEvidence::of));
-    all.extend(locked_sysroot(activity, scene.facts).map(ActivityEvidence::of));
+    all.extend(transaction_notice(activity).map(ActivityEvidence::from_notice));
+    all.extend(locked_sysroot(activity, scene.facts).map(ActivityEvidence::from_notice));
     all.extend(staged_evidence(activity, scene));
-    all.extend(shutdown(activity).map(ActivityEvidence::of));
+    all.extend(shutdown_notice(activity).map(ActivityEvidence::from_notice));
     all
 }
 
@@ -123,7 +123,7 @@ fn staged_evidence(activity: &Activity, scene: StagedScene<'_>) -> Option<Activi
         }
     };
     Some(ActivityEvidence {
-        notice: notice(subject, message),
+        notice: activity_notice(subject, message),
         first_boot: false,
         ways: Some(StagedWays {
             enter,
@@ -135,10 +135,10 @@ fn staged_evidence(activity: &Activity, scene: StagedScene<'_>) -> Option<Activi
 }
 
 /// Returns a notice about a transaction, for which there is no process or unit.
-fn transaction(activity: &Activity) -> Option<Notice> {
+fn transaction_notice(activity: &Activity) -> Option<Notice> {
     activity.transaction.as_ref().map(|method| {
         let words = format!("a transaction is running ({method}); see `rpm-ostree status`");
-        notice("rpm-ostree", words)
+        activity_notice("rpm-ostree", words)
     })
 }
 
@@ -151,13 +151,13 @@ fn locked_sysroot(activity: &Activity, facts: Option<&SystemFacts>) -> Option<No
         return None;
     }
     let words = "a program that is neither bootc nor ostree has it, and bootc waits for it; see `lsof /sysroot/ostree/lock`";
-    Some(notice("/sysroot/ostree/lock", words.to_owned()))
+    Some(activity_notice("/sysroot/ostree/lock", words.to_owned()))
 }
 
-fn shutdown(activity: &Activity) -> Option<Notice> {
+fn shutdown_notice(activity: &Activity) -> Option<Notice> {
     activity.shutdown.then(|| {
         let words = "a shutdown is scheduled; see `shutdown --show`, and `shutdown -c`";
-        notice("/run/systemd/shutdown/scheduled", words.to_owned())
+        activity_notice("/run/systemd/shutdown/scheduled", words.to_owned())
     })
 }
 
@@ -180,7 +180,7 @@ pub(super) fn note_watching(activity: &Activity) -> Vec<Notice> {
     });
     let mut all: Vec<Notice> = Vec::new();
     for daemon in daemons {
-        let said = notice(DAEMON, meanwhile(frozen_with(activity, daemon)));
+        let said = activity_notice(DAEMON, describe_meanwhile(frozen_with(activity, daemon)));
         if !all.contains(&said) {
             all.push(said);
         }
@@ -188,7 +188,7 @@ pub(super) fn note_watching(activity: &Activity) -> Vec<Notice> {
     all
 }
 
-fn meanwhile(frozen: Result<(&str, Controls), String>) -> String {
+fn describe_meanwhile(frozen: Result<(&str, Controls), String>) -> String {
     match frozen {
         Ok((_, Controls { kill: true, .. })) => {
             "its container stands still while names change, and is ended afterwards, so that it starts anew and judges \
@@ -253,26 +253,30 @@ pub(super) fn refuse_activity(evidence: ActivityEvidence) -> Notice {
     } else {
         "An update of this node seems to be under way: let it end, or use --takeover".to_owned()
     };
-    evidence.with(|message| format!("{message}. {next}"))
+    evidence.with_message(|message| format!("{message}. {next}"))
 }
 
 /// Evidence that was passed over.
 pub(super) fn taken_over(evidence: ActivityEvidence) -> Notice {
-    evidence.with(|message| format!("{message}; passed over as asked (--takeover)"))
+    evidence.with_message(|message| format!("{message}; passed over as asked (--takeover)"))
 }
 
 /// Returns a notice about another program's staged deployment, for a run that only changes files.
 pub(super) fn left_alone(evidence: ActivityEvidence) -> Notice {
     let enter = evidence.ways.as_ref().map(|ways| ways.enter.clone());
     let enter = enter.unwrap_or_default();
-    evidence
-        .with(|message| format!("{message}. It is left alone, as asked (--files-only): {enter}"))
+    evidence.with_message(|message| {
+        format!("{message}. It is left alone, as asked (--files-only): {enter}")
+    })
 }
 
 /// Returns a notice about the queued deployment that a plan replaces by staging another.
 pub(super) fn note_queued(scene: StagedScene<'_>) -> Option<Notice> {
     let facts = scene.facts.filter(|_| scene.stages && scene.stays)?;
-    Some(notice("the next boot", name_queued(facts, scene.ours)?))
+    Some(activity_notice(
+        "the next boot",
+        name_queued(facts, scene.ours)?,
+    ))
 }
 
 /// Returns notices about programs that stage on their own, and can replace what a run stages.
@@ -284,7 +288,7 @@ pub(super) fn note_stagers(activity: &Activity, facts: Option<&SystemFacts>) -> 
             "is active: bootc can replace what is staged, and reboots by itself. Stop it: systemctl mask --now \
              {UPDATE_TIMER}"
         );
-        all.push(notice(UPDATE_TIMER, words));
+        all.push(activity_notice(UPDATE_TIMER, words));
     }
     if let Some(driver) = facts.and_then(|facts| facts.deployments.driver.as_ref()) {
         let words = format!(
@@ -292,7 +296,7 @@ pub(super) fn note_stagers(activity: &Activity, facts: Option<&SystemFacts>) -> 
              systemctl stop {unit}",
             unit = driver.unit
         );
-        all.push(notice(&driver.name, words));
+        all.push(activity_notice(&driver.name, words));
     }
     all
 }
@@ -304,7 +308,7 @@ pub(super) fn note_staged_by_others(
 ) -> Option<Notice> {
     let staged = activity.staged.as_ref()?;
     let who = name_stager(staged, facts);
-    Some(notice(
+    Some(activity_notice(
         "/run/ostree/staged-deployment",
         format!("what this config wants is staged already, by {who}; nothing is staged again"),
     ))
@@ -312,11 +316,11 @@ pub(super) fn note_staged_by_others(
 
 /// Returns a notice about the service whose work this run does.
 pub(super) fn stood_in_for(evidence: ActivityEvidence) -> Notice {
-    evidence.with(|message| format!("{message}; its work is done here, in its place"))
+    evidence.with_message(|message| format!("{message}; its work is done here, in its place"))
 }
 
 impl ActivityEvidence {
-    fn of(notice: Notice) -> Self {
+    fn from_notice(notice: Notice) -> Self {
         Self {
             notice,
             first_boot: false,
@@ -324,7 +328,7 @@ impl ActivityEvidence {
         }
     }
 
-    fn with(self, message: impl FnOnce(&str) -> String) -> Notice {
+    fn with_message(self, message: impl FnOnce(&str) -> String) -> Notice {
         Notice {
             message: message(&self.notice.message),
             ..self.notice
@@ -345,18 +349,18 @@ fn is_work(process: &Process, all: &BTreeMap<u32, &Process>) -> bool {
 
 /// Returns true for a descendant of the daemon, which starts some programs through shells and `systemd-run`.
 fn below_the_daemon(process: &Process, all: &BTreeMap<u32, &Process>) -> bool {
-    above(process, all).any(|above| above.program() == DAEMON)
+    ancestors_of(process, all).any(|above| above.program() == DAEMON)
 }
 
 fn completes_a_first_boot(process: &Process, all: &BTreeMap<u32, &Process>) -> bool {
     let completes = |one: &Process| {
         one.program() == DAEMON && one.args.get(1).is_some_and(|word| word == FIRST_BOOT)
     };
-    completes(process) || above(process, all).any(completes)
+    completes(process) || ancestors_of(process, all).any(completes)
 }
 
 /// Returns the ancestors of a process, nearest first.
-fn above<'a>(
+fn ancestors_of<'a>(
     process: &'a Process,
     all: &BTreeMap<u32, &'a Process>,
 ) -> impl Iterator<Item = &'a Process> {
@@ -398,7 +402,7 @@ fn changes_the_node(process: &Process) -> bool {
     }
 }
 
-fn notice(subject: &str, message: String) -> Notice {
+fn activity_notice(subject: &str, message: String) -> Notice {
     Notice {
         subject: subject.to_owned(),
         message,

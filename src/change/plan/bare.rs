@@ -12,20 +12,20 @@ use crate::judge::drift::{group_id, text_object, user_id, wanted_file};
 impl Builder<'_> {
     /// Adds the notice for every bare config.
     pub(super) fn note_bare(&mut self) {
-        self.notice("", "a bare Ignition config has no name: the daemon's record is left as it is, and it knows nothing of this");
+        self.add_notice("", "a bare Ignition config has no name: the daemon's record is left as it is, and it knows nothing of this");
     }
 
     /// Plans a file by Ignition's rules.
     pub(super) fn bare_file(&mut self, file: &DesiredFile, bare: &BareFile) {
         let found = self.node().object(&file.path).cloned();
         let object = match (&found, bare.keep) {
-            (Some(found), true) if is_file(found) => self.kept(file, bare, found),
-            _ => self.written(file, bare),
+            (Some(found), true) if is_file(found) => self.keep_contents(file, bare, found),
+            _ => self.write_contents(file, bare),
         };
         let (object, payload) = match object {
             Ok(planned) => planned,
             Err(problem) => {
-                return self.block(
+                return self.add_blocker(
                     file.place(self.inputs.config),
                     format!("{problem}. The root's account files have no such name"),
                 );
@@ -37,11 +37,11 @@ impl Builder<'_> {
                 // The contents are already right: only mode and owner change.
                 let (old, new) = (Attributes::from(found), Attributes::from(&object));
                 let why = "mode or owner differs";
-                self.attributes(&file.path, old, new, Section::Files, why);
+                self.put_attributes(&file.path, old, new, Section::Files, why);
             }
             Some(found) if !(bare.overwrite || bare.keep && is_file(found)) => {
                 let message = "is there as something else, and overwrite is not set. Move it away, then run again";
-                self.block(file.path.to_string(), message);
+                self.add_blocker(file.path.to_string(), message);
             }
             _ => {
                 let why = files::explain_difference(found.as_ref(), &object);
@@ -52,7 +52,7 @@ impl Builder<'_> {
     }
 
     /// Returns an existing file with its contents kept; fragments are appended once.
-    fn kept(
+    fn keep_contents(
         &self,
         file: &DesiredFile,
         bare: &BareFile,
@@ -97,11 +97,15 @@ impl Builder<'_> {
     }
 
     /// Returns a file with its contents and everything appended to them.
-    fn written(&self, file: &DesiredFile, bare: &BareFile) -> Result<(Object, Payload), String> {
+    fn write_contents(
+        &self,
+        file: &DesiredFile,
+        bare: &BareFile,
+    ) -> Result<(Object, Payload), String> {
         let mut wanted = wanted_file(file, self.node())?;
         let group = self.handed_down(&file.path);
         if let Some(gid) = group.filter(|_| bare.group.is_none()) {
-            wanted.gid = self.node().host.attainable((wanted.uid, gid)).1;
+            wanted.gid = self.node().host.attainable_owner((wanted.uid, gid)).1;
         }
         if bare.append.is_empty() {
             return Ok((wanted, Payload::Contents(file.contents.clone())));

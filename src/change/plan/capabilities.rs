@@ -26,22 +26,24 @@ pub fn list_needs(plan: &Plan, node: &NodeState) -> Vec<CapabilityNeed> {
     };
     let mut all = vec![
         first(Capability::CAP_CHOWN, &|planned| {
-            foreign(planned, node, "giving")
+            foreign_owner(planned, node, "giving")
         }),
         first(Capability::CAP_FOWNER, &|planned| {
-            foreign(planned, node, "setting the mode of")
+            foreign_owner(planned, node, "setting the mode of")
         }),
         first(Capability::CAP_DAC_OVERRIDE, &|planned| {
-            locked(planned.step.path(), node).or_else(|| closed_itself(planned, node))
+            locked_directory(planned.step.path(), node).or_else(|| closed_itself(planned, node))
         }),
-        first(Capability::CAP_FSETID, &|planned| setgid(planned, node)),
+        first(Capability::CAP_FSETID, &|planned| {
+            keeps_setgid(planned, node)
+        }),
     ];
     all.push(plan.held.first().map(|held| CapabilityNeed {
         capability: Capability::CAP_LINUX_IMMUTABLE,
         why: format!("clearing the flags of {}", held.path),
     }));
     if !matches!(node.labels.policy, LabelPolicy::None) {
-        all.push(first(Capability::CAP_SYS_ADMIN, &labelled));
+        all.push(first(Capability::CAP_SYS_ADMIN, &label_of));
     }
     all.into_iter().flatten().collect()
 }
@@ -53,7 +55,7 @@ pub(super) fn judge_capabilities(plan: &mut Plan, node: &NodeState) {
         let lacking = lacking.filter(|need| !node.host.capabilities.contains(&need.capability));
         // A label that cannot be set is reported afterwards, with the command that sets it.
         let lacking = lacking.filter(|need| need.capability != Capability::CAP_SYS_ADMIN);
-        let blockers: Vec<Notice> = lacking.map(missing).collect();
+        let blockers: Vec<Notice> = lacking.map(missing_notice).collect();
         plan.blockers.extend(blockers);
     }
 }
@@ -67,11 +69,11 @@ pub(super) fn block_unread(plan: &mut Plan, node: &NodeState) {
     if let Some((path, _)) = closed.filter(|_| lacks) {
         let why = format!("looking at {path}");
         plan.blockers
-            .push(missing(CapabilityNeed { capability, why }));
+            .push(missing_notice(CapabilityNeed { capability, why }));
     }
 }
 
-fn missing(need: CapabilityNeed) -> Notice {
+fn missing_notice(need: CapabilityNeed) -> Notice {
     let name = need.capability.to_string();
     let short = name.strip_prefix("CAP_").unwrap_or(&name).to_owned();
     let message = format!(
@@ -86,7 +88,7 @@ fn missing(need: CapabilityNeed) -> Notice {
 }
 
 /// Returns the owners that a step sets or keeps.
-fn owners(step: &Step) -> Vec<(u32, u32)> {
+fn owners_of(step: &Step) -> Vec<(u32, u32)> {
     match step {
         Step::MakeDirectory { uid, gid, .. } | Step::RemoveDirectory { uid, gid, .. } => {
             vec![(*uid, *gid)]
@@ -100,8 +102,8 @@ fn owners(step: &Step) -> Vec<(u32, u32)> {
     }
 }
 
-fn foreign(planned: &PlannedStep, node: &NodeState, what: &str) -> Option<String> {
-    let owners = owners(&planned.step).into_iter();
+fn foreign_owner(planned: &PlannedStep, node: &NodeState, what: &str) -> Option<String> {
+    let owners = owners_of(&planned.step).into_iter();
     let (uid, gid) = owners.into_iter().find(|owner| *owner != node.host.user)?;
     let path = planned.step.path();
     Some(match what {
@@ -111,11 +113,11 @@ fn foreign(planned: &PlannedStep, node: &NodeState, what: &str) -> Option<String
 }
 
 /// Returns a directory that root cannot enter because of its mode.
-fn locked(path: &RootPath, node: &NodeState) -> Option<String> {
+fn locked_directory(path: &RootPath, node: &NodeState) -> Option<String> {
     let mut above = path.ancestors().skip(1);
     let closed = above.find(|above| {
         let directory = node.directories.get(above);
-        directory.is_some_and(|d| !opens(d.mode, d.owner, node.host.user))
+        directory.is_some_and(|d| !may_write(d.mode, d.owner, node.host.user))
     });
     closed.map(|above| format!("changing names in {above}"))
 }
@@ -134,12 +136,12 @@ fn closed_itself(planned: &PlannedStep, node: &NodeState) -> Option<String> {
         Step::Remove { .. } | Step::Metadata { .. } => None,
     };
     let (mode, owner) = moved?;
-    let closed = !opens(mode, owner, node.host.user);
+    let closed = !may_write(mode, owner, node.host.user);
     closed.then(|| format!("moving {} into place", planned.step.path()))
 }
 
 /// Returns true if the mode lets a user write to a directory and enter it.
-fn opens(mode: u32, owner: (u32, u32), user: (u32, u32)) -> bool {
+fn may_write(mode: u32, owner: (u32, u32), user: (u32, u32)) -> bool {
     let shift = match (owner.0 == user.0, owner.1 == user.1) {
         (true, _) => 6,
         (false, true) => 3,
@@ -148,7 +150,7 @@ fn opens(mode: u32, owner: (u32, u32), user: (u32, u32)) -> bool {
     (mode >> shift) & 0o3 == 0o3
 }
 
-fn setgid(planned: &PlannedStep, node: &NodeState) -> Option<String> {
+fn keeps_setgid(planned: &PlannedStep, node: &NodeState) -> Option<String> {
     let (mode, gid) = match &planned.step {
         Step::MakeDirectory { mode, gid, .. } => (*mode, *gid),
         Step::Put { new, .. } => (new.mode, new.gid),
@@ -160,7 +162,7 @@ fn setgid(planned: &PlannedStep, node: &NodeState) -> Option<String> {
 }
 
 /// Returns the label that a step sets. Without a loaded policy, labels are ordinary `security.` attributes.
-fn labelled(planned: &PlannedStep) -> Option<String> {
+fn label_of(planned: &PlannedStep) -> Option<String> {
     let path = planned.step.path();
     planned
         .label
@@ -184,7 +186,7 @@ mod tests {
             (0o755, (1000, 0), false),
             (0o055, (0, 0), false),
         ] {
-            assert_eq!(opens(mode, owner, root), open, "{mode:o} {owner:?}");
+            assert_eq!(may_write(mode, owner, root), open, "{mode:o} {owner:?}");
         }
     }
 }

@@ -45,15 +45,15 @@ impl ClaimPlace<'_> {
 impl<'a> Builder<'a> {
     /// Adds a blocker for every path that the config must not have.
     pub(super) fn check_claims(&mut self) {
-        let brought = self.brought();
+        let brought = self.brought_paths();
         let owned: Vec<(RootPath, &OwnedPath)> = OWNED
             .iter()
-            .map(|owned| (self.real(&RootPath::fixed(owned.path)), owned))
+            .map(|owned| (self.real_path(&RootPath::fixed(owned.path)), owned))
             .collect();
-        for claim in brought.iter().chain(&self.homes()) {
-            self.overlong(claim);
+        for claim in brought.iter().chain(&self.home_paths()) {
+            self.refuse_overlong(claim);
             for (place, owned) in &owned {
-                self.owned(claim, place, owned);
+                self.refuse_owned(claim, place, owned);
             }
         }
         let mut all = self.follow_from_users();
@@ -64,14 +64,14 @@ impl<'a> Builder<'a> {
     fn add_claim<'c>(&self, path: &RootPath, place: ClaimPlace<'c>) -> Claim<'c> {
         Claim {
             path: path.clone(),
-            real: self.real(path),
+            real: self.real_path(path),
             place,
             is_directory: false,
         }
     }
 
     /// Returns the paths in the config's entries, and those that are derived from their names.
-    fn brought(&self) -> Vec<Claim<'a>> {
+    fn brought_paths(&self) -> Vec<Claim<'a>> {
         let desired = self.inputs.desired;
         let at = |origin: &'a str| ClaimPlace::At(origin.into());
         let files = desired.files.iter();
@@ -99,7 +99,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Returns the homes in a bare config, which are created or change owner.
-    fn homes(&self) -> Vec<Claim<'a>> {
+    fn home_paths(&self) -> Vec<Claim<'a>> {
         let config = self.inputs.config;
         let prepared = self.inputs.accounts.into_iter();
         let homes = prepared.flat_map(|prepared| &prepared.homes);
@@ -150,11 +150,11 @@ impl<'a> Builder<'a> {
                     "{path} is the same as {other} of {by}: links above it lead there. Take one of the two out"
                 )
             };
-            self.block(claim.place.in_document(self.inputs.config), message);
+            self.add_blocker(claim.place.in_document(self.inputs.config), message);
         }
     }
 
-    fn owned(&mut self, claim: &Claim<'_>, place: &RootPath, owned: &OwnedPath) {
+    fn refuse_owned(&mut self, claim: &Claim<'_>, place: &RootPath, owned: &OwnedPath) {
         let inside = claim.real == *place || owned.tree && claim.real.is_in(place.relative());
         let around = !claim.is_directory && place.is_in(claim.real.relative());
         let rendered = owned.rule == OwnedRule::Rendered && self.inputs.desired.bare;
@@ -173,49 +173,49 @@ impl<'a> Builder<'a> {
         match owned.rule {
             OwnedRule::Accounts if inside && self.options.allow_account_files => {
                 let message = format!("{path} is replaced as a whole, as asked: {why}");
-                self.notice(claim.place.in_document(self.inputs.config), message);
+                self.add_notice(claim.place.in_document(self.inputs.config), message);
             }
             OwnedRule::Accounts if inside => {
                 let message = format!(
                     "{what}. Use passwd.users in its place, or --allow-account-files if that is meant"
                 );
-                self.block(claim.place.in_document(self.inputs.config), message);
+                self.add_blocker(claim.place.in_document(self.inputs.config), message);
             }
-            _ => self.block(
+            _ => self.add_blocker(
                 claim.place.in_document(self.inputs.config),
                 format!("{what}. Take it out of the config"),
             ),
         }
     }
 
-    fn overlong(&mut self, claim: &Claim<'_>) {
+    fn refuse_overlong(&mut self, claim: &Claim<'_>) {
         let longest = longest_name(&claim.path);
         if longest > NAME_MAX {
             let message = format!(
                 "a name in its path has {longest} bytes, and a file system takes {NAME_MAX} at most. Shorten it"
             );
-            self.block(claim.place.in_document(self.inputs.config), message);
+            self.add_blocker(claim.place.in_document(self.inputs.config), message);
         }
     }
 
     /// Returns the real location of a path, as far as its parent directories exist.
-    pub(super) fn real(&self, path: &RootPath) -> RootPath {
-        self.node().real(path)
+    pub(super) fn real_path(&self, path: &RootPath) -> RootPath {
+        self.node().real_path(path)
     }
 
     /// Returns true if this plan creates a directory, under any name.
     pub(super) fn is_made(&self, path: &RootPath) -> bool {
-        self.made.contains(&self.real(path))
+        self.made.contains(&self.real_path(path))
     }
 
     /// Returns true if this plan changes a path, under any name.
     pub(super) fn is_touched(&self, path: &RootPath) -> bool {
-        self.touched.contains(&self.real(path))
+        self.touched.contains(&self.real_path(path))
     }
 
     /// Records that this plan creates a directory.
     pub(super) fn note_made(&mut self, path: &RootPath) {
-        let real = self.real(path);
+        let real = self.real_path(path);
         self.made.insert(real);
     }
 }

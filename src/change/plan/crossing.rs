@@ -16,14 +16,14 @@ pub struct AcceptedRisks(u64);
 
 impl AcceptedRisks {
     /// Adds a check; `None` if there is no check of this name.
-    pub fn with(self, check: &str) -> Option<Self> {
+    pub fn with_check(self, check: &str) -> Option<Self> {
         let mut all = checks::ALL.iter();
         let place = all.position(|one| one.id == check && one.is_of_image)?;
         Some(Self(self.0 | 1 << place))
     }
 
     /// Returns true if the inhibitors of a check are accepted.
-    pub fn has(self, check: &str) -> bool {
+    pub fn has_check(self, check: &str) -> bool {
         let place = checks::ALL.iter().position(|one| one.id == check);
         place.is_some_and(|place| self.0 & (1 << place) != 0)
     }
@@ -38,11 +38,11 @@ impl Builder<'_> {
                 let Cure::PutFile { path, mode, bytes } = cure else {
                     continue;
                 };
-                let (uid, gid) = self.node().host.attainable((0, 0));
+                let (uid, gid) = self.node().host.attainable_owner((0, 0));
                 let new = Object {
                     kind: ObjectKind::File {
                         size: bytes.len() as u64,
-                        sha256: crate::host::root::sha256(bytes).into(),
+                        sha256: crate::host::root::sha256_hex(bytes).into(),
                     },
                     mode: *mode,
                     uid,
@@ -50,7 +50,7 @@ impl Builder<'_> {
                 };
                 let payload = Payload::Bytes(bytes.clone());
                 let why = format!("cures {}: {}", finding.check, finding.subject);
-                self.put(path, new, payload, Section::Files, why);
+                self.put_object(path, new, payload, Section::Files, why);
             }
         }
     }
@@ -106,9 +106,9 @@ pub(super) fn add_findings(
         };
         let blocks = blocks && acts;
         let waits = !acts && finding.severity <= CrossingSeverity::Cured;
-        let message = describe(finding, blocks || waits);
+        let message = describe_finding(finding, blocks || waits);
         let check = finding.check;
-        if blocks && !accepted.has(check) {
+        if blocks && !accepted.has_check(check) {
             plan.blockers.push(Notice {
                 subject: finding.subject.clone(),
                 message: format!("{message}. To go on all the same: --accept-risk {check}"),
@@ -129,7 +129,7 @@ pub(super) fn add_findings(
 }
 
 /// Returns the finding as sentences.
-fn describe(finding: &CrossingFinding, blocks: bool) -> String {
+fn describe_finding(finding: &CrossingFinding, blocks: bool) -> String {
     let mut text = finding.what.trim_end_matches('.').to_owned();
     let evidence = finding.evidence.iter();
     let evidence: Vec<String> = evidence

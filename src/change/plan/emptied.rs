@@ -32,7 +32,7 @@ impl Builder<'_> {
     }
 
     fn loses_everything(&self, directory: &RootPath) -> bool {
-        let entry = self.node().units.get(&directory.to_string());
+        let entry = self.node().units.get_entry(&directory.to_string());
         let Some(UnitEntry::Directory(entries)) = entry else {
             return false;
         };
@@ -70,6 +70,6 @@ impl Builder<'_> {
             gid: found.owner.1,
         };
         let why = "its last link goes";
-        self.push(step, Payload::None, Section::Enablement, why);
+        self.push_step(step, Payload::None, Section::Enablement, why);
     }
 }

@@ -45,7 +45,7 @@ impl Builder<'_> {
             }
             match wanted_file(file, self.node()) {
                 Ok(wanted) => self.plan_file(file, wanted),
-                Err(problem) => self.block(
+                Err(problem) => self.add_blocker(
                     file.place(self.inputs.config),
                     format!("{problem}. The root's account files have no such name"),
                 ),
@@ -62,7 +62,10 @@ impl Builder<'_> {
         if !exempt || self.node().object(&file.path).is_none() {
             return false;
         }
-        let changes = |old: &Desired| old.file_at(&file.path).is_none_or(|old| differ(old, file));
+        let changes = |old: &Desired| {
+            old.file_at(&file.path)
+                .is_none_or(|old| files_differ(old, file))
+        };
         file.path.relative() == paths::KUBELET_CA || !self.inputs.old.is_some_and(changes)
     }
 
@@ -75,7 +78,7 @@ impl Builder<'_> {
         {
             return;
         }
-        self.notice(
+        self.add_notice(
             "first boot",
             "the files that the Machine Config Server adds for a first boot are written too",
         );
@@ -92,7 +95,7 @@ impl Builder<'_> {
                 wanted.mode = 0o600;
             }
             let payload = Payload::Contents(file.contents.clone());
-            self.put(
+            self.put_object(
                 &file.path,
                 wanted,
                 payload,
@@ -105,11 +108,11 @@ impl Builder<'_> {
     /// Removes the trigger of the first-boot service. It would find nothing to change and remove its input (docs/develop/agreement.md:
     /// First boot), but to find that out it needs an image from the network, and it delays the kubelet until then.
     fn no_first_boot_service(&mut self, path: &RootPath) {
-        self.notice(
+        self.add_notice(
             path.to_string(),
             "is left out: image and kernel arguments are as wanted, so the first-boot service has nothing to do",
         );
-        self.remove(
+        self.remove_object(
             path,
             Section::Files,
             "the first-boot service has nothing to do",
@@ -136,7 +139,7 @@ impl Builder<'_> {
         self.short_enough(file);
         self.plan_original(&file.path);
         let why = explain_difference(self.node().object(&file.path), &wanted);
-        self.put(
+        self.put_object(
             &file.path,
             wanted,
             Payload::Contents(file.contents.clone()),
@@ -154,14 +157,14 @@ impl Builder<'_> {
                 "the name has {longest} bytes, and the daemon's stamp for it, NAME{NOORIG_SUFFIX}, must not have more than \
                  {NAME_MAX}. Shorten it to {most}"
             );
-            self.block(file.place(self.inputs.config), message);
+            self.add_blocker(file.place(self.inputs.config), message);
         }
     }
 
     /// Keeps the original of a file that the config is about to own, or stamps that there was none.
     fn plan_original(&mut self, path: &RootPath) {
         let OriginalPaths { orig, noorig, twin } = OriginalPaths::of_path(path);
-        match self.origin(path, twin) {
+        match self.origin_of(path, twin) {
             Origin::Os(source) => {
                 if self.node().object(&orig).is_none() {
                     self.plan_copy(
@@ -176,9 +179,9 @@ impl Builder<'_> {
             Origin::None if self.has_copy(&orig) && !self.is_foreign(path) => {}
             Origin::None => {
                 if self.node().object(&noorig).is_none() {
-                    self.remove(&orig, Section::Originals, "there was no original");
-                    let stamp = text_object(b"", 0o644, self.node().host.attainable((0, 0)));
-                    self.put(
+                    self.remove_object(&orig, Section::Originals, "there was no original");
+                    let stamp = text_object(b"", 0o644, self.node().host.attainable_owner((0, 0)));
+                    self.put_object(
                         &noorig,
                         stamp,
                         Payload::Bytes(Vec::new()),
@@ -190,7 +193,7 @@ impl Builder<'_> {
             // A copy or a stamp has settled this already, when the config began to own the file.
             Origin::Unknown if self.has_copy(&orig) || self.node().object(&noorig).is_some() => {}
             Origin::Unknown => {
-                self.notice(
+                self.add_notice(
                     path.to_string(),
                     "may have come with the OS: kept neither as original nor as ours",
                 );
@@ -209,7 +212,7 @@ impl Builder<'_> {
 
     /// Returns the origin of a file. rpm is only queried on a live root. A stamp for an OS file would delete it one day, so in
     /// doubt there is no stamp.
-    fn origin(&self, path: &RootPath, twin: Option<RootPath>) -> Origin {
+    fn origin_of(&self, path: &RootPath, twin: Option<RootPath>) -> Origin {
         let node = self.node();
         if node.object(path).is_none() {
             return Origin::None;
@@ -245,7 +248,7 @@ impl Builder<'_> {
             ObjectKind::File { .. } | ObjectKind::Symlink { .. }
         ) {
             let what = kind_noun(&object.kind);
-            self.block(
+            self.add_blocker(
                 source.to_string(),
                 format!("{what} is where a file should be. Move it away, then run again"),
             );
@@ -256,11 +259,11 @@ impl Builder<'_> {
                 "has {} bytes, more than a file of a config can have, and is not copied. Move it away, then run again",
                 object.size()
             );
-            self.block(source.to_string(), message);
+            self.add_blocker(source.to_string(), message);
             return;
         }
-        let (uid, gid) = self.node().host.attainable(object.owner());
-        self.put(
+        let (uid, gid) = self.node().host.attainable_owner(object.owner());
+        self.put_object(
             target,
             Object { uid, gid, ..object },
             Payload::CopyOf(source.clone()),
@@ -275,9 +278,9 @@ impl Builder<'_> {
         let desired = self.inputs.desired;
         // It may still be there under another name.
         let wanted = desired.files.iter();
-        let wanted: BTreeSet<RootPath> = wanted.map(|file| self.real(&file.path)).collect();
+        let wanted: BTreeSet<RootPath> = wanted.map(|file| self.real_path(&file.path)).collect();
         for file in &old.files {
-            let gone = !wanted.contains(&self.real(&file.path));
+            let gone = !wanted.contains(&self.real_path(&file.path));
             if gone && !never_stale(&file.path) && !is_unit_path(desired, &file.path) {
                 self.stale_path(&file.path, true);
             }
@@ -303,7 +306,7 @@ impl Builder<'_> {
 
     /// Plans the removal of a unit's path, unless a file of the config (`wanted`) is at the same location.
     fn stale_unit_path(&mut self, path: &RootPath, wanted: &BTreeSet<RootPath>) {
-        if !wanted.contains(&self.real(path)) {
+        if !wanted.contains(&self.real_path(path)) {
             self.stale_path(path, false);
         }
     }
@@ -316,11 +319,11 @@ impl Builder<'_> {
              {path}: stat {path}: no such file or directory"
         );
         if self.options.ignore_unsupported {
-            self.notice(path.to_string(), format!("{fails}; left there as asked"));
+            self.add_notice(path.to_string(), format!("{fails}; left there as asked"));
         } else {
             let next =
                 "Take the file into the config again, or leave it there with --ignore-unsupported";
-            self.block(path.to_string(), format!("{fails}. {next}"));
+            self.add_blocker(path.to_string(), format!("{fails}. {next}"));
         }
     }
 
@@ -338,17 +341,17 @@ impl Builder<'_> {
             let said = file.when_written();
             if before.any(|known| known.path == file.path) {
                 let message = format!("the daemon goes Degraded over it, as before: {said}");
-                self.notice(place, message);
+                self.add_notice(place, message);
             } else if self.options.ignore_unsupported || self.node().host.in_initramfs {
                 let message = format!("the daemon will go Degraded over it: {said}");
-                self.notice(place, message);
+                self.add_notice(place, message);
             } else {
                 let message = format!(
                     "is empty, and the daemon's update would end with: {said}. Leave `source` out, or write \"data:,\" for \
                      an empty file. Use --ignore-unsupported to apply the config all the same: the daemon will go \
                      Degraded"
                 );
-                self.block(place, message);
+                self.add_blocker(place, message);
             }
         }
     }
@@ -373,10 +376,10 @@ impl Builder<'_> {
         } else if path.relative() == paths::KUBECONFIG && node.object(path).is_some() {
             return self.dropped_kubeconfig(path);
         } else {
-            self.remove(path, Section::Stale, why);
+            self.remove_object(path, Section::Stale, why);
         }
         let note = if stamped { &noorig } else { &orig };
-        self.remove(note, Section::Originals, why);
+        self.remove_object(note, Section::Originals, why);
     }
 }
 
@@ -395,7 +398,7 @@ pub(super) fn explain_difference(found: Option<&Object>, wanted: &Object) -> &'s
     }
 }
 
-fn differ(one: &DesiredFile, other: &DesiredFile) -> bool {
+fn files_differ(one: &DesiredFile, other: &DesiredFile) -> bool {
     let of = |file: &DesiredFile| {
         (
             file.sha256.clone(),

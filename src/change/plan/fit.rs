@@ -92,7 +92,7 @@ impl Doubt {
 
 impl Accepted {
     /// Adds the doubt with this option; `None` if there is no such option.
-    pub fn with(mut self, option: &str) -> Option<Self> {
+    pub fn with_option(mut self, option: &str) -> Option<Self> {
         let doubt = Doubt::ALL
             .into_iter()
             .find(|doubt| doubt.option() == option)?;
@@ -168,7 +168,7 @@ pub fn find_doubts(evidence: &FitEvidence<'_>) -> Vec<Doubtful> {
         not_rendered(evidence),
         other_cluster(evidence.claims, evidence.node),
         other_pool(evidence),
-        edited(evidence),
+        doubt_edited(evidence),
     ];
     all.into_iter().flatten().collect()
 }
@@ -187,7 +187,7 @@ fn not_rendered(evidence: &FitEvidence<'_>) -> Option<Doubtful> {
 
 fn other_pool(evidence: &FitEvidence<'_>) -> Option<Doubtful> {
     let pool = evidence.claims.pool.as_deref()?;
-    let Membership::Stranger(witness) = evidence.node.membership(pool) else {
+    let Membership::Stranger(witness) = evidence.node.membership_of(pool) else {
         return None;
     };
     let said = format!(
@@ -240,13 +240,13 @@ fn compare_hosts<'a>(
 fn same_host(one: &str, other: &str) -> Option<bool> {
     match (one.parse::<IpAddr>(), other.parse::<IpAddr>()) {
         (Ok(one), Ok(other)) => Some(one == other),
-        (Err(_), Err(_)) => Some(domain(one) == domain(other)),
+        (Err(_), Err(_)) => Some(domain_of(one) == domain_of(other)),
         _ => None,
     }
 }
 
 /// Returns the domain of a host: `api.` and `api-int.` belong to the same cluster.
-fn domain(host: &str) -> String {
+fn domain_of(host: &str) -> String {
     let host = host.trim_end_matches('.').to_lowercase();
     let bare = host
         .strip_prefix("api-int.")
@@ -268,7 +268,7 @@ fn strange_bundle(config: &Bundles, node: &Bundles) -> Option<&'static str> {
     (!shared).then_some(*path)
 }
 
-fn edited(evidence: &FitEvidence<'_>) -> Option<Doubtful> {
+fn doubt_edited(evidence: &FitEvidence<'_>) -> Option<Doubtful> {
     if *evidence.hash != NameHash::Wrong {
         return None;
     }
@@ -406,7 +406,7 @@ mod tests {
     #[test]
     fn each_option_passes_over_its_own_doubt_and_no_other() {
         for doubt in Doubt::ALL {
-            let accepted = Accepted::default().with(doubt.option()).unwrap();
+            let accepted = Accepted::default().with_option(doubt.option()).unwrap();
             for other in Doubt::ALL {
                 let mut plan = Plan::default();
                 Doubtful::new(other, "x", "y").add_to(&mut plan, accepted);
@@ -417,6 +417,6 @@ mod tests {
                 );
             }
         }
-        assert_eq!(Accepted::default().with("all"), None);
+        assert_eq!(Accepted::default().with_option("all"), None);
     }
 }

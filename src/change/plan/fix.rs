@@ -11,7 +11,7 @@ use super::{Attributes, Builder, InTheWay, Payload, Plan, PlanInputs, PlanOption
 use crate::base::invocation::mco_rescue;
 use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::config::document::Desired;
 use crate::host::root::RootPath;
 use crate::judge::drift::{dropin_path, kind_noun, text_object, unit_path};
@@ -32,7 +32,7 @@ pub enum FixChange {
         /// The file or directory.
         path: String,
         /// The new bits.
-        #[serde(serialize_with = "octal")]
+        #[serde(serialize_with = "serialize_octal")]
         mode: u32,
     },
     /// Changes owner and group of a file or directory.
@@ -49,7 +49,7 @@ pub enum FixChange {
         /// The new file.
         path: String,
         /// Its permission bits.
-        #[serde(serialize_with = "octal")]
+        #[serde(serialize_with = "serialize_octal")]
         mode: u32,
         /// Its content.
         #[serde(skip)]
@@ -62,7 +62,7 @@ pub enum FixChange {
         /// The new file.
         path: String,
         /// Its permission bits.
-        #[serde(serialize_with = "octal")]
+        #[serde(serialize_with = "serialize_octal")]
         mode: u32,
     },
     /// Changes the content of a file; mode, owner and label are kept.
@@ -173,7 +173,7 @@ impl FixChange {
     }
 }
 
-fn octal<S: Serializer>(mode: &u32, out: S) -> Result<S::Ok, S::Error> {
+fn serialize_octal<S: Serializer>(mode: &u32, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(&format!("{mode:04o}"))
 }
 
@@ -188,12 +188,12 @@ pub struct FixInputs<'a> {
 
 impl FixInputs<'_> {
     /// Returns the paths that have to be observed before the changes are planned.
-    pub fn interest(&self) -> Interest {
+    pub fn paths_observed(&self) -> Interest {
         let changes = self.changes.iter();
         let named = changes.flat_map(|change| {
             let path = RootPath::parse(change.path()).ok();
             let source = change.source().and_then(|path| RootPath::parse(path).ok());
-            let aside = path.as_ref().and_then(|path| aside(path, self.time));
+            let aside = path.as_ref().and_then(|path| aside_path(path, self.time));
             [path, source, aside].into_iter().flatten()
         });
         Interest {
@@ -238,8 +238,11 @@ const READ_WHOLE: [(&str, &str); 18] = [
 ];
 
 /// Returns the new name of a file or link that is moved aside.
-fn aside(path: &RootPath, time: u64) -> Option<RootPath> {
-    let stamp: String = utc(time).chars().filter(|c| !"-:".contains(*c)).collect();
+fn aside_path(path: &RootPath, time: u64) -> Option<RootPath> {
+    let stamp: String = format_utc(time)
+        .chars()
+        .filter(|c| !"-:".contains(*c))
+        .collect();
     let name = format!("{}.mco-rescue-{stamp}", path.name());
     let read_whole = READ_WHOLE.iter().find(|(whole, _)| path.is_in(whole));
     match read_whole {
@@ -294,20 +297,20 @@ impl Builder<'_> {
     fn plan_change(&mut self, change: &FixChange, beside: Beside, time: u64) {
         let path = match RootPath::parse(change.path()) {
             Ok(path) => path,
-            Err(error) => return self.block(change.path(), error.to_string()),
+            Err(error) => return self.add_blocker(change.path(), error.to_string()),
         };
         let attributes = change.is_of_attributes();
         if !attributes && self.is_touched(&path) {
             let message = "would be changed twice. Change it by hand";
-            return self.block(path.to_string(), message);
+            return self.add_blocker(path.to_string(), message);
         }
-        if !attributes && self.inputs.old.is_some_and(|old| brings(old, &path)) {
+        if !attributes && self.inputs.old.is_some_and(|old| contains_path(old, &path)) {
             let message = format!(
                 "is of the recorded config, so nothing but the config decides about it. Compare and correct it: {}, {}",
                 mco_rescue("verify"),
                 mco_rescue("apply")
             );
-            return self.block(path.to_string(), message);
+            return self.add_blocker(path.to_string(), message);
         }
         match change {
             FixChange::MoveAside { .. } => self.move_aside(&path, beside.is_put, time),
@@ -331,7 +334,7 @@ impl Builder<'_> {
             "is {what}, and not {wanted}. Look again: {}",
             mco_rescue("doctor")
         );
-        self.block(path.to_string(), message);
+        self.add_blocker(path.to_string(), message);
     }
 
     /// Plans a rename. If something replaces the object, that is a separate change.
@@ -341,8 +344,8 @@ impl Builder<'_> {
         let Some(old) = found.filter(|old| is_file_or_link(old)).cloned() else {
             return self.block_unlike(path, found, "a file or link");
         };
-        let Some(aside) = aside(path, time) else {
-            return self.block(
+        let Some(aside) = aside_path(path, time) else {
+            return self.add_blocker(
                 path.to_string(),
                 "cannot get a longer name. Move it by hand",
             );
@@ -350,7 +353,7 @@ impl Builder<'_> {
         if let Some(found) = node.object(&aside) {
             let what = kind_noun(&found.kind);
             let message = format!("{what} has this name already. Run it again");
-            return self.block(aside.to_string(), message);
+            return self.add_blocker(aside.to_string(), message);
         }
         if !self.may_touch(path, Some(&old), InTheWay::Stays)
             || !self.may_touch(&aside, None, InTheWay::Stays)
@@ -365,7 +368,7 @@ impl Builder<'_> {
             old: None,
         };
         let why = format!("{path} gets this name");
-        self.push(put, payload, Section::Files, why);
+        self.push_step(put, payload, Section::Files, why);
         if is_put {
             return;
         }
@@ -374,7 +377,7 @@ impl Builder<'_> {
             old,
         };
         let why = format!("is moved aside to {aside}");
-        self.push(remove, Payload::None, Section::Files, why);
+        self.push_step(remove, Payload::None, Section::Files, why);
     }
 
     fn change_attributes(&mut self, path: &RootPath, change: impl Fn(Attributes) -> Attributes) {
@@ -395,11 +398,11 @@ impl Builder<'_> {
         let new = change(old);
         if self.is_touched(path) {
             let message = "would be changed twice. Change it by hand";
-            return self.block(path.to_string(), message);
+            return self.add_blocker(path.to_string(), message);
         }
         if new != old {
             let why = "owner or permissions are wrong";
-            self.attributes(path, old, new, Section::Files, why);
+            self.put_attributes(path, old, new, Section::Files, why);
         }
     }
 
@@ -408,7 +411,7 @@ impl Builder<'_> {
         let is_right = found.is_some_and(|found| found.owner() == (uid, gid));
         if !self.node().host.can_chown && !is_right {
             let message = "needs another owner, which only root can give. Run it with sudo";
-            return self.block(path.to_string(), message);
+            return self.add_blocker(path.to_string(), message);
         }
         self.change_attributes(path, |old| Attributes { uid, gid, ..old });
     }
@@ -417,10 +420,10 @@ impl Builder<'_> {
         if let Some(found) = self.node().object(path).filter(|_| !is_moved) {
             return self.block_unlike(path, Some(found), "missing");
         }
-        let owner = self.node().host.attainable((0, 0));
+        let owner = self.node().host.attainable_owner((0, 0));
         let new = text_object(content, mode, owner);
         let payload = Payload::Bytes(content.to_vec());
-        self.put(path, new, payload, Section::Files, "is missing");
+        self.put_object(path, new, payload, Section::Files, "is missing");
     }
 
     fn copy_file(&mut self, path: &RootPath, from: &str, mode: u32) {
@@ -431,9 +434,9 @@ impl Builder<'_> {
         };
         let (Some(source), Some(found)) = (&source, found.filter(is_read)) else {
             let message = "is missing, or no file that can be copied. Look at it: ls -l";
-            return self.block(from, message);
+            return self.add_blocker(from, message);
         };
-        let (uid, gid) = self.node().host.attainable(found.owner());
+        let (uid, gid) = self.node().host.attainable_owner(found.owner());
         let new = Object {
             kind: found.kind.clone(),
             mode,
@@ -442,7 +445,7 @@ impl Builder<'_> {
         };
         let why = format!("is the copy of {source}");
         let payload = Payload::CopyOf(source.clone());
-        self.put(path, new, payload, Section::Files, why);
+        self.put_object(path, new, payload, Section::Files, why);
     }
 
     fn replace_file(&mut self, path: &RootPath, content: &[u8]) {
@@ -453,11 +456,11 @@ impl Builder<'_> {
         };
         let new = text_object(content, old.mode, old.owner());
         let payload = Payload::Bytes(content.to_vec());
-        self.put(path, new, payload, Section::Files, "its content is wrong");
+        self.put_object(path, new, payload, Section::Files, "its content is wrong");
     }
 
     fn make_link(&mut self, path: &RootPath, target: &str) {
-        let (uid, gid) = self.node().host.attainable((0, 0));
+        let (uid, gid) = self.node().host.attainable_owner((0, 0));
         let new = Object {
             kind: ObjectKind::Symlink {
                 target: target.to_owned(),
@@ -467,7 +470,7 @@ impl Builder<'_> {
             gid,
         };
         let why = "the link is missing or leads elsewhere";
-        self.put(path, new, Payload::None, Section::Nodes, why);
+        self.put_object(path, new, Payload::None, Section::Nodes, why);
     }
 }
 
@@ -479,7 +482,7 @@ fn is_file_or_link(object: &Object) -> bool {
 }
 
 /// Returns true if a config has this file, unit file or drop-in.
-fn brings(config: &Desired, path: &RootPath) -> bool {
+fn contains_path(config: &Desired, path: &RootPath) -> bool {
     let mut units = config.units.iter();
     config.file_at(path).is_some()
         || units.any(|unit| {
@@ -495,7 +498,7 @@ mod tests {
 
     #[test]
     fn what_is_moved_aside_is_not_read_there() {
-        let name = |path: &str| aside(&RootPath::parse(path).unwrap(), 1_764_000_000).unwrap();
+        let name = |path: &str| aside_path(&RootPath::parse(path).unwrap(), 1_764_000_000).unwrap();
         for (path, expected) in [
             ("/etc/a", "/etc/a.mco-rescue-20251124T160000Z"),
             ("/a", "/a.mco-rescue-20251124T160000Z"),

@@ -50,8 +50,8 @@ pub(super) fn guard_plan(plan: &mut Plan, node: &NodeState, activity: &Activity,
         ours: allowed.ours,
         files_only: allowed.has_files_only && !allowed.ours,
         stages: plan.os.steps.iter().any(OsStep::is_staging),
-        drops: plan.os.drops(),
-        stays: plan.os.stays(),
+        drops: plan.os.drops_staged(),
+        stays: plan.os.replaces_queued(),
     };
     if scene.stages {
         plan.notices.extend(at_work::note_stagers(activity, facts));
@@ -78,13 +78,13 @@ pub(super) fn guard_plan(plan: &mut Plan, node: &NodeState, activity: &Activity,
             plan.blockers.push(at_work::refuse_activity(evidence));
         }
     }
-    freeze(plan, activity);
+    freeze_daemon(plan, activity);
     held::hold_flags(plan, node, allowed.clear_immutable);
     capabilities::judge_capabilities(plan, node);
 }
 
 /// Freezes the daemon, which watches files and must not see a half-applied state.
-fn freeze(plan: &mut Plan, activity: &Activity) {
+fn freeze_daemon(plan: &mut Plan, activity: &Activity) {
     plan.freeze = at_work::daemon_containers(activity);
     plan.notices.extend(at_work::note_watching(activity));
 }

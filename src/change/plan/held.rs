@@ -31,39 +31,40 @@ pub(super) fn hold_flags(plan: &mut Plan, node: &NodeState, clear: bool) {
     }
     let mut found = FoundFlags::default();
     for planned in &plan.steps {
-        found.target(&planned.step, node);
-        found.directory(&planned.step, node);
+        found.check_target(&planned.step, node);
+        found.check_directory(&planned.step, node);
     }
-    found.state(node);
+    found.check_state(node);
     let names_change = |planned: &&super::PlannedStep| changes_names(&planned.step);
     for planned in plan.steps.iter().filter(names_change).filter(|_| clear) {
-        found.staging(planned.step.path(), node);
+        found.check_staging(planned.step.path(), node);
     }
     plan.blockers.extend(found.blockers);
     if clear {
-        plan.held.extend(held(found.flags, plan));
+        plan.held.extend(find_held(found.flags, plan));
     } else {
-        plan.blockers.extend(found.flags.into_iter().map(flagged));
+        plan.blockers
+            .extend(found.flags.into_iter().map(flags_notice));
     }
 }
 
-fn held(flags: BTreeMap<RootPath, Flags>, plan: &Plan) -> Vec<Held> {
+fn find_held(flags: BTreeMap<RootPath, Flags>, plan: &Plan) -> Vec<Held> {
     let known = |path: &RootPath| plan.held.iter().any(|held| held.path == *path);
     let new = flags.into_iter().filter(|(path, _)| !known(path));
     new.map(|(path, flags)| Held { path, flags }).collect()
 }
 
-fn flagged((path, flags): (RootPath, Flags)) -> Notice {
+fn flags_notice((path, flags): (RootPath, Flags)) -> Notice {
     let letters = flags.letters();
     let message = format!(
         "is {} (chattr +{letters}), so that nothing can be changed there. Clear it with `chattr -{letters} {path}`, \
          or use --clear-immutable, which sets it again afterwards",
         flags.words(),
     );
-    notice(path.to_string(), message)
+    held_notice(path.to_string(), message)
 }
 
-fn mounted(path: &RootPath, node: &NodeState) -> String {
+fn describe_mount(path: &RootPath, node: &NodeState) -> String {
     if path.relative() == paths::CRYPTO_POLICY && node.host.fips == Some(true) {
         return "is a mount point: a system in FIPS mode has its own policy mounted there, and keeps it. Take this file out of \
                 the MachineConfigs of nodes in FIPS mode; the update of the daemon fails over it, too, unless its release \
@@ -83,32 +84,36 @@ struct FoundFlags {
 }
 
 impl FoundFlags {
-    fn block(&mut self, subject: String, message: String) {
-        let notice = notice(subject, message);
+    fn add_blocker(&mut self, subject: String, message: String) {
+        let notice = held_notice(subject, message);
         if !self.blockers.contains(&notice) {
             self.blockers.push(notice);
         }
     }
 
-    fn target(&mut self, step: &Step, node: &NodeState) {
+    fn check_target(&mut self, step: &Step, node: &NodeState) {
         let path = step.path();
         let flags = node.flags.get(path).map(|flags| (path.clone(), *flags));
         self.flags.extend(flags);
         if node.mount_points.contains(path) && changes_names(step) {
-            self.block(path.to_string(), mounted(path, node));
+            self.add_blocker(path.to_string(), describe_mount(path, node));
         }
-        if let Some(obstacle) = node.obstacles.get(path).filter(|_| step.exchanges()) {
-            self.below(path, obstacle);
+        if let Some(obstacle) = node
+            .obstacles
+            .get(path)
+            .filter(|_| step.exchanges_directory())
+        {
+            self.check_below(path, obstacle);
         }
     }
 
-    fn below(&mut self, path: &RootPath, obstacle: &Obstacle) {
+    fn check_below(&mut self, path: &RootPath, obstacle: &Obstacle) {
         match obstacle {
             Obstacle::Mount(below) => {
                 let message = format!(
                     "cannot go: something is mounted below it. See `findmnt {below}`, then `umount {below}`"
                 );
-                self.block(path.to_string(), message);
+                self.add_blocker(path.to_string(), message);
             }
             Obstacle::Flagged(below, flags) => {
                 let message = format!(
@@ -116,17 +121,17 @@ impl FoundFlags {
                     flags.words(),
                     flags.letters(),
                 );
-                self.block(path.to_string(), message);
+                self.add_blocker(path.to_string(), message);
             }
         }
     }
 
     /// Adds the directory in which a name changes: the nearest existing one.
-    fn directory(&mut self, step: &Step, node: &NodeState) {
+    fn check_directory(&mut self, step: &Step, node: &NodeState) {
         if !changes_names(step) {
             return;
         }
-        match nearest(step.path(), node) {
+        match nearest_existing(step.path(), node) {
             Some(above) => {
                 let flags = node.flags.get(&above).copied();
                 self.flags.extend(flags.map(|flags| (above, flags)));
@@ -138,14 +143,14 @@ impl FoundFlags {
                      flag is never cleared here. Use a path below /etc or /var; elsewhere see `lsattr -d /`",
                     node.root_flags.words(),
                 );
-                self.block(step.path().to_string(), message);
+                self.add_blocker(step.path().to_string(), message);
             }
         }
     }
 
     /// Checks this program's own state, which is written before any flag is cleared.
-    fn state(&mut self, node: &NodeState) {
-        let above = nearest(&RootPath::fixed(paths::STATUS), node);
+    fn check_state(&mut self, node: &NodeState) {
+        let above = nearest_existing(&RootPath::fixed(paths::STATUS), node);
         let flags = above.and_then(|path| node.flags.get(&path).map(|flags| (path, *flags)));
         if let Some((path, flags)) = flags {
             let letters = flags.letters();
@@ -154,12 +159,12 @@ impl FoundFlags {
                 flags.words(),
             );
             self.flags.remove(&path);
-            self.block(path.to_string(), message);
+            self.add_blocker(path.to_string(), message);
         }
     }
 
     /// Checks the staging directory: new objects are staged on the mount of their target while the flags are still set.
-    fn staging(&mut self, path: &RootPath, node: &NodeState) {
+    fn check_staging(&mut self, path: &RootPath, node: &NodeState) {
         let mount = node.mount_for(path);
         let free = |above: RootPath| {
             let directory = node.directories.get(&above);
@@ -171,12 +176,12 @@ impl FoundFlags {
         if own || at_root || path.ancestors().skip(1).any(free) {
             return;
         }
-        if let Some(above) = nearest(path, node) {
+        if let Some(above) = nearest_existing(path, node) {
             let message = format!(
                 "carries flags like every directory above it on its mount, so that nothing can be staged there. \
                  Clear one of them by hand (`lsattr -d {above}`)"
             );
-            self.block(above.to_string(), message);
+            self.add_blocker(above.to_string(), message);
         }
     }
 }
@@ -185,11 +190,11 @@ fn changes_names(step: &Step) -> bool {
     !matches!(step, Step::Metadata { .. })
 }
 
-fn nearest(path: &RootPath, node: &NodeState) -> Option<RootPath> {
+fn nearest_existing(path: &RootPath, node: &NodeState) -> Option<RootPath> {
     let mut above = path.ancestors().skip(1);
     above.find(|above| node.directories.contains_key(above))
 }
 
-fn notice(subject: String, message: String) -> Notice {
+fn held_notice(subject: String, message: String) -> Notice {
     Notice { subject, message }
 }

@@ -35,23 +35,27 @@ impl Builder<'_> {
         let Some(&core) = self.node().accounts.users.get("core") else {
             let message =
                 "the root has no user core, so no key can give a login. Look at /etc/passwd";
-            return self.block("core", message);
+            return self.add_blocker("core", message);
         };
         let found = self.node().object(key.file);
         let is_file = found.is_some_and(|found| matches!(found.kind, ObjectKind::File { .. }));
         if is_file && key.text.is_none() {
             let message = "is larger than files of keys are read (1 MiB). Look at what is in it";
-            return self.block(key.file.to_string(), message);
+            return self.add_blocker(key.file.to_string(), message);
         }
         for directory in [paths::CORE_SSH, paths::CORE_KEYS_DIR] {
             let why = "belongs to another user than core";
             self.own_directory(&RootPath::fixed(directory), core, why);
         }
         let text = with_line(key.text.unwrap_or_default(), key.line);
-        let wanted = text_object(text.as_bytes(), 0o600, self.node().host.attainable(core));
+        let wanted = text_object(
+            text.as_bytes(),
+            0o600,
+            self.node().host.attainable_owner(core),
+        );
         let payload = Payload::Bytes(text.into_bytes());
         let why = "one more SSH key for core";
-        self.put(key.file, wanted, payload, Section::Users, why);
+        self.put_object(key.file, wanted, payload, Section::Users, why);
         if self.plan.steps.is_empty() {
             return;
         }
@@ -70,7 +74,7 @@ impl Builder<'_> {
                 mco_rescue("rollback")
             )
         };
-        self.notice(key.file.to_string(), message);
+        self.add_notice(key.file.to_string(), message);
     }
 }
 

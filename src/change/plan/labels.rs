@@ -25,8 +25,10 @@ impl Builder<'_> {
             (_, Payload::LinkTo(_) | Payload::NameOf(_)) => None,
             // The daemon copies originals with their labels (`cp -a`), in both directions.
             (Step::Put { .. }, Payload::CopyOf(_)) if section == Section::Originals => None,
-            (Step::Put { path, new, .. }, _) => labels.wanted(path, &new.kind),
-            (Step::MakeDirectory { path, .. }, _) => labels.wanted(path, &ObjectKind::Directory),
+            (Step::Put { path, new, .. }, _) => labels.wanted_label(path, &new.kind),
+            (Step::MakeDirectory { path, .. }, _) => {
+                labels.wanted_label(path, &ObjectKind::Directory)
+            }
             (Step::RemoveDirectory { .. } | Step::Remove { .. } | Step::Metadata { .. }, _) => None,
         }
     }
@@ -37,7 +39,7 @@ impl Builder<'_> {
             LabelPolicy::None => {}
             LabelPolicy::Unusable(why) => self.without_labels(why),
             LabelPolicy::Usable { .. } => {
-                self.puzzles();
+                self.note_unclear();
                 self.wrong_labels();
             }
         }
@@ -57,17 +59,19 @@ impl Builder<'_> {
                  kernel's choice. Run {} on the node afterwards",
                 restorecon_command(&paths),
             );
-            self.notice("SELinux", message);
+            self.add_notice("SELinux", message);
         }
     }
 
     /// Adds a notice about patterns that only SELinux's own tools understand.
-    fn puzzles(&mut self) {
+    fn note_unclear(&mut self) {
         let labels = &self.node().labels;
         let puzzle = |planned: &PlannedStep| {
             let pattern = match &planned.step {
-                Step::Put { path, new, .. } => labels.puzzle(path, &new.kind),
-                Step::MakeDirectory { path, .. } => labels.puzzle(path, &ObjectKind::Directory),
+                Step::Put { path, new, .. } => labels.unclear_pattern(path, &new.kind),
+                Step::MakeDirectory { path, .. } => {
+                    labels.unclear_pattern(path, &ObjectKind::Directory)
+                }
                 _ => None,
             };
             Some((planned.step.path().clone(), pattern?))
@@ -82,12 +86,12 @@ impl Builder<'_> {
              afterwards",
             restorecon_command(&paths),
         );
-        self.notice("SELinux", message);
+        self.add_notice("SELinux", message);
     }
 
     /// Adds a notice about wrong labels. A label alone is not a reason to rewrite an object, because the daemon ignores labels.
     fn wrong_labels(&mut self) {
-        let mut wrong = self.node().labels.mislabelled(&self.node().objects);
+        let mut wrong = self.node().labels.find_mislabelled(&self.node().objects);
         wrong.retain(|one| !self.is_touched(&one.path) && !one.path.is_in(paths::ORIG));
         let Some(Mislabelled {
             path: first,
@@ -106,7 +110,7 @@ impl Builder<'_> {
             type_of(wanted),
             restorecon_command(&paths),
         );
-        self.notice("SELinux", message);
+        self.add_notice("SELinux", message);
     }
 }
 

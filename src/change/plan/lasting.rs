@@ -22,13 +22,13 @@ impl Builder<'_> {
         for path in of_image {
             let message = "is a path of the image: /usr of a deployment is read-only on the node, and the next deployment would \
                            be without it. Use a path below /etc or /var, or bring it with the image";
-            self.block(path.to_string(), message);
+            self.add_blocker(path.to_string(), message);
         }
     }
 
     /// Returns true for a path that belongs to the image, after following links in its parents.
     pub(super) fn is_of_image(&self, path: &RootPath) -> bool {
-        self.node().host.deployment.is_some() && self.real(path).is_in("usr")
+        self.node().host.deployment.is_some() && self.real_path(path).is_in("usr")
     }
 }
 
@@ -42,7 +42,7 @@ pub(super) fn check_transient(
     let real = plan
         .steps
         .iter()
-        .map(|planned| node.real(planned.step.path()));
+        .map(|planned| node.real_path(planned.step.path()));
     let real: Vec<RootPath> = real.collect();
     let is_kept = |path: &RootPath| KEPT.iter().any(|kept| path.is_in(kept));
     let in_etc = real.iter().filter(|path| path.is_in("etc")).count();

@@ -23,12 +23,12 @@ pub fn find_leftovers(plan: &Plan) -> Vec<(RootPath, Leftover)> {
     let steps = plan.steps.iter();
     let leftover = |planned: &super::PlannedStep| match &planned.step {
         Step::MakeDirectory { mode, uid, gid, .. } => {
-            Leftover::Directory(status(FileKind::Directory, *mode, *uid, *gid))
+            Leftover::Directory(file_status(FileKind::Directory, *mode, *uid, *gid))
         }
         Step::RemoveDirectory { .. } | Step::Remove { .. } => Leftover::Nothing,
         Step::Put { path, new, .. } => of_object(plan, path, new, &planned.payload),
         Step::Metadata { new, .. } => {
-            Leftover::Status(status(FileKind::Directory, new.mode, new.uid, new.gid))
+            Leftover::Status(file_status(FileKind::Directory, new.mode, new.uid, new.gid))
         }
     };
     steps
@@ -37,7 +37,7 @@ pub fn find_leftovers(plan: &Plan) -> Vec<(RootPath, Leftover)> {
 }
 
 fn of_object(plan: &Plan, path: &RootPath, new: &Object, payload: &Payload) -> Leftover {
-    let status = |kind| status(kind, new.mode, new.uid, new.gid);
+    let status = |kind| file_status(kind, new.mode, new.uid, new.gid);
     match (&new.kind, payload) {
         (ObjectKind::Symlink { target }, _) => Leftover::Link(target.clone()),
         (ObjectKind::Directory, _) => Leftover::Directory(status(FileKind::Directory)),
@@ -45,13 +45,13 @@ fn of_object(plan: &Plan, path: &RootPath, new: &Object, payload: &Payload) -> L
             Leftover::CopyOf(status(FileKind::File), source.clone())
         }
         _ => {
-            let bytes = plan.text(path).unwrap_or_default();
+            let bytes = plan.text_of(path).unwrap_or_default();
             Leftover::File(status(FileKind::File), bytes)
         }
     }
 }
 
-fn status(kind: FileKind, mode: u32, uid: u32, gid: u32) -> FileStatus {
+fn file_status(kind: FileKind, mode: u32, uid: u32, gid: u32) -> FileStatus {
     FileStatus {
         kind,
         mode,

@@ -163,8 +163,8 @@ impl Plan {
     }
 
     /// Returns true if only a reboot completes it.
-    pub fn reboots(&self) -> bool {
-        self.os.needs_reboot() || self.after.as_ref().is_some_and(After::reboots)
+    pub fn needs_reboot(&self) -> bool {
+        self.os.needs_reboot() || self.after.as_ref().is_some_and(After::needs_reboot)
     }
 
     /// Returns true if there is nothing to do.
@@ -173,7 +173,7 @@ impl Plan {
     }
 
     /// Returns true if the plan writes a path.
-    pub fn puts(&self, path: &'static str) -> bool {
+    pub fn writes_path(&self, path: &'static str) -> bool {
         let mut steps = self.steps.iter();
         steps.any(
             |planned| matches!(&planned.step, Step::Put { path: at, .. } if at.relative() == path),
@@ -181,7 +181,7 @@ impl Plan {
     }
 
     /// Returns true if the plan removes a path.
-    pub fn removes(&self, path: &'static str) -> bool {
+    pub fn removes_path(&self, path: &'static str) -> bool {
         let mut steps = self.steps.iter();
         steps.any(|planned| {
             matches!(&planned.step, Step::Remove { path: at, .. } if at.relative() == path)
@@ -189,7 +189,7 @@ impl Plan {
     }
 
     /// Returns the bytes to be written to a path, if they are part of the plan.
-    pub fn text(&self, path: &RootPath) -> Option<Vec<u8>> {
+    pub fn text_of(&self, path: &RootPath) -> Option<Vec<u8>> {
         let planned = self.steps.iter().find(|one| one.step.path() == path)?;
         match &planned.payload {
             Payload::Bytes(bytes) => Some(bytes.clone()),
@@ -284,7 +284,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn block(&mut self, subject: impl Into<String>, message: impl Into<String>) {
+    fn add_blocker(&mut self, subject: impl Into<String>, message: impl Into<String>) {
         let notice = Notice {
             subject: subject.into(),
             message: message.into(),
@@ -294,7 +294,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn notice(&mut self, subject: impl Into<String>, message: impl Into<String>) {
+    fn add_notice(&mut self, subject: impl Into<String>, message: impl Into<String>) {
         self.plan.notices.push(Notice {
             subject: subject.into(),
             message: message.into(),

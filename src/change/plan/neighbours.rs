@@ -82,7 +82,7 @@ fn monitor_words(monitor: &Monitor) -> String {
 
 /// Adds the notices that concern a plan.
 pub(super) fn add_neighbours(plan: &mut Plan, neighbours: &Neighbours, request: &PlanRequest) {
-    if neighbours.fencing && request.stops_workloads && plan.drains() {
+    if neighbours.fencing && request.stops_workloads && plan.needs_drain() {
         plan.blockers.push(Notice {
             subject: "--stop-workloads".to_owned(),
             message: "Pacemaker manages the kubelet here (two nodes with fencing): a kubelet that is stopped by others counts as \
@@ -97,7 +97,7 @@ pub(super) fn add_neighbours(plan: &mut Plan, neighbours: &Neighbours, request: 
     let is_told = |notice: &Notice| notice.subject == NEXT_ROOT;
     let concerned = Neighbours {
         soft_prepared: neighbours.soft_prepared
-            && plan.reboots()
+            && plan.needs_reboot()
             && !plan.blockers.iter().any(is_told),
         ..neighbours.clone()
     };

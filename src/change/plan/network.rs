@@ -21,7 +21,7 @@ pub(super) fn add_network(
     plan.notices.extend(judge_ipv6(inputs));
     if !plan.steps.is_empty() {
         let faults = evidence.network_faults()?;
-        plan.notices.extend(faults.iter().map(notice));
+        plan.notices.extend(faults.iter().map(fault_notice));
     }
     Ok(())
 }
@@ -39,7 +39,7 @@ fn judge_ipv6(inputs: &PlanInputs<'_>) -> Option<Notice> {
     })
 }
 
-fn notice(fault: &NetworkFault) -> Notice {
+fn fault_notice(fault: &NetworkFault) -> Notice {
     let consequence = match fault.kind {
         NetworkFaultKind::NotStarted => "NetworkManager does not start with this file: ",
         NetworkFaultKind::BadState => "nmstate does not take this file: ",

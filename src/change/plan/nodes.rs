@@ -22,7 +22,7 @@ impl Builder<'_> {
     }
 
     fn unknown_owner(&mut self, origin: &str, problem: &str) {
-        self.block(
+        self.add_blocker(
             origin,
             format!("{problem}. The root's account files have no such name"),
         );
@@ -56,7 +56,7 @@ impl Builder<'_> {
             let message = format!(
                 "{what} is where a directory should be, and overwrite is not set. Move it away, then run again"
             );
-            return self.block(path.to_string(), message);
+            return self.add_blocker(path.to_string(), message);
         }
         let old = Attributes::from(&found);
         let wanted = (uid.unwrap_or(old.uid), gid.unwrap_or(old.gid));
@@ -72,7 +72,7 @@ impl Builder<'_> {
         };
         if new != old {
             let why = "mode or owner of the directory differs";
-            self.attributes(path, old, new, Section::Nodes, why);
+            self.put_attributes(path, old, new, Section::Nodes, why);
         }
     }
 
@@ -87,7 +87,7 @@ impl Builder<'_> {
         let handed_down = self.handed_down(&directory.path);
         let mode = 0o755 | handed_down.map_or(0, |_| SETGID);
         let owner = (uid.unwrap_or(0), gid.or(handed_down).unwrap_or(0));
-        let (uid, gid) = self.node().host.attainable(owner);
+        let (uid, gid) = self.node().host.attainable_owner(owner);
         Attributes {
             mode: directory.mode.unwrap_or(mode),
             uid,
@@ -111,7 +111,7 @@ impl Builder<'_> {
             gid: new.gid,
         };
         self.note_made(path);
-        self.push(
+        self.push_step(
             step,
             Payload::None,
             Section::Nodes,
@@ -145,7 +145,7 @@ impl Builder<'_> {
         let given = self.given_ids(directory.user.as_ref(), directory.group.as_ref());
         let Ok((user, group)) = given else { return };
         let (host, node) = (&self.inputs.node.host, self.node());
-        let wanted = node.real(&directory.path);
+        let wanted = node.real_path(&directory.path);
         for planned in &mut self.plan.steps {
             if let Step::MakeDirectory {
                 path,
@@ -153,10 +153,10 @@ impl Builder<'_> {
                 uid,
                 gid,
             } = &mut planned.step
-                && node.real(path) == wanted
+                && node.real_path(path) == wanted
             {
                 *mode = directory.mode.unwrap_or(*mode);
-                (*uid, *gid) = host.attainable((user.unwrap_or(*uid), group.unwrap_or(*gid)));
+                (*uid, *gid) = host.attainable_owner((user.unwrap_or(*uid), group.unwrap_or(*gid)));
             }
         }
     }
@@ -178,11 +178,11 @@ impl Builder<'_> {
             Ok((uid, gid)) => self
                 .node()
                 .host
-                .attainable((uid.unwrap_or(0), gid.unwrap_or(0))),
+                .attainable_owner((uid.unwrap_or(0), gid.unwrap_or(0))),
             Err(problem) => return self.unknown_owner(&link.origin, &problem),
         };
         let found = self.node().object(&link.path);
-        let same = matches!(found.map(|found| &found.kind), Some(ObjectKind::Symlink { target }) if clean(target) == clean(&link.target));
+        let same = matches!(found.map(|found| &found.kind), Some(ObjectKind::Symlink { target }) if simplify_target(target) == simplify_target(&link.target));
         // A different spelling of the same place is acceptable, and Ignition leaves it too.
         let target = match found.map(|found| &found.kind) {
             Some(ObjectKind::Symlink { target }) if same => target.clone(),
@@ -216,7 +216,7 @@ impl Builder<'_> {
         if exists && !link.overwrite {
             let message = "something else is where the link should be, and overwrite is not set. \
                            Move it away, then run again";
-            self.block(link.path.to_string(), message);
+            self.add_blocker(link.path.to_string(), message);
         }
         !exists || link.overwrite
     }
@@ -225,7 +225,9 @@ impl Builder<'_> {
         // A target without a leading slash is relative to the root, as in Ignition.
         let target = match RootPath::parse(&format!("/{}", link.target.trim_start_matches('/'))) {
             Ok(target) => target,
-            Err(error) => return self.block(format!("{}.target", link.origin), error.to_string()),
+            Err(error) => {
+                return self.add_blocker(format!("{}.target", link.origin), error.to_string());
+            }
         };
         let (target, planned) = match self.find_planned(&target) {
             Some((path, object)) => (path, Some(object)),
@@ -241,10 +243,10 @@ impl Builder<'_> {
         }
         let Some(object) = planned.or_else(|| node.object(&target).cloned()) else {
             let message = format!("the target {target} of the hard link does not exist");
-            return self.block(format!("{}.target", link.origin), message);
+            return self.add_blocker(format!("{}.target", link.origin), message);
         };
         if object.is_directory() {
-            return self.block(
+            return self.add_blocker(
                 format!("{}.target", link.origin),
                 "a hard link cannot lead to a directory",
             );
@@ -261,7 +263,7 @@ impl Builder<'_> {
             new: object,
             old,
         };
-        self.push(
+        self.push_step(
             step,
             Payload::LinkTo(target),
             Section::Nodes,
@@ -273,7 +275,7 @@ impl Builder<'_> {
     fn find_planned(&self, target: &RootPath) -> Option<(RootPath, Object)> {
         let mut steps = self.plan.steps.iter();
         steps.find_map(|planned| match &planned.step {
-            Step::Put { path, new, .. } if self.real(path) == self.real(target) => {
+            Step::Put { path, new, .. } if self.real_path(path) == self.real_path(target) => {
                 Some((path.clone(), new.clone()))
             }
             _ => None,
@@ -282,7 +284,7 @@ impl Builder<'_> {
 }
 
 /// Returns a link target without double slashes and dots, for comparison.
-fn clean(target: &str) -> String {
+fn simplify_target(target: &str) -> String {
     let parts: Vec<&str> = target
         .split('/')
         .filter(|part| !matches!(*part, "" | "."))
@@ -300,8 +302,8 @@ mod tests {
 
     #[test]
     fn targets_are_compared_without_their_detours() {
-        assert_eq!(clean("/a//b/./c/"), "/a/b/c");
-        assert_eq!(clean("../x"), "../x");
-        assert_ne!(clean("a"), clean("/a"));
+        assert_eq!(simplify_target("/a//b/./c/"), "/a/b/c");
+        assert_eq!(simplify_target("../x"), "../x");
+        assert_ne!(simplify_target("a"), simplify_target("/a"));
     }
 }

@@ -18,7 +18,7 @@ use crate::node::space::{Fit, MIN_FREE_PERCENT};
 use crate::node::system::{System, SystemFacts};
 use crate::node::zipl::CURE;
 
-use super::os_plan::{OsPlan, OsStep, change};
+use super::os_plan::{OsPlan, OsStep, change_notice};
 use super::{Builder, PackageChange, crossing};
 
 /// The advice about parts that are left alone.
@@ -32,10 +32,10 @@ impl Builder<'_> {
         match &node.system {
             System::Known(facts) if facts.class == Class::Other => {}
             System::Known(facts) => self.by_facts(facts),
-            System::Silent(why) => self.silent(why),
+            System::Silent(why) => self.handle_silence(why),
             System::Composefs(system) => {
                 let Notice { subject, message } = super::of_composefs(&system.traces);
-                self.block(subject, message);
+                self.add_blocker(subject, message);
             }
             System::NotAsked => {
                 // Even the empty record of a first boot shows which OS the node was given.
@@ -49,22 +49,22 @@ impl Builder<'_> {
     }
 
     /// Handles an engine without an answer. The reason may end with commands, so no text may follow it.
-    fn silent(&mut self, why: &str) {
+    fn handle_silence(&mut self, why: &str) {
         let engine = self.node().host.engine.name();
         if self.options.files_only {
-            self.notice(
+            self.add_notice(
                 engine,
                 format!("the operating system is left alone, as asked: {why}"),
             );
         } else {
-            self.block(engine, format!("{REST}: {why}"));
+            self.add_blocker(engine, format!("{REST}: {why}"));
         }
     }
 
     fn by_facts(&mut self, facts: &SystemFacts) {
         let config = self.inputs.config;
         let Some(booted) = facts.deployments.booted() else {
-            return self.silent("no deployment is booted; look at it: ostree admin status");
+            return self.handle_silence("no deployment is booted; look at it: ostree admin status");
         };
         let mut plan = OsPlan {
             booted: booted.name(),
@@ -74,8 +74,8 @@ impl Builder<'_> {
         };
         let mut changes = Vec::new();
         self.changed_by_hand(booted);
-        self.image(facts, &mut plan, &mut changes);
-        let base = self.base(facts, booted, &plan);
+        self.plan_image(facts, &mut plan, &mut changes);
+        let base = self.base_requests(facts, booted, &plan);
         plan.old_arguments = Kargs::from_entries(&base.arguments);
         plan.had_extensions = !base.extensions.is_empty();
         plan.booted_asked = Some(self.asked_for(facts, booted, &facts.booted_arguments));
@@ -88,7 +88,7 @@ impl Builder<'_> {
         }
         if self.options.files_only {
             for change in changes {
-                self.notice(
+                self.add_notice(
                     change.subject,
                     format!(
                         "{}: not applied (--files-only); the daemon will report it until it is",
@@ -102,23 +102,28 @@ impl Builder<'_> {
         plan.plan_pin(booted);
         self.arguments_of_images(facts, &mut plan);
         for Notice { subject, message } in note_limits(facts, &plan) {
-            self.block(subject, format!("{message}. {REST}"));
+            self.add_blocker(subject, format!("{message}. {REST}"));
         }
-        self.room(facts, &plan);
+        self.check_room(facts, &plan);
         let notice = not_flushed(facts);
         self.plan.notices.extend(notice);
         self.plan.os = plan;
     }
 
     /// Returns the requests of the base deployment's config, which are removed.
-    fn base(&self, facts: &SystemFacts, booted: &Deployment, plan: &OsPlan) -> AskedFor {
+    fn base_requests(&self, facts: &SystemFacts, booted: &Deployment, plan: &OsPlan) -> AskedFor {
         let next = facts.deployments.next_boot();
         match next.filter(|next| !plan.starts_from_running() && !next.booted) {
-            Some(next) if facts.asked.of(&next.name(), &facts.arguments).is_some() => {
+            Some(next)
+                if facts
+                    .asked
+                    .find_requests(&next.name(), &facts.arguments)
+                    .is_some() =>
+            {
                 self.asked_for(facts, next, &facts.arguments)
             }
             Some(next) if facts.arguments != facts.booted_arguments => {
-                self.recorded(next, &facts.arguments)
+                self.recorded_requests(next, &facts.arguments)
             }
             // The deployment staged by an interrupted run still has the running one's arguments.
             _ => self.asked_for(facts, booted, &facts.booted_arguments),
@@ -127,13 +132,16 @@ impl Builder<'_> {
 
     /// Returns the requests of a deployment's config: as stored, or else as recorded.
     fn asked_for(&self, facts: &SystemFacts, deployment: &Deployment, present: &Kargs) -> AskedFor {
-        let asked = facts.asked.of(&deployment.name(), present).cloned();
-        asked.unwrap_or_else(|| self.recorded(deployment, present))
+        let asked = facts
+            .asked
+            .find_requests(&deployment.name(), present)
+            .cloned();
+        asked.unwrap_or_else(|| self.recorded_requests(deployment, present))
     }
 
     /// Returns the recorded requests. An unknown config is assumed to have requested those of this config that are present,
     /// like the daemon at first boot.
-    fn recorded(&self, deployment: &Deployment, present: &Kargs) -> AskedFor {
+    fn recorded_requests(&self, deployment: &Deployment, present: &Kargs) -> AskedFor {
         let old = self.inputs.baseline.config();
         let arguments = match old {
             Some(old) => Kargs::from_entries(&old.kernel_arguments),
@@ -147,7 +155,7 @@ impl Builder<'_> {
         }
     }
 
-    fn image(&mut self, facts: &SystemFacts, plan: &mut OsPlan, changes: &mut Vec<Notice>) {
+    fn plan_image(&mut self, facts: &SystemFacts, plan: &mut OsPlan, changes: &mut Vec<Notice>) {
         let records = &self.inputs.records;
         let layered = records.current_image.as_deref().unwrap_or_default();
         let wanted = match layered {
@@ -155,8 +163,8 @@ impl Builder<'_> {
             layered => layered,
         };
         if !wanted.is_empty() {
-            let foreign = self.foreign(facts);
-            changes.extend(plan.towards(facts, wanted, &foreign));
+            let foreign = self.foreign_deployments(facts);
+            changes.extend(plan.add_image(facts, wanted, &foreign));
         }
     }
 
@@ -169,18 +177,18 @@ impl Builder<'_> {
                 by_hand.join("; "),
                 self.node().host.engine.name()
             );
-            self.notice("what runs", message);
+            self.add_notice("what runs", message);
         }
     }
 
     /// Returns what is staged beyond the running deployment and beyond the requests of this config and the previous one.
-    fn foreign(&self, facts: &SystemFacts) -> Vec<String> {
+    fn foreign_deployments(&self, facts: &SystemFacts) -> Vec<String> {
         let Some((booted, staged)) = facts.deployments.booted().zip(facts.deployments.staged())
         else {
             return Vec::new();
         };
         // What a run staged belongs to that run's config, whatever this one requests.
-        let run = facts.asked.of(&staged.name(), &facts.arguments);
+        let run = facts.asked.find_requests(&staged.name(), &facts.arguments);
         let configs = [Some(self.inputs.config), self.inputs.baseline.config()];
         let configs = configs.into_iter().flatten();
         let extensions = configs.clone().map(|config| &config.extensions);
@@ -227,7 +235,7 @@ impl Builder<'_> {
         changes: &mut Vec<Notice>,
     ) {
         for token in plan.arguments.never_found() {
-            self.notice(
+            self.add_notice(
                 "spec.kernelArguments",
                 format!("{token} has a blank within quotes: the daemon splits what is booted at blanks and will never find it"),
             );
@@ -247,7 +255,7 @@ impl Builder<'_> {
             plan.waits_for_reboot |= waits && facts.deployments.only_arguments_staged();
             return;
         }
-        changes.push(change(
+        changes.push(change_notice(
             "spec.kernelArguments",
             shell_words(&shown_arguments(&options)),
         ));
@@ -277,7 +285,7 @@ impl Builder<'_> {
                 "the kernel arguments of the running image go, {brings}, and they are not known: {why}"
             ),
         };
-        self.notice("/usr/lib/bootc/kargs.d", message);
+        self.add_notice("/usr/lib/bootc/kargs.d", message);
     }
 
     /// Plans a step for arguments that the config requests but that only the running image has.
@@ -303,7 +311,7 @@ impl Builder<'_> {
             let message = format!(
                 "{why}: set spec.kernelType to default in the MachineConfig that asks for it"
             );
-            self.notice("spec.kernelType", message);
+            self.add_notice("spec.kernelType", message);
         }
     }
 
@@ -317,14 +325,14 @@ impl Builder<'_> {
                      {}. Set it first: {CURE}",
                     unused.config
                 );
-                self.block("zipl", message);
+                self.add_blocker("zipl", message);
             }
             _ => {}
         }
     }
 
     /// Refuses to stage a deployment for which there will not be enough space at shutdown.
-    fn room(&mut self, facts: &SystemFacts, plan: &OsPlan) {
+    fn check_room(&mut self, facts: &SystemFacts, plan: &OsPlan) {
         // Another kernel for the same image needs the same space.
         let kernel = |step: &OsStep| matches!(step, OsStep::Packages { what, .. } if *what != PackageChange::Extensions);
         if !plan.fetches_image() && !plan.steps.iter().any(kernel) {
@@ -343,7 +351,7 @@ impl Builder<'_> {
                 "{missing} bytes are missing for another kernel: what is staged could not be written at shutdown, and the old \
                  image would boot again. Remove an old deployment: rpm-ostree cleanup -r, or ostree admin undeploy INDEX{spared}",
             );
-            self.block("/boot", facts.engine.spell(&message));
+            self.add_blocker("/boot", facts.engine.spell(&message));
         }
         if let Some(space) = &facts.sysroot
             && let Fit::TooSmall { missing } = space.fit_import(0, MIN_FREE_PERCENT)
@@ -352,7 +360,7 @@ impl Builder<'_> {
                 "{missing} bytes are missing for what ostree leaves free ({MIN_FREE_PERCENT} percent). Make room: \
                  podman image prune --all, or rpm-ostree cleanup -m"
             );
-            self.block("/sysroot", facts.engine.spell(&message));
+            self.add_blocker("/sysroot", facts.engine.spell(&message));
         }
     }
 }
@@ -387,7 +395,7 @@ pub(super) fn note_limits(facts: &SystemFacts, plan: &OsPlan) -> Vec<Notice> {
                     continue;
                 };
                 let shown = shown_arguments(changes);
-                all.push(change(
+                all.push(change_notice(
                     "spec.kernelArguments",
                     format!(
                         "{alone} kernel arguments: {}; ostree admin deploy would stage them, but {why}",
@@ -395,7 +403,7 @@ pub(super) fn note_limits(facts: &SystemFacts, plan: &OsPlan) -> Vec<Notice> {
                     ),
                 ))
             }
-            OsStep::Packages { what, command } => all.push(change(
+            OsStep::Packages { what, command } => all.push(change_notice(
                 match what {
                     PackageChange::Extensions => "spec.extensions",
                     PackageChange::KernelBack | PackageChange::Kernel => "spec.kernelType",
@@ -423,7 +431,7 @@ fn note_layers(facts: &SystemFacts, plan: &OsPlan) -> Option<Notice> {
     } else {
         has.join(" ")
     };
-    Some(change(
+    Some(change_notice(
         "what runs",
         format!(
             "it is layered by rpm-ostree ({has}), which bootc calls incompatible: bootc switch would lose that \
@@ -436,9 +444,9 @@ fn note_layers(facts: &SystemFacts, plan: &OsPlan) -> Option<Notice> {
 pub(super) fn or_blocked(builder: &mut Builder<'_>, path: &str, what: String) {
     if builder.options.files_only {
         let left = "not applied (--files-only); the daemon will report it until it is";
-        builder.notice(path, format!("{what}: {left}"));
+        builder.add_notice(path, format!("{what}: {left}"));
     } else {
-        builder.block(path, format!("{what}. {REST}"));
+        builder.add_blocker(path, format!("{what}. {REST}"));
     }
 }
 

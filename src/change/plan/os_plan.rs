@@ -168,11 +168,13 @@ impl OsPlan {
         let mut plan = Self::default();
         if let Some(booted) = facts.deployments.booted() {
             plan.booted = booted.name();
-            plan.towards(facts, wanted, &[]);
+            plan.add_image(facts, wanted, &[]);
             let next = facts.deployments.next_boot().filter(|next| !next.booted);
             let asked = match next.filter(|_| !plan.starts_from_running()) {
-                Some(next) => facts.asked.of(&next.name(), &facts.arguments),
-                None => facts.asked.of(&booted.name(), &facts.booted_arguments),
+                Some(next) => facts.asked.find_requests(&next.name(), &facts.arguments),
+                None => facts
+                    .asked
+                    .find_requests(&booted.name(), &facts.booted_arguments),
             };
             plan.base_asked = asked.cloned();
             plan.repository = plan.changes_image() && booted.is_layered();
@@ -244,33 +246,33 @@ impl OsPlan {
     }
 
     /// Returns true if the image is copied into containers-storage first.
-    pub fn brings(&self) -> bool {
+    pub fn brings_image(&self) -> bool {
         let brings = |step: &OsStep| matches!(step, OsStep::Bring { .. });
         self.steps.iter().any(brings)
     }
 
     /// Returns true if a previously staged deployment is dropped.
-    pub fn drops(&self) -> bool {
+    pub fn drops_staged(&self) -> bool {
         let drops = |step: &OsStep| matches!(step, OsStep::DropStaged { .. });
         self.steps.iter().any(drops)
     }
 
     /// Returns true if the queued deployment is replaced by the running one.
-    pub fn stays(&self) -> bool {
+    pub fn replaces_queued(&self) -> bool {
         let stays = |step: &OsStep| matches!(step, OsStep::Stay { .. });
         self.steps.iter().any(stays)
     }
 
     /// Returns true if the new deployment is based on the running one, and not on that of the next boot.
     pub fn starts_from_running(&self) -> bool {
-        self.drops() || self.stays()
+        self.drops_staged() || self.replaces_queued()
     }
 
     /// Adds the step that replaces the queued deployment.
-    fn stay(&mut self, deployments: &Deployments) -> Option<Notice> {
+    fn add_stay(&mut self, deployments: &Deployments) -> Option<Notice> {
         let queued = deployments.queued()?;
-        let what = named(queued);
-        let said = change(
+        let what = name_deployment(queued);
+        let said = change_notice(
             "the next boot",
             format!("{what} is queued, and not wanted; what runs stays"),
         );
@@ -287,7 +289,7 @@ impl OsPlan {
         let kept = facts.deployments.kept_commit(standing);
         // rpm-ostree's clean-up, which drops the staged deployment, also removes images without a deployment.
         let imported = || match &facts.imported {
-            Ok(imported) if !self.drops() => imported.get(wanted).cloned(),
+            Ok(imported) if !self.drops_staged() => imported.get(wanted).cloned(),
             Ok(_) => None,
             Err(why) => {
                 log::warn!("the images in the node's repository are not known: {why}");
@@ -302,7 +304,7 @@ impl OsPlan {
 
     /// Adds the steps towards an image; returns a notice about the change. `foreign` lists what is staged but was not requested
     /// by any config.
-    pub(super) fn towards(
+    pub(super) fn add_image(
         &mut self,
         facts: &SystemFacts,
         wanted: &str,
@@ -316,7 +318,7 @@ impl OsPlan {
             .is_some_and(|one| one.finalization_locked);
         let lock = locked.then(|| "a lock (a download only)".to_owned());
         let foreign: Vec<String> = foreign.iter().cloned().chain(lock).collect();
-        let standing = deployments.standing(wanted, None);
+        let standing = deployments.find_image(wanted, None);
         let from = deployments.booted().map(Deployment::image);
         let from = from.unwrap_or_default();
         let next = deployments.next_boot();
@@ -325,21 +327,21 @@ impl OsPlan {
         match (&standing, deployments.staged()) {
             (Standing::Booted, _) if goes_on => return None,
             (Standing::Staged, Some(staged)) if !foreign.is_empty() => {
-                let what = format!("{} with {}", named(staged), foreign.join(", "));
+                let what = format!("{} with {}", name_deployment(staged), foreign.join(", "));
                 self.steps.push(OsStep::DropStaged { what: what.clone() });
-                self.stay(deployments);
+                self.add_stay(deployments);
                 if from == wanted {
                     let message = format!("{what}: this config does not ask for that");
-                    return Some(change("the staged deployment", message));
+                    return Some(change_notice("the staged deployment", message));
                 }
                 self.stage_image(facts, &Standing::Absent, &from, wanted);
             }
-            (Standing::Booted, None) => return self.stay(deployments),
+            (Standing::Booted, None) => return self.add_stay(deployments),
             (Standing::Booted, Some(staged)) => {
-                let what = named(staged);
+                let what = name_deployment(staged);
                 self.steps.push(OsStep::DropStaged { what: what.clone() });
-                self.stay(deployments);
-                return Some(change(
+                self.add_stay(deployments);
+                return Some(change_notice(
                     "the staged deployment",
                     format!("{what} is not wanted"),
                 ));
@@ -347,14 +349,14 @@ impl OsPlan {
             (Standing::Staged | Standing::Next, _) => self.waits_for_reboot = true,
             (_, staged) => {
                 let dropped = staged.map(|staged| OsStep::DropStaged {
-                    what: named(staged),
+                    what: name_deployment(staged),
                 });
                 self.steps.extend(dropped);
-                self.stay(deployments);
+                self.add_stay(deployments);
                 self.stage_image(facts, &standing, &from, wanted);
             }
         }
-        Some(change(
+        Some(change_notice(
             "spec.osImageURL",
             format!("{} -> {wanted}", or_none(&from)),
         ))
@@ -370,7 +372,7 @@ impl OsPlan {
 
     /// Returns true if the wanted deployment is already staged and is kept.
     pub fn is_staged(&self) -> bool {
-        self.waits_for_reboot && !self.drops()
+        self.waits_for_reboot && !self.drops_staged()
     }
 
     /// Returns true if the config only takes effect after a reboot.
@@ -432,14 +434,14 @@ impl OsPlan {
     }
 }
 
-pub(super) fn change(subject: &str, message: String) -> Notice {
+pub(super) fn change_notice(subject: &str, message: String) -> Notice {
     Notice {
         subject: subject.to_owned(),
         message,
     }
 }
 
-fn named(deployment: &Deployment) -> String {
+fn name_deployment(deployment: &Deployment) -> String {
     let image = deployment.image();
     if image.is_empty() {
         deployment.name()

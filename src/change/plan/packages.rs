@@ -28,7 +28,7 @@ impl Builder<'_> {
         let config = self.inputs.config;
         if facts.class != Class::EnterpriseCoreos {
             if !config.extensions.is_empty() || config.kernel_type.as_str() != "default" {
-                self.notice(
+                self.add_notice(
                     "spec.extensions, spec.kernelType",
                     "the daemon changes packages on RHEL CoreOS and its kin only; nothing is changed here either"
                         .to_owned(),
@@ -66,7 +66,7 @@ impl OsPlan {
         wanted: &WantedPackages<'_>,
         architecture: &str,
     ) -> Result<Vec<Notice>, (&'static str, PackagesError)> {
-        let Some(base) = self.base(facts).cloned() else {
+        let Some(base) = self.base_deployment(facts).cloned() else {
             return Ok(Vec::new());
         };
         let mut changes = Vec::new();
@@ -79,7 +79,7 @@ impl OsPlan {
     }
 
     /// Returns the deployment from which the commands start: dropping one also drops its packages.
-    fn base<'a>(&self, facts: &'a SystemFacts) -> Option<&'a Deployment> {
+    fn base_deployment<'a>(&self, facts: &'a SystemFacts) -> Option<&'a Deployment> {
         let deployments = &facts.deployments;
         if self.starts_from_running() {
             deployments.booted()
@@ -105,11 +105,11 @@ impl OsPlan {
             let before = self.steps.iter().position(OsStep::is_staging);
             let at = before.unwrap_or(self.steps.len());
             self.steps
-                .insert(at, step(PackageChange::KernelBack, &line));
+                .insert(at, package_step(PackageChange::KernelBack, &line));
         }
         self.repository |= swap.is_some();
         self.steps
-            .extend(swap.map(|line| step(PackageChange::Kernel, &line)));
+            .extend(swap.map(|line| package_step(PackageChange::Kernel, &line)));
         self.kernel_type = Some(wanted.to_owned());
         Ok(Some(Notice {
             subject: "spec.kernelType".to_owned(),
@@ -133,7 +133,8 @@ impl OsPlan {
         };
         self.repository |= line.args.first().is_some_and(|verb| verb == "install");
         let message = line.args.clone();
-        self.steps.push(step(PackageChange::Extensions, &line));
+        self.steps
+            .push(package_step(PackageChange::Extensions, &line));
         Ok(Some(Notice {
             subject: "spec.extensions".to_owned(),
             message: message.join(" "),
@@ -141,7 +142,7 @@ impl OsPlan {
     }
 }
 
-fn step(what: PackageChange, line: &CommandLine) -> OsStep {
+fn package_step(what: PackageChange, line: &CommandLine) -> OsStep {
     OsStep::Packages {
         what,
         command: line.args.clone(),

@@ -24,7 +24,7 @@ pub(super) enum InTheWay {
 
 impl<'a> Builder<'a> {
     /// Plans an object at a path, unless it already exists.
-    pub(super) fn put(
+    pub(super) fn put_object(
         &mut self,
         path: &RootPath,
         new: Object,
@@ -47,7 +47,7 @@ impl<'a> Builder<'a> {
     ) {
         if self.is_made(path) && !new.is_directory() {
             let message = "other parts of the config lie below it, so it cannot be a file or link. Take one of them out";
-            return self.block(path.to_string(), message);
+            return self.add_blocker(path.to_string(), message);
         }
         let old = self.node().object(path);
         if old.is_some_and(|old| old.is_like(&new)) || !self.may_touch(path, old, in_the_way) {
@@ -59,11 +59,11 @@ impl<'a> Builder<'a> {
             new,
             old: old.cloned(),
         };
-        self.push(step, payload, section, why);
+        self.push_step(step, payload, section, why);
     }
 
     /// Plans the removal of the object at a path, if any.
-    pub(super) fn remove(
+    pub(super) fn remove_object(
         &mut self,
         path: &RootPath,
         section: Section,
@@ -77,18 +77,18 @@ impl<'a> Builder<'a> {
                 path: path.clone(),
                 old: old.clone(),
             };
-            self.push(step, Payload::None, section, why);
+            self.push_step(step, Payload::None, section, why);
         }
     }
 
-    pub(super) fn push(
+    pub(super) fn push_step(
         &mut self,
         step: Step,
         payload: Payload,
         section: Section,
         why: impl Into<Cow<'static, str>>,
     ) {
-        let real = self.real(step.path());
+        let real = self.real_path(step.path());
         self.touched.insert(real);
         let label = self.plan_label(&step, &payload, section);
         self.plan.steps.push(PlannedStep {
@@ -101,7 +101,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Plans another mode or owner for the object at a path.
-    pub(super) fn attributes(
+    pub(super) fn put_attributes(
         &mut self,
         path: &RootPath,
         old: Attributes,
@@ -111,7 +111,7 @@ impl<'a> Builder<'a> {
     ) {
         let path = path.clone();
         let step = Step::Metadata { path, new, old };
-        self.push(step, Payload::None, section, why);
+        self.push_step(step, Payload::None, section, why);
     }
 
     /// Returns true if a path may be planned: only once, and never over a directory or something that cannot be read.
@@ -128,7 +128,7 @@ impl<'a> Builder<'a> {
         let made_above = path.ancestors().skip(1).any(|above| self.is_made(&above));
         if let Some(errno) = self.node().obstructed.get(path).filter(|_| !made_above) {
             let cause = self.obstacle_above(path, errno);
-            self.block(
+            self.add_blocker(
                 path.to_string(),
                 format!("cannot be reached: {cause}. Put the directories above it right first"),
             );
@@ -141,7 +141,7 @@ impl<'a> Builder<'a> {
         if in_the_way == InTheWay::Goes {
             if *kind == ObjectKind::Directory {
                 let message = "the directory goes with everything in it, as overwrite is set";
-                self.notice(path.to_string(), message);
+                self.add_notice(path.to_string(), message);
             }
             return true;
         }
@@ -149,7 +149,7 @@ impl<'a> Builder<'a> {
             "{} is where a file should be. Move it away, then run again",
             kind_noun(kind)
         );
-        self.block(path.to_string(), message);
+        self.add_blocker(path.to_string(), message);
         false
     }
 
@@ -175,7 +175,7 @@ impl<'a> Builder<'a> {
             match &planned.step {
                 Step::Put { path, new, old } => {
                     if !new.is_directory() {
-                        files.insert(self.real(path));
+                        files.insert(self.real_path(path));
                     }
                     if old.as_ref().is_some_and(|old| !old.is_directory()) && leads(path) {
                         links.insert(path.clone(), given_way_to(&new.kind));
@@ -190,7 +190,7 @@ impl<'a> Builder<'a> {
         let mut conflicts = Vec::new();
         for planned in &self.plan.steps {
             let path = planned.step.path();
-            let real = self.real(path);
+            let real = self.real_path(path);
             let file = real.ancestors().skip(1).find(|above| files.contains(above));
             let link = || {
                 path.ancestors()
@@ -212,7 +212,7 @@ impl<'a> Builder<'a> {
             conflicts.push((path.clone(), message));
         }
         for (path, message) in conflicts {
-            self.block(path.to_string(), message);
+            self.add_blocker(path.to_string(), message);
         }
     }
 
@@ -227,7 +227,7 @@ impl<'a> Builder<'a> {
             .collect();
         for directory in missing.into_iter().rev() {
             let rule = self.directory_rule(&directory);
-            let (uid, gid) = self.node().host.attainable((rule.uid, rule.gid));
+            let (uid, gid) = self.node().host.attainable_owner((rule.uid, rule.gid));
             let step = Step::MakeDirectory {
                 path: directory.clone(),
                 mode: rule.mode,
@@ -235,7 +235,7 @@ impl<'a> Builder<'a> {
                 gid,
             };
             self.note_made(&directory);
-            self.push(
+            self.push_step(
                 step,
                 Payload::None,
                 Section::Files,
@@ -271,7 +271,7 @@ impl<'a> Builder<'a> {
 
     /// Returns mode and owner of a directory that exists, or that this plan creates or changes.
     fn directory_at(&self, path: &RootPath) -> Option<Attributes> {
-        let wanted = self.real(path);
+        let wanted = self.real_path(path);
         let mut steps = self.plan.steps.iter().rev();
         let planned = steps.find_map(|planned| match &planned.step {
             Step::MakeDirectory {
@@ -279,13 +279,13 @@ impl<'a> Builder<'a> {
                 mode,
                 uid,
                 gid,
-            } if self.real(path) == wanted => Some(Attributes {
+            } if self.real_path(path) == wanted => Some(Attributes {
                 mode: *mode,
                 uid: *uid,
                 gid: *gid,
             }),
-            Step::Metadata { path, new, .. } if self.real(path) == wanted => Some(*new),
-            Step::Put { path, new, .. } if new.is_directory() && self.real(path) == wanted => {
+            Step::Metadata { path, new, .. } if self.real_path(path) == wanted => Some(*new),
+            Step::Put { path, new, .. } if new.is_directory() && self.real_path(path) == wanted => {
                 Some(Attributes::from(new))
             }
             _ => None,
@@ -299,8 +299,8 @@ impl<'a> Builder<'a> {
     }
 
     fn is_of_core(&self, directory: &RootPath) -> bool {
-        let home = self.real(&RootPath::fixed(paths::CORE_HOME));
-        self.real(directory).is_in(home.relative())
+        let home = self.real_path(&RootPath::fixed(paths::CORE_HOME));
+        self.real_path(directory).is_in(home.relative())
     }
 
     /// Adds one notice if owners cannot be set for lack of `CAP_CHOWN`.
@@ -312,7 +312,7 @@ impl<'a> Builder<'a> {
                  Run as root for the real thing",
                 host.user.0, host.user.1,
             );
-            self.notice("ownership", message);
+            self.add_notice("ownership", message);
         }
     }
 }

@@ -11,12 +11,12 @@ use crate::node::pull_files::{PullFault, PullFaultKind};
 pub(super) fn add_pull_files(plan: &mut Plan, evidence: &dyn LiveEvidence) -> Result<()> {
     if !plan.steps.is_empty() {
         let faults = evidence.pull_faults()?;
-        plan.notices.extend(faults.iter().map(notice));
+        plan.notices.extend(faults.iter().map(fault_notice));
     }
     Ok(())
 }
 
-fn notice(fault: &PullFault) -> Notice {
+fn fault_notice(fault: &PullFault) -> Notice {
     let consequence = match fault.kind {
         PullFaultKind::Stops => "no image can be pulled with this file: ",
         PullFaultKind::StopsRegistry | PullFaultKind::Instead | PullFaultKind::Unread => "",

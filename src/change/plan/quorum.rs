@@ -48,7 +48,7 @@ pub fn judge_quorum(etcd: &Etcd) -> Quorum {
         .map(|member| {
             format!(
                 "{} ({})",
-                named(member),
+                member_name(member),
                 member.ill.as_deref().unwrap_or_default()
             )
         })
@@ -83,12 +83,15 @@ fn judge_fenced(members: &[EtcdMember]) -> Quorum {
         );
     };
     match &other.ill {
-        Some(why) => lost(format!("{} is not well ({why})", named(other))),
-        None if other.learner => lost(format!("{} has no vote yet (a learner)", named(other))),
+        Some(why) => lost(format!("{} is not well ({why})", member_name(other))),
+        None if other.learner => lost(format!(
+            "{} has no vote yet (a learner)",
+            member_name(other)
+        )),
         None => Quorum::Told(format!(
             "two nodes with fencing: while this one boots, {} goes on alone, as Pacemaker decides. Before the reboot: pcs node \
              standby $(hostname), and afterwards pcs node unstandby $(hostname); never both nodes at once",
-            named(other)
+            member_name(other)
         )),
     }
 }
@@ -106,7 +109,7 @@ pub(super) fn add_quorum(plan: &mut Plan, etcd: &Etcd, blocks: bool) {
     }
 }
 
-fn named(member: &EtcdMember) -> &str {
+fn member_name(member: &EtcdMember) -> &str {
     if member.name.is_empty() {
         "(a member that has not started)"
     } else {

@@ -17,7 +17,7 @@ impl Builder<'_> {
         self.first_boot_files();
         if self.options.request_force {
             let path = format!("/{}", paths::CURRENT_CONFIG);
-            self.notice(
+            self.add_notice(
                 path,
                 "stays as it is, so that the daemon goes on from there and does the rest",
             );
@@ -27,7 +27,7 @@ impl Builder<'_> {
     }
 
     fn plan_record(&mut self) {
-        let owner = self.node().host.attainable((0, 0));
+        let owner = self.node().host.attainable_owner((0, 0));
         let config = self.inputs.config;
         let why = match &self.inputs.records.current_config {
             Recorded::Missing => "the daemon has no record",
@@ -44,7 +44,7 @@ impl Builder<'_> {
             gid: owner.1,
         };
         let path = RootPath::fixed(paths::CURRENT_CONFIG);
-        self.put(
+        self.put_object(
             &path,
             wanted,
             Payload::Record(config.record.clone()),
@@ -54,7 +54,7 @@ impl Builder<'_> {
         if self.inputs.records.current_image.is_none() {
             let path = RootPath::fixed(paths::CURRENT_IMAGE);
             let wanted = text_object(b"", 0o644, owner);
-            self.put(
+            self.put_object(
                 &path,
                 wanted,
                 Payload::Bytes(Vec::new()),
@@ -71,17 +71,17 @@ impl Builder<'_> {
         if self.options.request_force && !live {
             let message =
                 "is of the running system's memory: --request-mcd-force is for the node that runs";
-            self.block(path.to_string(), message);
+            self.add_blocker(path.to_string(), message);
         } else if self.options.request_force {
             self.plan.force = Force::Requested;
             let message = "is made at the end: when the daemon starts in this boot, it compares nothing, writes all of \
                            the desired config anew, drains and reboots";
-            self.notice(path.to_string(), message);
+            self.add_notice(path.to_string(), message);
         } else if live && self.node().object(&path).is_some() && !self.options.files_only {
             self.plan.force = Force::Withdrawn;
             let message = "is there, so the daemon would compare nothing, write everything anew, drain and reboot; it \
                            is removed once all is in place";
-            self.notice(path.to_string(), message);
+            self.add_notice(path.to_string(), message);
         }
     }
 
@@ -91,7 +91,7 @@ impl Builder<'_> {
             return;
         }
         let Some(found) = self.node().object(&path) else {
-            self.notice(path.to_string(), "is missing: the daemon's next update will fail over it. Restore it from another node");
+            self.add_notice(path.to_string(), "is missing: the daemon's next update will fail over it. Restore it from another node");
             return;
         };
         let is_file = matches!(found.kind, ObjectKind::File { .. });
@@ -102,7 +102,7 @@ impl Builder<'_> {
         {
             let old = Attributes::from(found);
             let new = Attributes { mode: 0o600, ..old };
-            self.attributes(
+            self.put_attributes(
                 &path,
                 old,
                 new,
@@ -126,7 +126,7 @@ impl Builder<'_> {
         let (file, kept) = (RootPath::fixed(file), RootPath::fixed(kept));
         let why = "the first-boot service has nothing left to do";
         self.plan_copy(&file, &kept, Section::Records, why);
-        self.remove(&file, Section::Records, why);
+        self.remove_object(&file, Section::Records, why);
     }
 
     /// Removes files that the daemon itself removes after use, and which would make it fail or act if they were left.
@@ -134,13 +134,13 @@ impl Builder<'_> {
         let repository = RootPath::fixed(paths::EXTENSIONS_REPOSITORY);
         if self.inputs.desired.file_at(&repository).is_none() {
             let why = "left over from a daemon that staged extensions: what it names is gone";
-            self.remove(&repository, Section::Records, why);
+            self.remove_object(&repository, Section::Records, why);
         }
-        self.revert();
+        self.remove_revert();
     }
 
     /// Removes the service that leaves on-cluster layering; at the next boot it would do the same as the first-boot service.
-    fn revert(&mut self) {
+    fn remove_revert(&mut self) {
         let all = [paths::REVERT_LINK, paths::REVERT_UNIT, paths::REVERT].map(RootPath::fixed);
         let ours =
             |path: &RootPath| self.is_touched(path) || self.inputs.desired.file_at(path).is_some();
@@ -151,11 +151,11 @@ impl Builder<'_> {
         if self.does_its_work() {
             for path in &all {
                 let why = "the revert service has nothing left to do";
-                self.remove(path, Section::Records, why);
+                self.remove_object(path, Section::Records, why);
             }
         } else {
             let path = format!("/{}", paths::REVERT);
-            self.notice(
+            self.add_notice(
                 path,
                 "is still there: the revert service will run at the next boot, towards its content",
             );
@@ -171,9 +171,9 @@ impl Builder<'_> {
         }
         if self.inputs.records.first_boot_over && self.inputs.desired.file_at(&path).is_none() {
             let why = "the node's first boot is over: with it the daemon would ignore its record";
-            self.remove(&path, Section::Records, why);
+            self.remove_object(&path, Section::Records, why);
         } else {
-            self.notice(
+            self.add_notice(
                 path.to_string(),
                 "is still there, as the daemon has not taken the node in yet: it will ignore currentconfig and take \
                  the config named in it",
@@ -187,7 +187,7 @@ impl Builder<'_> {
             self.no_trigger();
         } else if self.inputs.records.encapsulated {
             let path = format!("/{}", paths::ENCAPSULATED);
-            self.notice(path, "is still there: the first-boot service will run again at the next boot, towards its content");
+            self.add_notice(path, "is still there: the first-boot service will run again at the next boot, towards its content");
         }
     }
 }

@@ -16,7 +16,7 @@ impl<'a> Builder<'a> {
     /// Checks warnings and unsupported parts of the document.
     pub(super) fn check_document(&mut self) {
         for warning in &self.inputs.config.warnings {
-            self.notice(&warning.path, &warning.message);
+            self.add_notice(&warning.path, &warning.message);
         }
         self.check_passwords();
         // An append is among the transitions that the daemon refuses, with the daemon's message.
@@ -32,19 +32,19 @@ impl<'a> Builder<'a> {
                 .old
                 .is_some_and(|old| old.unsupported.contains(part));
             if part.skippable && unchanged {
-                self.notice(
+                self.add_notice(
                     &part.path,
                     format!("{}; as before, left alone", part.message),
                 );
-            } else if let Some(name) = self.passing(&part.path) {
-                self.passed(&part.path, name, &part.message);
+            } else if let Some(name) = self.find_override(&part.path) {
+                self.note_passed(&part.path, name, &part.message);
             } else if part.skippable && self.options.ignore_unsupported {
-                self.notice(
+                self.add_notice(
                     &part.path,
                     format!("{}; passed over as asked", part.message),
                 );
             } else if part.skippable {
-                self.block(
+                self.add_blocker(
                     &part.path,
                     format!(
                         "{}. The rest can be applied with --ignore-unsupported",
@@ -52,7 +52,7 @@ impl<'a> Builder<'a> {
                     ),
                 );
             } else {
-                self.block(&part.path, &part.message);
+                self.add_blocker(&part.path, &part.message);
             }
         }
     }
@@ -74,7 +74,7 @@ impl<'a> Builder<'a> {
                      write it in single quotes",
                     user.name
                 );
-                self.notice(self.inputs.config.original_place(at), message);
+                self.add_notice(self.inputs.config.original_place(at), message);
             }
         }
     }
@@ -84,19 +84,19 @@ impl<'a> Builder<'a> {
         match self.inputs.baseline {
             Baseline::Known(old) => {
                 for refusal in find_refusals(old, self.inputs.config) {
-                    match self.passing(&refusal.path) {
-                        Some(name) => self.passed(&refusal.path, name, &refusal.reason),
-                        None => self.refusal(refusal),
+                    match self.find_override(&refusal.path) {
+                        Some(name) => self.note_passed(&refusal.path, name, &refusal.reason),
+                        None => self.add_refusal(refusal),
                     }
                 }
             }
             Baseline::Unknown(why) => {
-                self.notice(
+                self.add_notice(
                     "currentconfig",
                     format!("{why}: nothing is removed as stale"),
                 );
                 for refusal in unconditional_refusals(self.inputs.config) {
-                    self.refusal(refusal);
+                    self.add_refusal(refusal);
                 }
             }
         }
@@ -121,23 +121,23 @@ impl<'a> Builder<'a> {
             "is false, and the kernel was booted with fips=1: the daemon would refuse the difference. Boot without it, or \
              give the config of a cluster that was installed in FIPS mode"
         };
-        self.block("spec.fips", message);
+        self.add_blocker("spec.fips", message);
     }
 
     /// Returns the override with which the cluster accepts a change of this section.
-    fn passing(&self, path: &str) -> Option<&'static str> {
+    fn find_override(&self, path: &str) -> Option<&'static str> {
         let given = &self.inputs.overrides?.storage;
         override_of(path).filter(|name| given.iter().any(|given| given == name))
     }
 
-    fn passed(&mut self, path: &str, name: &str, what: &str) {
+    fn note_passed(&mut self, path: &str, name: &str, what: &str) {
         let said = self.plan.notices.iter().any(|one| one.subject == path);
         if !said {
             let message = format!(
                 "{what}; the cluster lets that pass ({name} in {OVERRIDES_FIELD}), and nothing of it is applied to this \
                  node"
             );
-            self.notice(path, message);
+            self.add_notice(path, message);
         }
     }
 
@@ -157,9 +157,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn refusal(&mut self, refusal: TransitionRefusal) {
+    fn add_refusal(&mut self, refusal: TransitionRefusal) {
         if refusal.harmless && self.options.ignore_unsupported {
-            self.notice(
+            self.add_notice(
                 refusal.path,
                 format!(
                     "the daemon would refuse this step: {}; passed over as asked",
@@ -171,7 +171,7 @@ impl<'a> Builder<'a> {
             if refusal.harmless {
                 hint.push_str(" Use --ignore-unsupported to apply the config all the same");
             }
-            self.block(
+            self.add_blocker(
                 refusal.path,
                 format!(
                     "the daemon would refuse this step: {}.{hint}",
@@ -215,12 +215,12 @@ impl<'a> Builder<'a> {
         ];
         for (path, _, change) in table.into_iter().filter(|(_, changed, _)| *changed) {
             if self.options.files_only {
-                self.notice(path, format!("{change}: not applied (--files-only); the daemon will report it until it is"));
+                self.add_notice(path, format!("{change}: not applied (--files-only); the daemon will report it until it is"));
             } else {
                 let message = format!(
                     "{change}: the operating system is not changed here. Use --files-only for the rest"
                 );
-                self.block(path, message);
+                self.add_blocker(path, message);
             }
         }
     }

@@ -46,7 +46,7 @@ pub(super) fn find_removals(
     new: &Desired,
     units: &UnitTree,
 ) -> Option<Doubtful> {
-    let (mut before, after) = (managed(old), managed(new));
+    let (mut before, after) = (managed_paths(old), managed_paths(new));
     let touched: BTreeSet<&RootPath> = plan.steps.iter().map(|one| one.step.path()).collect();
     // The file of a unit without contents stays until the unit itself is removed.
     let left = removed_units(old, new).into_iter();
@@ -56,7 +56,10 @@ pub(super) fn find_removals(
         .difference(&after)
         .filter(|path| touched.contains(path));
     let gone: Vec<&RootPath> = gone.collect();
-    let mut essential: Vec<String> = gone.iter().filter_map(|path| essential(path)).collect();
+    let mut essential: Vec<String> = gone
+        .iter()
+        .filter_map(|path| essential_name(path))
+        .collect();
     let off = plan.steps.iter().filter_map(|one| switched_off(&one.step));
     essential.extend(off.filter_map(|(unit, how)| match how {
         Off::Masked => Some(format!("{unit} (masked)")),
@@ -73,7 +76,7 @@ pub(super) fn find_removals(
         "{} of {} of the recorded config would go{}. See whether this is the right config",
         gone.len(),
         count_noun(before.len(), "path"),
-        among(&essential)
+        list_essential(&essential)
     );
     Some(Doubtful::new(Doubt::Removals, "removals", said))
 }
@@ -83,7 +86,7 @@ fn is_much(gone: usize, before: usize) -> bool {
 }
 
 /// Every file, unit and drop-in.
-fn managed(desired: &Desired) -> BTreeSet<RootPath> {
+fn managed_paths(desired: &Desired) -> BTreeSet<RootPath> {
     let mut all: BTreeSet<RootPath> = desired.files.iter().map(|file| file.path.clone()).collect();
     for unit in &desired.units {
         let has_file = unit.text().is_some() || unit.mask == Some(true);
@@ -95,7 +98,7 @@ fn managed(desired: &Desired) -> BTreeSet<RootPath> {
 }
 
 /// Returns the name of an essential object: units by name, files by path.
-fn essential(path: &RootPath) -> Option<String> {
+fn essential_name(path: &RootPath) -> Option<String> {
     let at = path.relative();
     let unit = UNITS
         .into_iter()
@@ -180,7 +183,7 @@ fn starts_units(path: &str) -> bool {
     ends.iter().any(|end| directory.ends_with(end))
 }
 
-fn among(essential: &[String]) -> String {
+fn list_essential(essential: &[String]) -> String {
     if essential.is_empty() {
         return String::new();
     }

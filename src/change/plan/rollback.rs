@@ -45,7 +45,7 @@ pub enum RecordBefore {
 
 impl FinishedRun {
     /// Returns the start of the run by the node's clock, in seconds since 1970.
-    pub fn began(&self) -> u64 {
+    pub fn start_time(&self) -> u64 {
         let time = self.id.split('-').next().unwrap_or_default();
         time.parse::<u64>().unwrap_or_default() / 1000
     }
@@ -181,17 +181,17 @@ fn plan_revert(run: &FinishedRun, node: &NodeState, wanted: ChangedSince) -> Pla
             Since::Kept => {
                 plan.held.extend(flags_of_removed(run, step));
                 plan.steps.push(PlannedStep {
-                    label: label(step, node),
+                    label: restored_label(step, node),
                     ..inverse_step(run, index, step, *section)
                 });
             }
             Since::Changed if wanted == ChangedSince::Restore => {
                 match restoring_step(run, index, step, *section, node) {
                     Some(planned) => plan.steps.push(planned),
-                    None => changed(&mut plan, step, run, ChangedSince::Leave),
+                    None => check_changed(&mut plan, step, run, ChangedSince::Leave),
                 }
             }
-            Since::Changed => changed(&mut plan, step, run, wanted),
+            Since::Changed => check_changed(&mut plan, step, run, wanted),
         }
     }
     plan
@@ -212,7 +212,7 @@ fn is_above_a_record(step: &Step, run: &FinishedRun) -> bool {
         && records.any(|(record, _)| record.path().is_in(step.path().relative()))
 }
 
-fn changed(plan: &mut Plan, step: &Step, run: &FinishedRun, wanted: ChangedSince) {
+fn check_changed(plan: &mut Plan, step: &Step, run: &FinishedRun, wanted: ChangedSince) {
     let subject = step.path().to_string();
     if wanted == ChangedSince::Leave {
         let message = format!(
@@ -292,7 +292,7 @@ fn restoring_step(
         (None, Some(found)) => (Step::Remove { path, old: found }, Payload::None),
         (Some(before), _) if before.is_directory() => return None,
         (Some(new), old) => {
-            let payload = kept(run, index, &new);
+            let payload = kept_payload(run, index, &new);
             (Step::Put { path, new, old }, payload)
         }
     };
@@ -342,7 +342,7 @@ fn inverse_step(run: &FinishedRun, index: usize, step: &Step, section: Section) 
             old: Some(old),
             ..
         } => {
-            let payload = kept(run, index, &old);
+            let payload = kept_payload(run, index, &old);
             let back = Step::Put {
                 path,
                 new: old,
@@ -351,7 +351,7 @@ fn inverse_step(run: &FinishedRun, index: usize, step: &Step, section: Section) 
             (back, payload)
         }
         Step::Remove { old, .. } => {
-            let payload = kept(run, index, &old);
+            let payload = kept_payload(run, index, &old);
             let back = Step::Put {
                 path,
                 new: old,
@@ -383,15 +383,17 @@ fn inverse_step(run: &FinishedRun, index: usize, step: &Step, section: Section) 
 }
 
 /// Returns the label of a restored object. Stored objects have theirs; a removed directory is created again and needs one.
-fn label(step: &Step, node: &NodeState) -> Option<String> {
+fn restored_label(step: &Step, node: &NodeState) -> Option<String> {
     match step {
-        Step::RemoveDirectory { path, .. } => node.labels.wanted(path, &ObjectKind::Directory),
+        Step::RemoveDirectory { path, .. } => {
+            node.labels.wanted_label(path, &ObjectKind::Directory)
+        }
         _ => None,
     }
 }
 
 /// Returns the location of a step's old object in the history.
-fn kept(run: &FinishedRun, index: usize, old: &Object) -> Payload {
+fn kept_payload(run: &FinishedRun, index: usize, old: &Object) -> Payload {
     let Ok(path) = run.objects.join(&format!("old-{index}")) else {
         return Payload::None;
     };

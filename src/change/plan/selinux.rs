@@ -14,7 +14,7 @@ pub(super) fn add_selinux(plan: &mut Plan, evidence: &dyn LiveEvidence) {
         return;
     }
     match evidence.selinux_faults() {
-        Ok(faults) => plan.notices.extend(faults.iter().map(notice)),
+        Ok(faults) => plan.notices.extend(faults.iter().map(group_notice)),
         Err(error) => plan.notices.push(Notice {
             subject: "SELinux".to_owned(),
             message: format!("what its files lead to is not known: {error:#}"),
@@ -22,7 +22,7 @@ pub(super) fn add_selinux(plan: &mut Plan, evidence: &dyn LiveEvidence) {
     }
 }
 
-fn notice(group: &FaultGroup<SelinuxFaultKind>) -> Notice {
+fn group_notice(group: &FaultGroup<SelinuxFaultKind>) -> Notice {
     let said: Vec<&str> = group.faults.iter().map(|(_, said)| &**said).collect();
     Notice {
         subject: group.place().to_owned(),

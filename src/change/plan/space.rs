@@ -98,7 +98,7 @@ impl Builder<'_> {
             .find(|path| self.node().mount_for(path) == id && !self.is_of_image(path));
         let shown = first.map_or_else(|| format!("/{}", paths::STATE), ToString::to_string);
         if mount.read_only {
-            self.block(
+            self.add_blocker(
                 &shown,
                 "is on a read-only mount. Remount it read-write first, then run again",
             );
@@ -109,7 +109,7 @@ impl Builder<'_> {
                 need.bytes / 1024,
                 mount.free_bytes / 1024,
             );
-            self.block(&shown, message);
+            self.add_blocker(&shown, message);
         }
         if mount.free_inodes.is_some_and(|free| need.inodes > free) {
             let message = format!(
@@ -117,7 +117,7 @@ impl Builder<'_> {
                 need.inodes,
                 mount.free_inodes.unwrap_or_default(),
             );
-            self.block(&shown, message);
+            self.add_blocker(&shown, message);
         }
     }
 }

@@ -53,15 +53,15 @@ fn by_origin(origin: Option<&OriginFile>, facts: Option<&SystemFacts>) -> &'stat
 pub fn name_staged(staged: &StagedEvidence, facts: Option<&SystemFacts>) -> String {
     let known = facts.and_then(|facts| facts.deployments.staged());
     let image = known.map(Deployment::image);
-    let image = image.or_else(|| staged.origin.as_ref().map(OriginFile::image));
+    let image = image.or_else(|| staged.origin.as_ref().map(OriginFile::image_name));
     let file = staged.file.as_ref();
     let name = known.map(Deployment::name);
     let name = name.or_else(|| file.map(|file| file.name.clone()));
     let image = image.filter(|image| !image.is_empty());
     let mut words = match (image, &name) {
-        (Some(image), Some(name)) => format!("{image} ({})", shortened(name)),
+        (Some(image), Some(name)) => format!("{image} ({})", short_name(name)),
         (Some(image), None) => image,
-        (None, Some(name)) => format!("the deployment {}", shortened(name)),
+        (None, Some(name)) => format!("the deployment {}", short_name(name)),
         (None, None) => "a deployment that no program names".to_owned(),
     };
     if let Some(version) = known.and_then(|known| known.version.as_ref()) {
@@ -77,7 +77,7 @@ pub fn name_staged(staged: &StagedEvidence, facts: Option<&SystemFacts>) -> Stri
 }
 
 /// Returns `CHECKSUM.SERIAL` with only the start of the checksum.
-fn shortened(name: &str) -> String {
+fn short_name(name: &str) -> String {
     match name.split_once('.') {
         Some((checksum, serial)) if checksum.len() > 12 && checksum.is_ascii() => {
             format!("{}….{serial}", &checksum[..12])
@@ -103,7 +103,7 @@ pub fn enter_command(locked: bool, facts: Option<&SystemFacts>) -> String {
                 .to_owned()
         }
         (true, _) => {
-            let checksum = known.map_or("CHECKSUM", |known| known.base());
+            let checksum = known.map_or("CHECKSUM", |known| known.base_commit());
             format!("rpm-ostree finalize-deployment {checksum} releases it and reboots into it")
         }
     }
@@ -115,9 +115,9 @@ pub fn name_queued(facts: &SystemFacts, ours: bool) -> Option<String> {
     let next = facts.deployments.queued()?;
     let image = next.image();
     let what = if image.is_empty() {
-        format!("the deployment {}", shortened(&next.name()))
+        format!("the deployment {}", short_name(&next.name()))
     } else {
-        format!("{image} ({})", shortened(&next.name()))
+        format!("{image} ({})", short_name(&next.name()))
     };
     let who = if ours {
         "by mco-rescue rollback"

@@ -104,7 +104,7 @@ impl Step {
     }
 
     /// Returns true if a directory with all its content is exchanged with something else.
-    pub fn exchanges(&self) -> bool {
+    pub fn exchanges_directory(&self) -> bool {
         match self {
             Self::Put {
                 new,

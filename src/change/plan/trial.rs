@@ -27,7 +27,7 @@ pub struct PlannedTrial {
 
 impl TrialReboot {
     /// Returns when the trial reboots, if the run does so where its plan needs that.
-    pub fn when(reboots: bool) -> Self {
+    pub fn if_needed(reboots: bool) -> Self {
         if reboots { Self::IfNeeded } else { Self::Never }
     }
 }
@@ -38,7 +38,7 @@ impl PlannedTrial {
         match self.reboot {
             TrialReboot::Never => false,
             TrialReboot::IfStaged => plan.os.needs_reboot(),
-            TrialReboot::IfNeeded => plan.reboots(),
+            TrialReboot::IfNeeded => plan.needs_reboot(),
         }
     }
 }
@@ -64,7 +64,7 @@ pub(super) fn add_trial(
     let Some(trial) = trial.filter(|_| !plan.is_empty()) else {
         return Ok(());
     };
-    let found = evidence.trial(plan, trial)?;
+    let found = evidence.check_trial(plan, trial)?;
     plan.blockers.extend(found.findings.blockers);
     plan.notices.extend(found.findings.notices);
     plan.trial_jobs = found.jobs;

@@ -23,7 +23,7 @@ impl Builder<'_> {
         let old = if desired.bare { Some(desired) } else { old };
         let is_unchanged = old.is_some_and(|old| std::ptr::eq(old, desired));
         let simulated = match self.inputs.unchanged.filter(|_| is_unchanged) {
-            Some(unchanged) => unchanged.simulate(desired, self.inputs.node),
+            Some(unchanged) => unchanged.simulate_units(desired, self.inputs.node),
             None => &enablement::simulate_update(desired, old, self.node()),
         };
         let failures = simulated
@@ -32,10 +32,10 @@ impl Builder<'_> {
             .map(|failure| format!("{failure}. The daemon's update would fail over this too"));
         for problem in failures.chain(simulated.unjudged.iter().cloned()) {
             let message = format!("{problem}. Correct or remove it, then run again");
-            self.block("spec.config.systemd.units", message);
+            self.add_blocker("spec.config.systemd.units", message);
         }
         for notice in &simulated.notices {
-            self.notice("spec.config.systemd.units", notice);
+            self.add_notice("spec.config.systemd.units", notice);
         }
         self.check_units(&simulated.tree);
         for link in enablement::link_changes(&self.node().units, &simulated.tree) {
@@ -57,25 +57,25 @@ impl Builder<'_> {
                 continue;
             }
             let place = "spec.config.systemd.units";
-            match unit.consequence() {
+            match unit.describe_consequence() {
                 // Another image may come with it.
-                Some(boot) if is_new && !unit.is_of_image => self.block(
+                Some(boot) if is_new && !unit.is_of_image => self.add_blocker(
                     place,
                     format!("{unit}. {boot}. Correct it in the config, then run again"),
                 ),
-                Some(boot) => self.notice(place, format!("{unit}. {boot}")),
-                None if unit.is_of_image => self.notice(
+                Some(boot) => self.add_notice(place, format!("{unit}. {boot}")),
+                None if unit.is_of_image => self.add_notice(
                     place,
                     format!("{unit}, unless another image or an extension brings it"),
                 ),
-                None => self.notice(place, unit.to_string()),
+                None => self.add_notice(place, unit.to_string()),
             }
         }
     }
 
     fn plan_unit(&mut self, unit: &Unit) {
         if let (Some(true), Some(message)) = (unit.mask, needed::masked_by_config(&unit.name)) {
-            self.notice(unit.name.clone(), message);
+            self.add_notice(unit.name.clone(), message);
         }
         for dropin in &unit.dropins {
             let Some(path) = dropin_path(&unit.name, &dropin.name) else {
@@ -102,7 +102,7 @@ impl Builder<'_> {
             _ if unit.mask == Some(true) => self.unit_original(&path),
             Some(text) => self.unit_file(&path, text),
             None if unit.mask == Some(false) && !self.inputs.desired.bare => {
-                self.remove(&path, Section::Units, "the config unmasks the unit")
+                self.remove_object(&path, Section::Units, "the config unmasks the unit")
             }
             None => {}
         }
@@ -112,19 +112,23 @@ impl Builder<'_> {
     fn remove_dropin(&mut self, path: &RootPath) {
         match look_at_end(path, self.node()) {
             Ok(false) => {}
-            Err(why) if self.node().object(path).is_none() => self.block(
+            Err(why) if self.node().object(path).is_none() => self.add_blocker(
                 path.to_string(),
                 format!("cannot be examined: {why}. The daemon's update would fail over this too"),
             ),
-            _ => self.remove(path, Section::Units, "the drop-in is empty in the config"),
+            _ => self.remove_object(path, Section::Units, "the drop-in is empty in the config"),
         }
     }
 
     fn unit_file(&mut self, path: &RootPath, text: &str) {
         self.unit_original(path);
-        let wanted = text_object(text.as_bytes(), 0o644, self.node().host.attainable((0, 0)));
+        let wanted = text_object(
+            text.as_bytes(),
+            0o644,
+            self.node().host.attainable_owner((0, 0)),
+        );
         let why = files::explain_difference(self.node().object(path), &wanted);
-        self.put(
+        self.put_object(
             path,
             wanted,
             Payload::Bytes(text.as_bytes().to_vec()),
@@ -154,7 +158,7 @@ impl Builder<'_> {
     fn plan_link(&mut self, link: &enablement::LinkStep) {
         match &link.target {
             Some(target) => {
-                let (uid, gid) = self.node().host.attainable((0, 0));
+                let (uid, gid) = self.node().host.attainable_owner((0, 0));
                 let object = Object {
                     kind: ObjectKind::Symlink {
                         target: target.clone(),
@@ -167,9 +171,9 @@ impl Builder<'_> {
                     enablement::DEV_NULL => (Section::Units, "the config masks the unit"),
                     _ => (Section::Enablement, "the unit is to be enabled"),
                 };
-                self.put(&link.path, object, Payload::None, section, why);
+                self.put_object(&link.path, object, Payload::None, section, why);
             }
-            None => self.remove(
+            None => self.remove_object(
                 &link.path,
                 Section::Enablement,
                 "the unit is not to be enabled this way",
@@ -199,9 +203,13 @@ impl Builder<'_> {
         if text.is_empty() {
             return;
         }
-        let wanted = text_object(text.as_bytes(), 0o644, self.node().host.attainable((0, 0)));
+        let wanted = text_object(
+            text.as_bytes(),
+            0o644,
+            self.node().host.attainable_owner((0, 0)),
+        );
         let why = "systemd's first boot is still to come";
-        self.put(
+        self.put_object(
             &path,
             wanted,
             Payload::Bytes(text.into_bytes()),

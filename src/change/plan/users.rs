@@ -27,7 +27,7 @@ impl Builder<'_> {
             return;
         }
         let Some(&core) = self.node().accounts.users.get("core") else {
-            self.notice(
+            self.add_notice(
                 "spec.config.passwd.users",
                 "the root has no user core; its keys and password are passed over",
             );
@@ -46,7 +46,7 @@ impl Builder<'_> {
         let desired = self.inputs.desired;
         let wanted = keys_object(desired, self.node(), core);
         let text = keys_text(desired).into_bytes();
-        self.put(
+        self.put_object(
             &RootPath::fixed(paths::CORE_KEYS),
             wanted,
             Payload::Bytes(text),
@@ -79,7 +79,7 @@ impl Builder<'_> {
             uid: core.0,
             gid: core.1,
         };
-        self.attributes(path, old, new, Section::Users, why);
+        self.put_attributes(path, old, new, Section::Users, why);
     }
 
     fn plan_password(&mut self) {
@@ -88,21 +88,21 @@ impl Builder<'_> {
         };
         let path = RootPath::fixed(paths::SHADOW);
         let node = self.node();
-        let is_set = node.accounts.password("core") == Some(hash.as_str());
+        let is_set = node.accounts.find_password("core") == Some(hash.as_str());
         if is_set && !node.accounts.is_broken("core") {
             return;
         }
         let (Some(text), Some(found)) =
             (node.accounts.shadow_with("core", &hash), node.object(&path))
         else {
-            self.notice(
+            self.add_notice(
                 path.to_string(),
                 "has no line for core, or cannot be read: the password is passed over",
             );
             return;
         };
         if !matches!(found.kind, ObjectKind::File { .. }) {
-            self.block(
+            self.add_blocker(
                 path.to_string(),
                 "is not a regular file. Make it one before the password can be set",
             );
@@ -115,7 +115,7 @@ impl Builder<'_> {
             "password of core"
         };
         let payload = Payload::Bytes(text.into_bytes());
-        self.put(&path, wanted, payload, Section::Users, why);
+        self.put_object(&path, wanted, payload, Section::Users, why);
     }
 
     /// Returns the password field to set; `None` to leave it.
@@ -127,7 +127,7 @@ impl Builder<'_> {
         // No login can read a broken line, and the config does not say what it contained.
         let accounts = &self.node().accounts;
         if accounts.is_broken("core") {
-            return Some(accounts.password("core").unwrap_or(LOCKED).to_owned());
+            return Some(accounts.find_password("core").unwrap_or(LOCKED).to_owned());
         }
         let config_had_one = self
             .inputs
@@ -136,7 +136,7 @@ impl Builder<'_> {
         let usable = self
             .node()
             .accounts
-            .password("core")
+            .find_password("core")
             .is_some_and(|found| !is_locked(found));
         (config_had_one && usable).then(|| LOCKED.to_owned())
     }
@@ -158,9 +158,9 @@ impl Builder<'_> {
         let message =
             "afterwards no login as core would be possible: neither key nor password is left";
         if self.options.allow_lockout || !self.has_access() {
-            self.notice("spec.config.passwd.users", message);
+            self.add_notice("spec.config.passwd.users", message);
         } else {
-            self.block(
+            self.add_blocker(
                 "spec.config.passwd.users",
                 format!("{message}. Use --allow-lockout if that is meant"),
             );
@@ -180,14 +180,14 @@ impl Builder<'_> {
             None => self
                 .node()
                 .accounts
-                .password("core")
+                .find_password("core")
                 .is_some_and(allows_login),
         }
     }
 
     /// Returns true if core can log in now.
     fn has_access(&self) -> bool {
-        let password = self.node().accounts.password("core");
+        let password = self.node().accounts.find_password("core");
         self.has_keys() || password.is_some_and(allows_login)
     }
 

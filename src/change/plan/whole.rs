@@ -14,7 +14,7 @@ use super::{
     neighbours, network, one_more_key, os, plan_changes, plan_fix, plan_rollback, pull_files,
     quorum, selinux, services,
 };
-use crate::base::invocation::{mco_rescue, reboot};
+use crate::base::invocation::{mco_rescue, reboot_command};
 use crate::base::notice::Notice;
 use crate::change::source::identity::{Claims, NodeIdentity};
 use crate::config::document::MachineConfig;
@@ -105,28 +105,28 @@ pub trait LiveEvidence {
     ///
     /// # Errors
     /// The node cannot be read.
-    fn logins(&self, plan: &Plan) -> Result<Logins>;
+    fn possible_logins(&self, plan: &Plan) -> Result<Logins>;
 
     /// Returns the updates, processes and units at work.
     ///
     /// # Errors
     /// The node cannot be read.
-    fn activity(&self) -> Result<Activity>;
+    fn read_activity(&self) -> Result<Activity>;
 
     /// Returns the parts that are recreated at every boot.
     ///
     /// # Errors
     /// The node cannot be read.
-    fn transient(&self) -> Result<Transient>;
+    fn read_transient(&self) -> Result<Transient>;
 
     /// Returns a blocker if this user cannot write the paths of the plan.
-    fn permission(&self, plan: &Plan) -> Option<Notice>;
+    fn missing_permission(&self, plan: &Plan) -> Option<Notice>;
 
     /// Returns the pool and the cluster of the node.
     ///
     /// # Errors
     /// The node cannot be read.
-    fn identity(&self) -> Result<NodeIdentity>;
+    fn read_identity(&self) -> Result<NodeIdentity>;
 
     /// Returns whether the contents of the config match the hash in its name.
     fn name_hash(&self) -> NameHash;
@@ -135,7 +135,7 @@ pub trait LiveEvidence {
     ///
     /// # Errors
     /// The node cannot be read.
-    fn image(&self, os: &OsPlan) -> Result<ImageEvidence>;
+    fn find_image(&self, os: &OsPlan) -> Result<ImageEvidence>;
 
     /// Returns the number of runs that wait for a reboot, if that fills the history.
     ///
@@ -147,7 +147,7 @@ pub trait LiveEvidence {
     ///
     /// # Errors
     /// A file cannot be read or used.
-    fn cluster(&self) -> Result<&ClusterSettings>;
+    fn cluster_settings(&self) -> Result<&ClusterSettings>;
 
     /// Returns the kernel modules that the node needs with this config, and its modprobe settings.
     ///
@@ -162,13 +162,13 @@ pub trait LiveEvidence {
     ///
     /// # Errors
     /// The node cannot be read.
-    fn etcd(&self) -> Result<Etcd>;
+    fn read_etcd(&self) -> Result<Etcd>;
 
     /// Returns the findings about the unit that completes a staged run at the next boot.
     ///
     /// # Errors
     /// The node cannot be read.
-    fn completion(&self, plan: &Plan) -> Result<Findings>;
+    fn check_completion(&self, plan: &Plan) -> Result<Findings>;
 
     /// Returns the network configuration that would newly have no effect after the run.
     ///
@@ -195,7 +195,7 @@ pub trait LiveEvidence {
     ///
     /// # Errors
     /// The node cannot be read.
-    fn trial(&self, plan: &Plan, trial: PlannedTrial) -> Result<TrialFindings>;
+    fn check_trial(&self, plan: &Plan, trial: PlannedTrial) -> Result<TrialFindings>;
 }
 
 /// Creates the plan of a task.
@@ -220,12 +220,12 @@ pub fn plan_whole(
         Task::Fix(inputs, work) => (plan_fix(inputs, work), inputs.node),
     };
     if matches!(task, Task::Config(_) | Task::Key(..) | Task::Fix(..)) && !plan.steps.is_empty() {
-        let transient = evidence.transient()?;
+        let transient = evidence.read_transient()?;
         check_transient(&mut plan, node, &transient, request.allowed.until_reboot);
     }
     if !plan.steps.is_empty() {
         let may_lock = matches!(task, Task::Config(_)).then_some(request.options.allow_lockout);
-        match evidence.logins(&plan) {
+        match evidence.possible_logins(&plan) {
             Ok(logins) => check_login(&mut plan, &logins, may_lock),
             Err(error) => plan.notices.push(Notice {
                 subject: "sshd".to_owned(),
@@ -233,8 +233,8 @@ pub fn plan_whole(
             }),
         }
     }
-    guard_plan(&mut plan, node, &evidence.activity()?, request.allowed);
-    if let Some(denied) = evidence.permission(&plan) {
+    guard_plan(&mut plan, node, &evidence.read_activity()?, request.allowed);
+    if let Some(denied) = evidence.missing_permission(&plan) {
         plan.blockers.insert(0, denied);
     }
     if let Task::Config(inputs) = task
@@ -278,7 +278,7 @@ fn add_for_run(
     request: &PlanRequest,
     evidence: &dyn LiveEvidence,
 ) -> Result<()> {
-    let source = evidence.image(&plan.os)?;
+    let source = evidence.find_image(&plan.os)?;
     image::add_image(plan, source, request.accepted);
     let (findings, writes_files) = match *task {
         Task::Config(inputs) => (inputs.crossing, true),
@@ -297,7 +297,7 @@ fn add_for_run(
     }
     add_quorum(plan, request, evidence)?;
     neighbours::add_neighbours(plan, &node.neighbours, request);
-    let found = evidence.completion(plan)?;
+    let found = evidence.check_completion(plan)?;
     plan.blockers.extend(found.blockers);
     plan.notices.extend(found.notices);
     if !plan.is_empty() && plan.blockers.is_empty() {
@@ -322,8 +322,8 @@ fn add_doubts(
         name: &config.name,
         not_rendered: config.why_not_rendered(hash == NameHash::Right),
         hash: &hash,
-        claims: &Claims::of(config, inputs.desired),
-        node: &evidence.identity()?,
+        claims: &Claims::from_config(config, inputs.desired),
+        node: &evidence.read_identity()?,
     });
     all.extend(
         inputs
@@ -350,7 +350,7 @@ fn add_way_back(plan: &mut Plan, node: &NodeState, evidence: &dyn LiveEvidence) 
             message: format!(
                 "{waiting} runs wait for a reboot, and the history holds no more of them: the way back would be lost. \
                  Reboot into the last one: {}; or revert them: {}",
-                reboot(),
+                reboot_command(),
                 mco_rescue("rollback")
             ),
         });
@@ -360,23 +360,23 @@ fn add_way_back(plan: &mut Plan, node: &NodeState, evidence: &dyn LiveEvidence) 
 
 /// Adds the state of etcd's quorum. Stopping the pods stops the node's etcd, like a reboot.
 fn add_quorum(plan: &mut Plan, request: &PlanRequest, evidence: &dyn LiveEvidence) -> Result<()> {
-    let stops = request.stops_workloads && plan.drains();
-    if stops || plan.reboots() {
+    let stops = request.stops_workloads && plan.needs_drain();
+    if stops || plan.needs_reboot() {
         let blocks = (request.reboots || stops) && !request.ignores_quorum;
-        quorum::add_quorum(plan, &evidence.etcd()?, blocks);
+        quorum::add_quorum(plan, &evidence.read_etcd()?, blocks);
     }
     Ok(())
 }
 
 impl Plan {
     /// Returns true if the daemon would drain the node for this plan.
-    pub fn drains(&self) -> bool {
+    pub fn needs_drain(&self) -> bool {
         let drains = |after: &After| after.drain.is_some();
         self.after.as_ref().is_some_and(drains) || self.os.needs_reboot()
     }
 
     /// Returns a plan that is refused for a single reason and has no steps.
-    pub fn refused(blocker: Notice) -> Self {
+    pub fn refuse_all(blocker: Notice) -> Self {
         Self {
             blockers: vec![blocker],
             ..Self::default()

@@ -137,7 +137,7 @@ fn ask_hop(hop: &DefaultHop, context: &ProbeContext<'_>) -> Result<Result<String
     let entry = entry
         .map_err(|error| error.to_string())?
         .unwrap_or_default();
-    if entry.is(&["PERMANENT", "NOARP"]) {
+    if entry.is_in(&["PERMANENT", "NOARP"]) {
         let words = format!("{gateway} on {interface} is a fixed entry");
         return Ok(if replied {
             Ok(words)
@@ -146,8 +146,9 @@ fn ask_hop(hop: &DefaultHop, context: &ProbeContext<'_>) -> Result<Result<String
         });
     }
     // A firewall on this node can reject the datagram in the router's name, so the kernel has to know the router too.
-    let is_known = entry.is(&["REACHABLE", "STALE", "DELAY", "PROBE"]);
-    let is_fresh = entry.is(&["REACHABLE"]) && is_recent(entry.confirmed, context.in_place_since);
+    let is_known = entry.is_in(&["REACHABLE", "STALE", "DELAY", "PROBE"]);
+    let is_fresh =
+        entry.is_in(&["REACHABLE"]) && is_recent(entry.confirmed, context.in_place_since);
     if is_fresh || (replied && is_known) {
         return Ok(Ok(format!("{gateway} on {interface} answers")));
     }

@@ -23,7 +23,7 @@ impl ProbeRounds {
     /// Returns the earliest time at which the next round counts.
     pub fn next_at(&self, now: u64) -> u64 {
         self.good_until
-            .map_or(now, |end| end.saturating_add(pause()).max(now))
+            .map_or(now, |end| end.saturating_add(random_pause()).max(now))
     }
 
     /// Adds a round of all probes. Returns true if it confirms the trial.
@@ -33,7 +33,7 @@ impl ProbeRounds {
             return false;
         }
         match self.good_until {
-            Some(before) if began >= before.saturating_add(pause()) => true,
+            Some(before) if began >= before.saturating_add(random_pause()) => true,
             // A round that came too early proves no more than the previous one.
             Some(_) => false,
             None => {
@@ -44,7 +44,7 @@ impl ProbeRounds {
     }
 }
 
-fn pause() -> u64 {
+fn random_pause() -> u64 {
     u64::try_from(ROUND_PAUSE.as_millis()).unwrap_or(u64::MAX)
 }
 

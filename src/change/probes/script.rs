@@ -51,7 +51,7 @@ fn stat_of(root: &Root, path: &RootPath) -> Result<Option<FileStat>, RootError> 
         path: path.to_string(),
         cause: cause.into(),
     };
-    match root.place(path)? {
+    match root.open_place(path)? {
         Some(place) => place.stat().map_err(at_path),
         None => Ok(None),
     }
@@ -64,7 +64,7 @@ fn is_executable(stat: &FileStat) -> bool {
 /// Runs a command through the shell.
 pub(super) fn run_command(command: &str, context: &ProbeContext<'_>) -> Result<String, String> {
     let args = ["-c", command].map(str::to_owned).to_vec();
-    run("/bin/sh".into(), args, context)
+    run_probe("/bin/sh".into(), args, context)
 }
 
 /// Runs a file in the directory, if only root can have written it.
@@ -76,7 +76,7 @@ pub(super) fn run_file(name: &str, context: &ProbeContext<'_>) -> Result<String,
     let program = context.root.outer_name(&path);
     let program = program.map_err(|error| error.to_string())?;
     let program = program.ok_or_else(|| format!("{path} is missing"))?;
-    run(program.display().to_string(), Vec::new(), context)
+    run_probe(program.display().to_string(), Vec::new(), context)
 }
 
 /// Refuses a file that others than root could have changed, because it runs as root. A link is not followed, because its target
@@ -108,7 +108,11 @@ fn check_owner(root: &Root, path: &RootPath, wanted: u32) -> Result<(), String> 
     Ok(())
 }
 
-fn run(program: String, args: Vec<String>, context: &ProbeContext<'_>) -> Result<String, String> {
+fn run_probe(
+    program: String,
+    args: Vec<String>,
+    context: &ProbeContext<'_>,
+) -> Result<String, String> {
     let left = context.until.saturating_duration_since(Instant::now());
     let command = CommandLine {
         program,

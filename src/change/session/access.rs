@@ -106,7 +106,7 @@ pub fn is_denied(words: &str) -> bool {
 }
 
 /// Adds the advice to use sudo to an error that root would not get.
-pub fn explain(error: anyhow::Error) -> anyhow::Error {
+pub fn explain_access(error: anyhow::Error) -> anyhow::Error {
     let text = format!("{error:#}");
     if text.contains(SUDO) || !is_denied(&text) {
         return error;

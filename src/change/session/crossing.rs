@@ -36,7 +36,7 @@ pub fn judge_image(
         Err(error) => return unseen(format!("the image cannot be looked at: {error:#}")),
     };
     let node = Platform::observe_next(root, next).with_image(root, next, &tree);
-    Ok(crossing::judge_crossing(&Target::of(tree), &node))
+    Ok(crossing::judge_crossing(&Target::from_tree(tree), &node))
 }
 
 /// Judges a staged image that was not available when its run was planned. Logs the findings against the reboot, and returns true if
@@ -56,7 +56,7 @@ pub fn judge_staged(
     }
     let findings = judge_image(root, image, &SourceOptions::default(), next)?;
     let stands = |finding: &&CrossingFinding| {
-        finding.severity <= CrossingSeverity::Cured && !risks.has(finding.check)
+        finding.severity <= CrossingSeverity::Cured && !risks.has_check(finding.check)
     };
     let against: Vec<&CrossingFinding> = findings.iter().filter(stands).collect();
     for finding in &against {

@@ -82,7 +82,7 @@ fn next_config<'a>(session: &'a Session<'_>) -> NextConfig<'a> {
 }
 
 impl LiveEvidence for NodeEvidence<'_> {
-    fn logins(&self, plan: &Plan) -> Result<Logins> {
+    fn possible_logins(&self, plan: &Plan) -> Result<Logins> {
         let after = NodeView::after(self.root, find_leftovers(plan));
         let read =
             || Ok::<_, RootError>((login::read_login(self.root)?, login::read_view(&after)?));
@@ -90,7 +90,7 @@ impl LiveEvidence for NodeEvidence<'_> {
         Ok(Logins { before, after })
     }
 
-    fn activity(&self) -> Result<Activity> {
+    fn read_activity(&self) -> Result<Activity> {
         let observed = Activity::observe(self.root, self.runner);
         observed.with_context(|| {
             if running::exists("/proc/self") {
@@ -101,16 +101,16 @@ impl LiveEvidence for NodeEvidence<'_> {
         })
     }
 
-    fn transient(&self) -> Result<Transient> {
+    fn read_transient(&self) -> Result<Transient> {
         let transient = Transient::observe(self.root, &self.node.host);
         transient.context("looking for what every boot makes anew")
     }
 
-    fn permission(&self, plan: &Plan) -> Option<Notice> {
+    fn missing_permission(&self, plan: &Plan) -> Option<Notice> {
         access::denied_writes(self.root, self.node, plan)
     }
 
-    fn identity(&self) -> Result<NodeIdentity> {
+    fn read_identity(&self) -> Result<NodeIdentity> {
         let Some(session) = self.session else {
             return Ok(NodeIdentity::default());
         };
@@ -124,7 +124,7 @@ impl LiveEvidence for NodeEvidence<'_> {
             .map_or_else(unknown, |session| session.name_hash().clone())
     }
 
-    fn image(&self, os: &OsPlan) -> Result<ImageEvidence> {
+    fn find_image(&self, os: &OsPlan) -> Result<ImageEvidence> {
         let extensions = self.session.map(|session| {
             let config = &session.chosen.config;
             config.extensions_image.as_str()
@@ -143,9 +143,9 @@ impl LiveEvidence for NodeEvidence<'_> {
         Ok(over.is_full().then_some(transaction::HISTORY_KEPT))
     }
 
-    fn cluster(&self) -> Result<&ClusterSettings> {
+    fn cluster_settings(&self) -> Result<&ClusterSettings> {
         let session = self.session.context("the run has no config")?;
-        session.cluster(self.policy)
+        session.cluster_settings(self.policy)
     }
 
     fn kernel_modules(&self, wanted: &MachineConfig) -> Result<KernelModules> {
@@ -162,12 +162,12 @@ impl LiveEvidence for NodeEvidence<'_> {
         found.context("looking for the force file of the daemon")
     }
 
-    fn etcd(&self) -> Result<Etcd> {
+    fn read_etcd(&self) -> Result<Etcd> {
         quorum::read_etcd(self.root)
     }
 
-    fn completion(&self, plan: &Plan) -> Result<Findings> {
-        self.completion.check(self.root, plan, self.beforehand)
+    fn check_completion(&self, plan: &Plan) -> Result<Findings> {
+        self.completion.check_plan(self.root, plan, self.beforehand)
     }
 
     fn network_faults(&self) -> Result<Vec<NetworkFault>> {
@@ -176,7 +176,7 @@ impl LiveEvidence for NodeEvidence<'_> {
         };
         // Without a host name it is unknown which nmstate files apply to this host; in that case none is judged by name.
         let names = host_name::read_host_names(self.root);
-        let current = names.as_ref().ok().and_then(HostNames::current);
+        let current = names.as_ref().ok().and_then(HostNames::current_name);
         let hosts: Vec<&str> = current.map(|(_, name)| name).into_iter().collect();
         let known = NodeKnowledge {
             hosts: &hosts,
@@ -202,9 +202,9 @@ impl LiveEvidence for NodeEvidence<'_> {
         let Some(session) = self.session else {
             return Ok(Vec::new());
         };
-        let now = selinux_state::read_selinux_state(self.root, None)?.groups();
-        let mut after =
-            selinux_state::read_selinux_state(self.root, Some(next_config(session)))?.groups();
+        let now = selinux_state::read_selinux_state(self.root, None)?.group_faults();
+        let mut after = selinux_state::read_selinux_state(self.root, Some(next_config(session)))?
+            .group_faults();
         after.retain(|fault| !now.contains(fault));
         Ok(after)
     }
@@ -213,12 +213,12 @@ impl LiveEvidence for NodeEvidence<'_> {
         self.beforehand.and_then(Beforehand::notice)
     }
 
-    fn trial(&self, plan: &Plan, trial: PlannedTrial) -> Result<TrialFindings> {
+    fn check_trial(&self, plan: &Plan, trial: PlannedTrial) -> Result<TrialFindings> {
         let read;
         let cluster = match self.session {
-            Some(session) => session.cluster(self.policy)?,
+            Some(session) => session.cluster_settings(self.policy)?,
             None => {
-                read = policies::cluster(self.root, None)?;
+                read = policies::read_cluster(self.root, None)?;
                 &read
             }
         };

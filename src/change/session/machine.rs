@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 
 use crate::base::notice::Notice;
-use crate::base::wrap::wrap;
+use crate::base::wrap::wrap_text;
 use crate::change::plan::{no_system, wrong_machine};
 use crate::host::root::Root;
 use crate::node::{Machine, has_system};
@@ -15,7 +15,7 @@ pub fn observe_machine(root: &Root) -> Result<Machine> {
 
 /// Refuses a machine that is not a node of a cluster, unless the user insists (`meant`).
 pub fn expect_node(root: &Root, meant: bool) -> Result<()> {
-    refuse(wrong_machine(&observe_machine(root)?, meant))
+    refuse_machine(wrong_machine(&observe_machine(root)?, meant))
 }
 
 /// Refuses a directory that contains no operating system.
@@ -23,13 +23,13 @@ pub fn expect_system(root: &Root) -> Result<()> {
     if has_system(root) {
         return Ok(());
     }
-    refuse(no_system(&observe_machine(root)?))
+    refuse_machine(no_system(&observe_machine(root)?))
 }
 
-fn refuse(against: Option<Notice>) -> Result<()> {
+fn refuse_machine(against: Option<Notice>) -> Result<()> {
     match against {
         Some(Notice { subject, message }) => {
-            let message = wrap(&format!("{message}. Nothing was changed."), 2);
+            let message = wrap_text(&format!("{message}. Nothing was changed."), 2);
             bail!("{subject}\n{}", message.trim_end())
         }
         None => Ok(()),

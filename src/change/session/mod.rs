@@ -111,7 +111,7 @@ struct Ahead {
 }
 
 impl Ahead {
-    fn work(root: &Root) -> Self {
+    fn start_work(root: &Root) -> Self {
         Self {
             begun: Instant::now(),
             base: BaseFacts::observe(root),
@@ -179,7 +179,7 @@ fn explain_wrong_hash(
 /// Reads the facts that the config needs, and those that do not depend on a config if they are missing from `base`.
 ///
 /// Accounts are prepared first, by tools on a copy, as they decide the location and owners of home directories.
-fn look(
+fn read_facts(
     root: &Root,
     base: Option<BaseFacts>,
     runner: &dyn CommandRunner,
@@ -199,10 +199,10 @@ fn look(
     let base = base.map_or_else(|| BaseFacts::observe(root), Ok)?;
     let mut node = node::observe_with(root, base, interest, runner)?;
     if let Some(files) = accounts::find_brought(root, desired) {
-        node.accounts = node.accounts.with(&files);
+        node.accounts = node.accounts.with_files(&files);
     }
     if let Some(accounts) = &accounts {
-        node.accounts = node.accounts.with(&accounts.after);
+        node.accounts = node.accounts.with_files(&accounts.after);
     }
     Ok((node, accounts))
 }
@@ -294,7 +294,7 @@ struct GatherOptions {
 
 impl Gathered {
     /// Observes the node for the chosen config.
-    fn gather(
+    fn gather_facts(
         root: &Root,
         runner: &dyn CommandRunner,
         records: Records,
@@ -319,7 +319,7 @@ impl Gathered {
         let config = &chosen.config;
         let few_stamps = options.only_looks && !desired.bare;
         let old_config = old.as_deref();
-        let look = || look(root, base, runner, config, &desired, old_config, few_stamps);
+        let look = || read_facts(root, base, runner, config, &desired, old_config, few_stamps);
         let record = &chosen.config.record;
         let (name_hash, seen) = if desired.bare || options.is_hashed {
             (OnceCell::new(), look())
@@ -386,9 +386,10 @@ impl<'a> Session<'a> {
                 only_looks: unnamed == Unnamed::Recorded,
             };
             let ahead = ahead.and_then(ThreadResult::wait);
-            Gathered::gather(&root, runner, records, chosen, ahead, options)
+            Gathered::gather_facts(&root, runner, records, chosen, ahead, options)
         };
-        let (found, gathered) = parallel::run_beside(|| Ahead::work(&root), find_hash, gather);
+        let (found, gathered) =
+            parallel::run_beside(|| Ahead::start_work(&root), find_hash, gather);
         let mut gathered = gathered?;
         gathered.judge_name_hash(&root, found.flatten());
         Ok(Self::of_gathered(root, runner, gathered))
@@ -398,7 +399,7 @@ impl<'a> Session<'a> {
     pub fn observe_for(root: Root, runner: &'a dyn CommandRunner, chosen: Chosen) -> Result<Self> {
         let records = Records::read(&root).context("reading the daemon's records")?;
         let options = GatherOptions::default();
-        let gathered = Gathered::gather(&root, runner, records, chosen, None, options)?;
+        let gathered = Gathered::gather_facts(&root, runner, records, chosen, None, options)?;
         Ok(Self::of_gathered(root, runner, gathered))
     }
 
@@ -412,7 +413,7 @@ impl<'a> Session<'a> {
         first: bool,
     ) -> Result<Self> {
         let records = Records::read(&root).context("reading the daemon's records")?;
-        let mut http = Http::within(&root, timeout);
+        let mut http = Http::with_limit(&root, timeout);
         let mut chosen = choose_by(&root, config, Unnamed::Wanted, &records, &mut http)?;
         if first {
             let made = with_first_boot_files(chosen.config);
@@ -422,7 +423,7 @@ impl<'a> Session<'a> {
             };
             chosen.config = made.map_err(said)?;
         }
-        Self::of(root, runner, records, chosen)
+        Self::for_chosen(root, runner, records, chosen)
     }
 
     /// Observes the node for a config that was derived from the recorded one.
@@ -438,18 +439,18 @@ impl<'a> Session<'a> {
             others: Vec::new(),
             signed: None,
         };
-        Self::of(root, runner, records, chosen)
+        Self::for_chosen(root, runner, records, chosen)
     }
 
     /// Observes the node for a config, with records that were already read.
-    pub fn of(
+    pub fn for_chosen(
         root: Root,
         runner: &'a dyn CommandRunner,
         records: Records,
         chosen: Chosen,
     ) -> Result<Self> {
         let options = GatherOptions::default();
-        let gathered = Gathered::gather(&root, runner, records, chosen, None, options)?;
+        let gathered = Gathered::gather_facts(&root, runner, records, chosen, None, options)?;
         Ok(Self::of_gathered(root, runner, gathered))
     }
 
@@ -484,7 +485,7 @@ impl<'a> Session<'a> {
         self.unchanged = UnchangedUnits::default();
         let (config, old) = (&self.chosen.config, self.old.as_deref());
         let desired = &self.desired;
-        let seen = look(
+        let seen = read_facts(
             &self.root,
             None,
             self.runner,
@@ -528,7 +529,7 @@ impl<'a> Session<'a> {
 
     /// Returns the cluster's MachineConfiguration: from `file`, or from a file that was given earlier, or as stored on the node.
     /// Each is read only once, as a file may be standard input.
-    pub fn cluster(&self, file: Option<&str>) -> Result<&ClusterSettings> {
+    pub fn cluster_settings(&self, file: Option<&str>) -> Result<&ClusterSettings> {
         if let Some(given) = self.given_cluster.get() {
             return Ok(given);
         }
@@ -539,19 +540,19 @@ impl<'a> Session<'a> {
         if let Some(known) = cell.get() {
             return Ok(known);
         }
-        let read = policies::cluster(&self.root, file)?;
+        let read = policies::read_cluster(&self.root, file)?;
         Ok(cell.get_or_init(|| read))
     }
 
     /// Returns the changes of storage sections that the cluster allows, if they are known.
-    fn overrides(&self) -> Option<&Overrides> {
-        let cluster = self.cluster(None);
+    fn storage_overrides(&self) -> Option<&Overrides> {
+        let cluster = self.cluster_settings(None);
         let cluster = cluster.inspect_err(|error| log::warn!("{error:#}"));
         cluster.ok()?.overrides.as_ref()
     }
 
     /// Returns the inputs for planning the changes.
-    pub fn inputs(&self) -> PlanInputs<'_> {
+    pub fn plan_inputs(&self) -> PlanInputs<'_> {
         PlanInputs {
             config: &self.chosen.config,
             desired: &self.desired,
@@ -560,17 +561,17 @@ impl<'a> Session<'a> {
             records: &self.records,
             node: &self.node,
             accounts: self.accounts.as_ref(),
-            overrides: self.overrides(),
+            overrides: self.storage_overrides(),
             crossing: self.crossing.as_deref().unwrap_or_default(),
             unchanged: Some(&self.unchanged),
         }
     }
 
     /// Returns the changes that the config needs, without checks of the current situation, and the differences.
-    pub fn compare(&self) -> (Plan, Vec<Drift>) {
-        let changes = || plan::plan_changes(self.inputs(), PlanOptions::default());
+    pub fn compare_node(&self) -> (Plan, Vec<Drift>) {
+        let changes = || plan::plan_changes(self.plan_inputs(), PlanOptions::default());
         let plan = self.plan_beside_differences(changes);
-        let drifts = self.drifts(&plan);
+        let drifts = self.find_drifts(&plan);
         (plan, drifts)
     }
 
@@ -583,7 +584,7 @@ impl<'a> Session<'a> {
         }
         let find = || {
             // The plan needs the simulation too, but after its files.
-            unchanged.simulate(desired, node);
+            unchanged.simulate_units(desired, node);
             drift::find_drifts_with(desired, node, unchanged)
         };
         let (found, plan) = parallel::run_both(find, plan);
@@ -598,7 +599,7 @@ impl<'a> Session<'a> {
     }
 
     /// Returns the differences. `plan` must be of this session; it decides about directories, links and bare configs.
-    pub fn drifts(&self, plan: &Plan) -> Vec<Drift> {
+    pub fn find_drifts(&self, plan: &Plan) -> Vec<Drift> {
         let bare = self.desired.bare;
         let mut drifts = if bare {
             Vec::new()
@@ -613,7 +614,7 @@ impl<'a> Session<'a> {
         drifts.extend(blocked);
         let problem = self.accounts.as_ref().and_then(|a| a.problem.as_ref());
         drifts.extend(problem.map(plan::account_drift));
-        as_seen_by(self.release(None), drifts)
+        as_seen_by(self.daemon_release(None), drifts)
     }
 
     /// Returns the differences between disk and config, which are searched only once.
@@ -630,15 +631,18 @@ impl<'a> Session<'a> {
             // The daemon does not know bare configs.
             return None;
         }
-        let said = first_message(config, drifts, self.release(given))?;
+        let said = first_message(config, drifts, self.daemon_release(given))?;
         Some(drift::verdict_sentence(&config.name, layered, &said))
     }
 
     /// Returns the release of the node's daemon.
-    fn release(&self, given: Option<Release>) -> Release {
-        let recorded = self.records.recorded().unwrap_or(&self.chosen.config);
+    fn daemon_release(&self, given: Option<Release>) -> Release {
+        let recorded = self
+            .records
+            .recorded_config()
+            .unwrap_or(&self.chosen.config);
         let record = recorded.provenance.release.as_deref();
-        NodeRelease::find(given, record, &self.machine.openshift).release
+        NodeRelease::find_release(given, record, &self.machine.openshift).release
     }
 
     /// Returns descriptions of what is not compared.
@@ -662,7 +666,7 @@ impl<'a> Session<'a> {
         {
             all.push(format!("the password of core (/etc/shadow {why})"));
         }
-        if self.node.labels.usable() {
+        if self.node.labels.is_usable() {
             all.push(format!(
                 "SELinux labels (`{}` names the wrong ones)",
                 mco_rescue("plan")

@@ -70,12 +70,12 @@ pub fn expect_known_state(root: &Root) -> Result<()> {
             mco_rescue("recover")
         },
         ways.join(", then "),
-        meaning(first, run.is_empty()),
+        describe_meaning(first, run.is_empty()),
     )
 }
 
 /// Returns the consequence of continuing without the other version.
-fn meaning(first: &RootPath, is_no_run: bool) -> &'static str {
+fn describe_meaning(first: &RootPath, is_no_run: bool) -> &'static str {
     if !is_no_run {
         return ": the run is forgotten, and every file stays as it is";
     }

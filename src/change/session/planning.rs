@@ -48,8 +48,8 @@ pub struct RunOptions<'a> {
 
 impl Session<'_> {
     /// Returns the missing units that would complete a run at the next boot; `None` if they are all installed.
-    pub fn beforehand(&self) -> Option<Beforehand> {
-        Beforehand::of(&self.root, &self.desired, self.old.as_deref())
+    pub fn missing_beforehand(&self) -> Option<Beforehand> {
+        Beforehand::find_missing(&self.root, &self.desired, self.old.as_deref())
     }
 
     /// Returns the plan of a run that stages nothing.
@@ -61,7 +61,7 @@ impl Session<'_> {
             session: Some(self),
             ..NodeEvidence::of_node(&self.root, &self.node, self.runner)
         };
-        plan::plan_whole(&Task::Config(self.inputs()), request, &evidence)
+        plan::plan_whole(&Task::Config(self.plan_inputs()), request, &evidence)
     }
 
     /// Returns the plan of `plan` and `apply`: the changes, and all current obstacles.
@@ -73,7 +73,7 @@ impl Session<'_> {
         options: &RunOptions<'_>,
         beforehand: Option<&Beforehand>,
     ) -> Result<Plan> {
-        self.cluster(options.policy)?;
+        self.cluster_settings(options.policy)?;
         let mut allowed = options.allowed;
         // The plan says that the staged deployment is discarded, or continues from it.
         allowed.ours = deployments::is_staged_by_us(&self.root, self.runner)?;
@@ -104,7 +104,7 @@ impl Session<'_> {
             completion: options.completion,
             ..NodeEvidence::of_node(&self.root, &self.node, self.runner)
         };
-        let plan = || plan::plan_whole(&Task::Config(self.inputs()), &request, &evidence);
+        let plan = || plan::plan_whole(&Task::Config(self.plan_inputs()), &request, &evidence);
         // The plan of the recorded config is probably empty, and the differences are needed.
         let is_recorded = self
             .old

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use crate::base::time::{now, utc};
+use crate::base::time::{current_time, format_utc};
 use crate::host::root::Root;
 use crate::judge::daemon::default_policies;
 use crate::judge::daemon::policies::{self, Brought, ClusterSettings, FoundPolicies};
@@ -15,11 +15,11 @@ pub const DEFAULTS: &str =
 ///
 /// # Errors
 /// The file cannot be used, or the stored policies cannot be read.
-pub fn cluster(root: &Root, file: Option<&str>) -> Result<ClusterSettings> {
-    file.map_or_else(|| known(root), given)
+pub fn read_cluster(root: &Root, file: Option<&str>) -> Result<ClusterSettings> {
+    file.map_or_else(|| read_known(root), read_given)
 }
 
-fn given(file: &str) -> Result<ClusterSettings> {
+fn read_given(file: &str) -> Result<ClusterSettings> {
     let brought = in_file(file)?;
     let whose = match brought.found {
         FoundPolicies::Result => format!("the cluster's policies, from {file}"),
@@ -34,12 +34,12 @@ fn given(file: &str) -> Result<ClusterSettings> {
     })
 }
 
-fn known(root: &Root) -> Result<ClusterSettings> {
+fn read_known(root: &Root) -> Result<ClusterSettings> {
     let kept = policies::read_policies(root).context("reading the disruption policies")?;
     let (known, overrides) = kept.map_or((None, None), |kept| (kept.known, kept.overrides));
     let (policies, whose) = match known {
         Some(known) => {
-            let whose = format!("the cluster's policies, as of {}", utc(known.seen));
+            let whose = format!("the cluster's policies, as of {}", format_utc(known.seen));
             (known.cluster, whose)
         }
         None => (default_policies(), DEFAULTS.to_owned()),
@@ -58,5 +58,5 @@ fn known(root: &Root) -> Result<ClusterSettings> {
 pub fn in_file(file: &str) -> Result<Brought> {
     let bytes = crate::change::source::read_named(file)?;
     let text = String::from_utf8_lossy(&bytes);
-    Ok(policies::in_file(&text, file, now())?)
+    Ok(policies::in_file(&text, file, current_time())?)
 }

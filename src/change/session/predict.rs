@@ -75,7 +75,7 @@ impl<'a> ForecastMoment<'a> {
 }
 
 /// Returns what the daemon will do.
-pub fn forecast(
+pub fn make_forecast(
     root: &Root,
     runner: &dyn CommandRunner,
     given: GivenDaemon<'_>,
@@ -91,21 +91,24 @@ fn by_policies(
     moment: ForecastMoment<'_>,
     file: Option<&str>,
 ) -> Result<Forecast> {
-    let read = records(root, moment).context("reading the daemon's records")?;
-    let found = ForecastSources::gather(root, runner, &read, given, moment)?;
+    let read = read_records(root, moment).context("reading the daemon's records")?;
+    let found = ForecastSources::gather_sources(root, runner, &read, given, moment)?;
     Ok(match moment.session() {
-        Some(session) => found.forecast(given, session.cluster(file)?),
-        None => found.forecast(given, &policies::cluster(root, file)?),
+        Some(session) => found.to_forecast(given, session.cluster_settings(file)?),
+        None => found.to_forecast(given, &policies::read_cluster(root, file)?),
     })
 }
 
 /// Returns the records. Those of a session are not read again, unless they have changed since.
-fn records<'a>(root: &Root, moment: ForecastMoment<'a>) -> Result<Cow<'a, Records>, RootError> {
+fn read_records<'a>(
+    root: &Root,
+    moment: ForecastMoment<'a>,
+) -> Result<Cow<'a, Records>, RootError> {
     Ok(match moment {
         ForecastMoment::Now(records, _) => Cow::Borrowed(records),
         ForecastMoment::Beside(session) => Cow::Borrowed(&session.records),
         ForecastMoment::After(session, _) => {
-            let before = session.records.recorded().into_iter();
+            let before = session.records.recorded_config().into_iter();
             let known: Vec<&MachineConfig> = before.chain([&session.chosen.config]).collect();
             Cow::Owned(Records::read_knowing(root, &known)?)
         }
@@ -113,7 +116,7 @@ fn records<'a>(root: &Root, moment: ForecastMoment<'a>) -> Result<Cow<'a, Record
 }
 
 /// Returns the forecast, if there is one. A failure is only logged, so that it does not prevent the rest of a report.
-pub fn said(forecast: Result<Forecast>) -> Option<Forecast> {
+pub fn log_failure(forecast: Result<Forecast>) -> Option<Forecast> {
     forecast
         .inspect_err(|error| log::warn!("the daemon's behaviour cannot be predicted: {error:#}"))
         .ok()
@@ -135,7 +138,7 @@ pub fn of_plan(
     } else {
         ForecastMoment::Beside(session)
     };
-    said(by_policies(
+    log_failure(by_policies(
         &session.root,
         session.runner,
         given,
@@ -171,7 +174,8 @@ fn next_boot(root: &Root, moment: ForecastMoment<'_>) -> Result<Option<NextBoot>
                 let next =
                     facts.and_then(|facts| find_next_boot(facts, Some(awaited), String::new));
                 // If the next boot is unknown, the note of the run decides.
-                let keeps = next.is_none_or(|next| awaited.promise(&next.enters) == Verdict::Waits);
+                let keeps =
+                    next.is_none_or(|next| awaited.judge_next(&next.enters) == Verdict::Waits);
                 awaited.way == Way::Forward && awaited.failed.is_none() && keeps
             };
             awaited.filter(comes).map(|awaited| NextBoot {
@@ -214,7 +218,7 @@ struct ForecastSources<'a> {
 }
 
 impl<'a> ForecastSources<'a> {
-    fn gather(
+    fn gather_sources(
         root: &Root,
         runner: &'a dyn CommandRunner,
         records: &'a Records,
@@ -223,9 +227,9 @@ impl<'a> ForecastSources<'a> {
     ) -> Result<Self> {
         let seen = annotations::read_annotations(root).context("reading the annotations")?;
         let log = pod_log::read_pod_log(root).context("reading the daemon's log")?;
-        let initial = initial(root, moment)?;
+        let initial = initial_annotations(root, moment)?;
         let kept = root.read(&RootPath::fixed(paths::NODE_ANNOTATIONS_KEPT))?;
-        let first_boot = kept.and_then(|bytes| annotations(&bytes).ok());
+        let first_boot = kept.and_then(|bytes| parse_annotations(&bytes).ok());
         let record = record_name(records, moment);
         let evidence = gather_evidence(&Witnesses {
             given: given.desired,
@@ -246,7 +250,7 @@ impl<'a> ForecastSources<'a> {
             single_replica: seen.as_ref().is_some_and(only_node),
             node: seen.map_or_else(|| name_of(root, &host), |seen| seen.node),
             host,
-            triggers: triggers(root, moment)?,
+            triggers: read_triggers(root, moment)?,
             first_boot: FirstBootWork::Unknown,
             cached: spoken_of(&cache, &evidence, initial.as_ref(), record.as_deref()),
             proven: RefCell::default(),
@@ -268,7 +272,7 @@ impl<'a> ForecastSources<'a> {
                 }
             },
         };
-        found.look(root, found.release(given).release)?;
+        found.compare_disk(root, found.daemon_release(given).release)?;
         found.look_at_first_boot(root)?;
         Ok(found)
     }
@@ -291,9 +295,9 @@ impl<'a> ForecastSources<'a> {
     }
 
     /// Compares the disk with every relevant config, and determines which updates would fail.
-    fn look(&mut self, root: &Root, release: Release) -> Result<()> {
+    fn compare_disk(&mut self, root: &Root, release: Release) -> Result<()> {
         let configs: Vec<MachineConfig> = self
-            .available()
+            .available_configs()
             .values()
             .map(|one| one.config.clone())
             .collect();
@@ -305,7 +309,7 @@ impl<'a> ForecastSources<'a> {
             let node = self.node_for(root, config)?;
             self.system = Some(node.system.clone());
             self.note_os(node.system.facts(), config);
-            let compared = self.compare(config, &node);
+            let compared = self.compare_config(config, &node);
             self.compared.insert(config.name.clone(), compared);
         }
         let wanted = self.may_be_updated_to();
@@ -321,7 +325,7 @@ impl<'a> ForecastSources<'a> {
     /// Determines the reason why an update to a config would fail.
     fn look_ahead(&mut self, root: &Root, config: &MachineConfig, release: Release) -> Result<()> {
         let node = self.node_for(root, config)?;
-        let old = match self.record() {
+        let old = match self.daemon_record() {
             DaemonRecord::Present(record) if !record.emptied => Some(Desired::from_config(record)),
             _ => None,
         };
@@ -344,7 +348,7 @@ impl<'a> ForecastSources<'a> {
             .and_then(|initial| initial.as_ref().ok());
         let annotated = [Some(&self.evidence.annotations), initial];
         let desired = annotated.into_iter().flatten();
-        let desired = desired.filter_map(|annotations| value(&annotations.desired));
+        let desired = desired.filter_map(|annotations| annotation_value(&annotations.desired));
         let record = record_name(self.records, self.moment);
         let another = |name: &&str| record.as_deref() != Some(*name);
         desired.filter(another).map(str::to_owned).collect()
@@ -358,7 +362,7 @@ impl<'a> ForecastSources<'a> {
             .and_then(|initial| initial.as_ref().ok());
         let annotated = [Some(&self.evidence.annotations), initial];
         let current = annotated.into_iter().flatten();
-        let current = current.filter_map(|annotations| value(&annotations.current));
+        let current = current.filter_map(|annotations| annotation_value(&annotations.current));
         let record = record_name(self.records, self.moment);
         current.map(str::to_owned).chain(record).collect()
     }
@@ -396,8 +400,8 @@ impl<'a> ForecastSources<'a> {
         })
     }
 
-    fn compare(&self, config: &MachineConfig, node: &NodeState) -> DiskComparison {
-        let image = self.image();
+    fn compare_config(&self, config: &MachineConfig, node: &NodeState) -> DiskComparison {
+        let image = self.booted_image();
         let mut drifts = drift::os_drifts(config, image.as_deref(), node);
         let brought = self.next_boot.as_ref();
         if brought.is_some_and(|next| next.config == config.name) {
@@ -441,7 +445,7 @@ impl<'a> ForecastSources<'a> {
 
     /// Stores the packages that rpm reports, and those that the awaited boot adds.
     fn note_packages(&mut self, facts: &SystemFacts, extensions: &[String]) {
-        let Some(found) = installed(self.runner, extensions) else {
+        let Some(found) = installed_packages(self.runner, extensions) else {
             return;
         };
         let all = self.os.packages.get_or_insert_default();
@@ -453,12 +457,12 @@ impl<'a> ForecastSources<'a> {
         }
     }
 
-    fn image(&self) -> Option<String> {
+    fn booted_image(&self) -> Option<String> {
         self.records.current_image.clone()
     }
 
     /// Returns the available configs by name. Those whose hash matches are preferred.
-    fn available(&self) -> BTreeMap<String, KnownConfig<'_>> {
+    fn available_configs(&self) -> BTreeMap<String, KnownConfig<'_>> {
         let mut all = BTreeMap::new();
         let mut add = |config, proven| {
             let config: &MachineConfig = config;
@@ -472,12 +476,12 @@ impl<'a> ForecastSources<'a> {
             let chosen = &session.chosen.config;
             add(chosen, proven(chosen));
             // The previous config of the node, even after its record is replaced.
-            let before = session.records.recorded();
+            let before = session.records.recorded_config();
             before
                 .into_iter()
                 .for_each(|config| add(config, proven(config)));
         }
-        if let Some(recorded) = self.records.recorded() {
+        if let Some(recorded) = self.records.recorded_config() {
             add(recorded, proven(recorded));
         }
         if let Recorded::Present(served) = &self.records.mcs_content {
@@ -502,9 +506,9 @@ impl<'a> ForecastSources<'a> {
         *known.entry(config.digest.clone()).or_insert_with(prove)
     }
 
-    fn record(&self) -> DaemonRecord<'_> {
+    fn daemon_record(&self) -> DaemonRecord<'_> {
         if let ForecastMoment::After(session, plan) = self.moment
-            && plan.puts(paths::CURRENT_CONFIG)
+            && plan.writes_path(paths::CURRENT_CONFIG)
         {
             return DaemonRecord::Present(&session.chosen.config);
         }
@@ -533,7 +537,7 @@ impl<'a> ForecastSources<'a> {
 
     /// Returns true if the recorded config lacks the kubelet's unit and was not rendered by the operator.
     fn no_kubelet(&self) -> bool {
-        let DaemonRecord::Present(config) = self.record() else {
+        let DaemonRecord::Present(config) = self.daemon_record() else {
             return false;
         };
         let doubtful = || !config.has_rendered_name() || self.is_misnamed(config);
@@ -541,22 +545,22 @@ impl<'a> ForecastSources<'a> {
     }
 
     /// Returns the release of the node's daemon, with its source.
-    fn release(&self, given: GivenDaemon<'_>) -> NodeRelease {
-        let record = match self.record() {
+    fn daemon_release(&self, given: GivenDaemon<'_>) -> NodeRelease {
+        let record = match self.daemon_record() {
             DaemonRecord::Present(config) => config.provenance.release.as_deref(),
             _ => None,
         };
-        NodeRelease::find(given.release, record, &self.openshift)
+        NodeRelease::find_release(given.release, record, &self.openshift)
     }
 
-    fn forecast(&self, given: GivenDaemon<'_>, cluster: &ClusterSettings) -> Forecast {
-        let configs = self.available();
+    fn to_forecast(&self, given: GivenDaemon<'_>, cluster: &ClusterSettings) -> Forecast {
+        let configs = self.available_configs();
         let initial = self.initial.as_ref();
-        let image = self.image();
+        let image = self.booted_image();
         let compared = |name: &str| self.compared.get(name).cloned().unwrap_or_default();
         let compare = |config: &MachineConfig, _: Option<&str>| compared(&config.name);
         let fails = |name: &str| self.failing.get(name).cloned();
-        let named = self.release(given);
+        let named = self.daemon_release(given);
         let triggers = Triggers {
             // That boot is already part of the forecast.
             staged: self.triggers.staged && self.next_boot.is_none(),
@@ -570,7 +574,7 @@ impl<'a> ForecastSources<'a> {
             pool_target: None,
             api: ApiReach::Unknown,
             configs: &configs,
-            record: self.record(),
+            record: self.daemon_record(),
             image: image.as_deref(),
             initial: initial.map(|read| read.as_ref().map_err(String::as_str)),
             triggers,
@@ -587,16 +591,16 @@ impl<'a> ForecastSources<'a> {
         Forecast {
             release: here.release.to_string(),
             release_source: named.source,
-            release_words: named.words(),
+            release_words: named.describe_release(),
             node: self.node.clone(),
             running: self.running,
             after_reboot: self.next_boot.is_some(),
             planned: matches!(self.moment, ForecastMoment::After(..)),
             no_kubelet: self.no_kubelet(),
             told: self.evidence.told,
-            told_words: self.evidence.words(),
+            told_words: self.evidence.describe_source(),
             at: self.evidence.at,
-            current: value(&self.evidence.annotations.current).map(str::to_owned),
+            current: annotation_value(&self.evidence.annotations.current).map(str::to_owned),
             record: record.clone(),
             branches: forecast_branches(&here, &self.evidence, record.as_deref()),
         }
@@ -607,7 +611,7 @@ fn only_node(seen: &annotations::Annotations) -> bool {
     seen.more.as_ref().is_some_and(|more| more.single_replica)
 }
 
-fn value(annotation: &Annotation) -> Option<&str> {
+fn annotation_value(annotation: &Annotation) -> Option<&str> {
     match annotation {
         Annotation::Is(value) => Some(value),
         Annotation::Unknown | Annotation::Absent => None,
@@ -617,7 +621,7 @@ fn value(annotation: &Annotation) -> Option<&str> {
 /// Returns the name in the record, as it will be.
 fn record_name(records: &Records, moment: ForecastMoment<'_>) -> Option<String> {
     match moment {
-        ForecastMoment::After(session, plan) if plan.puts(paths::CURRENT_CONFIG) => {
+        ForecastMoment::After(session, plan) if plan.writes_path(paths::CURRENT_CONFIG) => {
             Some(session.chosen.config.name.clone())
         }
         ForecastMoment::Now(..) | ForecastMoment::Beside(_) | ForecastMoment::After(..) => {
@@ -627,30 +631,32 @@ fn record_name(records: &Records, moment: ForecastMoment<'_>) -> Option<String> 
 }
 
 /// Returns the annotations that the Machine Config Server gave the node for its first boot, if they still exist.
-fn initial(
+fn initial_annotations(
     root: &Root,
     moment: ForecastMoment<'_>,
 ) -> Result<Option<Result<StartAnnotations, String>>> {
     let path = RootPath::fixed(paths::NODE_ANNOTATIONS);
     let planned = match moment {
-        ForecastMoment::After(_, plan) if plan.removes(paths::NODE_ANNOTATIONS) => return Ok(None),
-        ForecastMoment::After(_, plan) => plan.text(&path),
+        ForecastMoment::After(_, plan) if plan.removes_path(paths::NODE_ANNOTATIONS) => {
+            return Ok(None);
+        }
+        ForecastMoment::After(_, plan) => plan.text_of(&path),
         ForecastMoment::Now(..) | ForecastMoment::Beside(_) => None,
     };
     let bytes = match planned {
         Some(bytes) => Some(bytes),
         None => root.read(&path)?,
     };
-    Ok(bytes.map(|bytes| annotations(&bytes)))
+    Ok(bytes.map(|bytes| parse_annotations(&bytes)))
 }
 
 /// Parses `node-annotations.json`, one flat object of strings. The error is that of the parser.
-pub fn annotations(bytes: &[u8]) -> Result<StartAnnotations, String> {
+pub fn parse_annotations(bytes: &[u8]) -> Result<StartAnnotations, String> {
     let all: BTreeMap<String, String> =
         serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let get = |key: &str| {
         let value = all.get(&format!("{PREFIX}{key}"));
-        Annotation::told(value.map(String::as_str))
+        Annotation::from_answer(value.map(String::as_str))
     };
     Ok(StartAnnotations {
         current: get("currentConfig"),
@@ -669,10 +675,10 @@ fn name_of(root: &Root, host: &Host) -> String {
     registered_name(root).unwrap_or_else(|_| "NODE".to_owned())
 }
 
-fn triggers(root: &Root, moment: ForecastMoment<'_>) -> Result<Triggers> {
+fn read_triggers(root: &Root, moment: ForecastMoment<'_>) -> Result<Triggers> {
     let exists = |path: &'static str| -> Result<bool> {
         let gone = match moment {
-            ForecastMoment::After(_, plan) => plan.removes(path),
+            ForecastMoment::After(_, plan) => plan.removes_path(path),
             ForecastMoment::Now(..) | ForecastMoment::Beside(_) => false,
         };
         Ok(!gone && root.exists(&RootPath::fixed(path))?)
@@ -701,7 +707,12 @@ fn spoken_of(
     let initial = initial.and_then(|initial| initial.as_ref().ok());
     let told = [Some(&evidence.annotations), initial].into_iter().flatten();
     let mut names: Vec<&str> = told
-        .flat_map(|annotations| [value(&annotations.current), value(&annotations.desired)])
+        .flat_map(|annotations| {
+            [
+                annotation_value(&annotations.current),
+                annotation_value(&annotations.desired),
+            ]
+        })
         .flatten()
         .collect();
     names.extend(record);
@@ -713,7 +724,10 @@ fn spoken_of(
 }
 
 /// Returns the packages of these extensions that are installed; `None` if rpm cannot be queried.
-fn installed(runner: &dyn CommandRunner, extensions: &[String]) -> Option<BTreeSet<String>> {
+fn installed_packages(
+    runner: &dyn CommandRunner,
+    extensions: &[String],
+) -> Option<BTreeSet<String>> {
     let names = extensions.iter().flat_map(|name| package_sets(name));
     let names: BTreeSet<&str> = names.flatten().copied().collect();
     let mut found = BTreeSet::new();

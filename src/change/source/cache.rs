@@ -10,7 +10,7 @@ use crate::base::order::StableOrder;
 use crate::base::paths;
 use crate::config::document::{self, DocumentError, MachineConfig};
 use crate::config::render;
-use crate::host::root::{Root, RootError, RootPath, sha256};
+use crate::host::root::{Root, RootError, RootPath, sha256_hex};
 
 /// Version of the files; files with any other version are ignored.
 const VERSION: u32 = 1;
@@ -70,13 +70,13 @@ impl CacheEntry {
             fetched,
             name_matches: render::name_matches(&config.record),
             order: 0,
-            sha256: sha256(document.as_bytes()),
+            sha256: sha256_hex(document.as_bytes()),
             document,
         }
     }
 
     /// Returns the entry with a sequence number after all entries of the cache.
-    pub fn after(self, all: &[Cached]) -> Self {
+    pub fn after_all(self, all: &[Cached]) -> Self {
         let last = whole_entries(all).map(|entry| entry.order).max();
         Self {
             order: last.unwrap_or_default().saturating_add(1),
@@ -86,7 +86,7 @@ impl CacheEntry {
 
     /// Returns the order of the entry; a later fetch is greater. The clock may be wrong, so it is only used without sequence
     /// numbers.
-    fn age(&self) -> (u64, u64) {
+    fn entry_age(&self) -> (u64, u64) {
         (self.order, self.fetched)
     }
 
@@ -110,7 +110,7 @@ impl CacheEntry {
         document::parse_document(self.document.as_bytes(), &format!("cached:{}", self.name))
     }
 
-    fn checked(bytes: &[u8], file: &str) -> Result<Self, String> {
+    fn parse_checked(bytes: &[u8], file: &str) -> Result<Self, String> {
         let entry: Self =
             serde_json::from_slice(bytes).map_err(|e| format!("cannot be read: {e}"))?;
         if entry.version != VERSION {
@@ -119,7 +119,7 @@ impl CacheEntry {
                 entry.version
             ));
         }
-        if sha256(entry.document.as_bytes()) != entry.sha256 {
+        if sha256_hex(entry.document.as_bytes()) != entry.sha256 {
             return Err("has different contents than were written".to_owned());
         }
         let config = entry.config().map_err(|error| error.to_string())?;
@@ -154,13 +154,13 @@ pub fn read_cache(root: &Root) -> Result<Vec<Cached>, RootError> {
         let Some(bytes) = root.read(&path)? else {
             continue;
         };
-        all.push(match CacheEntry::checked(&bytes, &name) {
+        all.push(match CacheEntry::parse_checked(&bytes, &name) {
             Ok(entry) => Cached::Whole(Box::new(entry)),
             Err(problem) => Cached::Damaged(path, problem),
         });
     }
     all.order_by_key(|cached| match cached {
-        Cached::Whole(entry) => std::cmp::Reverse(Some(entry.age())),
+        Cached::Whole(entry) => std::cmp::Reverse(Some(entry.entry_age())),
         Cached::Damaged(..) => std::cmp::Reverse(None),
     });
     Ok(all)
@@ -177,7 +177,7 @@ pub fn whole_entries(all: &[Cached]) -> impl Iterator<Item = &CacheEntry> {
 /// Returns the entries to remove: the oldest of each pool beyond [`GENERATIONS`], except those in use.
 pub fn find_surplus<'a>(entries: &[&'a CacheEntry], in_use: &[&str]) -> Vec<&'a CacheEntry> {
     let mut newest_first = entries.to_vec();
-    newest_first.order_by_key(|entry| std::cmp::Reverse(entry.age()));
+    newest_first.order_by_key(|entry| std::cmp::Reverse(entry.entry_age()));
     let kept_before = |index: usize, entry: &CacheEntry| {
         let before = newest_first.iter().take(index);
         before.filter(|other| other.pool == entry.pool).count()
@@ -209,7 +209,7 @@ mod tests {
         let text = String::from_utf8(entry.to_text().unwrap()).unwrap();
         let name = entry.file_name();
         assert_eq!(
-            CacheEntry::checked(text.as_bytes(), &name),
+            CacheEntry::parse_checked(text.as_bytes(), &name),
             Ok(entry.clone())
         );
         for (changed, file) in [
@@ -223,7 +223,7 @@ mod tests {
             (text.clone(), &"0.json".to_owned()),
         ] {
             assert!(
-                CacheEntry::checked(changed.as_bytes(), file).is_err(),
+                CacheEntry::parse_checked(changed.as_bytes(), file).is_err(),
                 "{changed}"
             );
         }
@@ -260,7 +260,7 @@ mod tests {
                 "worker",
                 1_800_000_000 - n,
             );
-            let new = new.after(&all);
+            let new = new.after_all(&all);
             all.push(Cached::Whole(new.into()));
             let entries: Vec<&CacheEntry> = whole_entries(&all).collect();
             let gone: Vec<String> = find_surplus(&entries, &[])

@@ -57,19 +57,19 @@ impl KeptChanges {
     }
 
     /// Returns the change that produced a config.
-    pub fn of(&self, config: &str) -> Option<&KeptChange> {
+    pub fn find_change(&self, config: &str) -> Option<&KeptChange> {
         self.changes.iter().rev().find(|one| one.config == config)
     }
 
     /// Adds a change, including the objects of the change on which it is based. An object of the same kind and name is
     /// replaced; one whose title is in `dropped` is left out. A change that leads back to the cluster's own config is not
     /// recorded.
-    pub fn add(&mut self, mut change: KeptChange, dropped: &[String]) {
+    pub fn add_change(&mut self, mut change: KeptChange, dropped: &[String]) {
         let is_start = self.changes.iter().any(|one| one.from == change.config);
-        if is_start && self.of(&change.config).is_none() {
+        if is_start && self.find_change(&change.config).is_none() {
             return;
         }
-        if let Some(before) = self.of(&change.from) {
+        if let Some(before) = self.find_change(&change.from) {
             let new = change.objects;
             let mut objects = before.objects.clone();
             objects.retain(|old| {
@@ -123,11 +123,11 @@ mod tests {
     #[test]
     fn a_change_of_a_changed_config_has_the_objects_of_both() {
         let mut all = KeptChanges::default();
-        all.add(change("a", "b", "KubeletConfig", "limits"), &[]);
-        all.add(change("b", "c", "ImageTagMirrorSet", "tags"), &[]);
-        all.add(change("c", "d", "KubeletConfig", "limits"), &[]);
+        all.add_change(change("a", "b", "KubeletConfig", "limits"), &[]);
+        all.add_change(change("b", "c", "ImageTagMirrorSet", "tags"), &[]);
+        all.add_change(change("c", "d", "KubeletConfig", "limits"), &[]);
         let titles = |config| -> Vec<String> {
-            all.of(config)
+            all.find_change(config)
                 .unwrap()
                 .objects
                 .iter()
@@ -139,36 +139,39 @@ mod tests {
             titles("d"),
             ["ImageTagMirrorSet tags", "KubeletConfig limits"]
         );
-        assert_eq!(all.of("d").unwrap().objects[1]["in"], "d");
-        assert!(!all.of("d").unwrap().exact, "one before it was not");
-        assert_eq!(all.of("e"), None);
+        assert_eq!(all.find_change("d").unwrap().objects[1]["in"], "d");
+        assert!(
+            !all.find_change("d").unwrap().exact,
+            "one before it was not"
+        );
+        assert_eq!(all.find_change("e"), None);
     }
 
     #[test]
     fn a_removed_mirror_and_the_way_back_leave_nothing_for_the_api() {
         let mut all = KeptChanges::default();
-        all.add(change("a", "b", "ImageTagMirrorSet", "tags"), &[]);
-        all.add(change("b", "c", "KubeletConfig", "limits"), &[]);
+        all.add_change(change("a", "b", "ImageTagMirrorSet", "tags"), &[]);
+        all.add_change(change("b", "c", "KubeletConfig", "limits"), &[]);
         let dropped = ["ImageTagMirrorSet tags".to_owned()];
         let mut without = change("c", "d", "", "");
         without.objects.clear();
-        all.add(without, &dropped);
-        let objects = &all.of("d").unwrap().objects;
+        all.add_change(without, &dropped);
+        let objects = &all.find_change("d").unwrap().objects;
         assert_eq!(
             objects.iter().map(title_of).collect::<Vec<_>>(),
             ["KubeletConfig limits"]
         );
         let mut back = change("b", "a", "", "");
         back.objects.clear();
-        all.add(back, &dropped);
-        assert_eq!(all.of("a"), None, "it is the cluster's own config");
+        all.add_change(back, &dropped);
+        assert_eq!(all.find_change("a"), None, "it is the cluster's own config");
     }
 
     #[test]
     fn the_oldest_are_dropped() {
         let mut all = KeptChanges::default();
         for number in 0..30 {
-            all.add(
+            all.add_change(
                 change(
                     "a",
                     &format!("rendered-{number}"),
@@ -179,7 +182,7 @@ mod tests {
             );
         }
         assert_eq!(all.changes.len(), MOST);
-        assert_eq!(all.of("rendered-9"), None);
-        assert!(all.of("rendered-10").is_some());
+        assert_eq!(all.find_change("rendered-9"), None);
+        assert!(all.find_change("rendered-10").is_some());
     }
 }

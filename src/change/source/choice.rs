@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::cache::{self, CacheEntry, Cached};
 use crate::base::invocation::mco_rescue;
 use crate::base::paths;
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::change::source::identity::{Membership, NodeIdentity};
 use crate::config::document::MachineConfig;
 use crate::judge::daemon::annotations::Annotations;
@@ -44,7 +44,7 @@ pub(super) fn find_newest<'a>(
     let pool = |entry: &CacheEntry| entry.pool.clone().unwrap_or_default();
     let stands = |entry: &CacheEntry| {
         kept.node
-            .membership(entry.pool.as_deref().unwrap_or_default())
+            .membership_of(entry.pool.as_deref().unwrap_or_default())
     };
     let all: Vec<&CacheEntry> = cache::whole_entries(kept.cache)
         .filter(|entry| fits(entry))
@@ -152,7 +152,7 @@ impl<'a> ChoiceWitness<'a> {
         let gone_on = |recorded: &MachineConfig| {
             before.is_some_and(|before| before != recorded.name) && self.wants() != recorded.name
         };
-        younger && records.recorded().is_some_and(gone_on)
+        younger && records.recorded_config().is_some_and(gone_on)
     }
 
     fn origin(self) -> String {
@@ -190,7 +190,7 @@ fn find_wanted<'a>(kept: &KnownSources<'a>) -> Option<(&'a CacheEntry, String)> 
         ChoiceWitness::Log(trace) => format!(
             "the cluster's last desired config for this node, from the daemon's log of {}, from \
              the cache",
-            utc(trace.at)
+            format_utc(trace.at)
         ),
     };
     Some((entry, why))
@@ -271,11 +271,14 @@ fn list_others(kept: &KnownSources<'_>, pick: &Pick<'_>) -> Vec<Candidate> {
     for witness in list_witnesses(kept) {
         let name = witness.wants();
         if name != pick.name() && all.iter().all(|other| other.name != name) {
-            all.push(lost(witness, kept));
+            all.push(lost_candidate(witness, kept));
         }
     }
     let told: Vec<String> = all.iter().map(|other| other.name.clone()).collect();
-    let rest = kept.cache.iter().filter_map(|cached| unasked(cached, pick));
+    let rest = kept
+        .cache
+        .iter()
+        .filter_map(|cached| unasked_candidate(cached, pick));
     all.extend(rest.filter(|other| !told.contains(&other.name)));
     all
 }
@@ -284,7 +287,8 @@ fn list_others(kept: &KnownSources<'_>, pick: &Pick<'_>) -> Vec<Candidate> {
 pub fn find_rivals(chosen: &CacheEntry, cache: &[Cached]) -> Vec<Candidate> {
     let pick = Pick::Cache(chosen);
     let all = cache.iter();
-    all.filter_map(|cached| unasked(cached, &pick)).collect()
+    all.filter_map(|cached| unasked_candidate(cached, &pick))
+        .collect()
 }
 
 fn not_the_recorded(records: &Records, pick: &Pick<'_>) -> Option<Candidate> {
@@ -309,7 +313,7 @@ fn not_the_recorded(records: &Records, pick: &Pick<'_>) -> Option<Candidate> {
 }
 
 /// Returns the config of a source, with the reason why it was not chosen.
-fn lost(witness: ChoiceWitness<'_>, kept: &KnownSources<'_>) -> Candidate {
+fn lost_candidate(witness: ChoiceWitness<'_>, kept: &KnownSources<'_>) -> Candidate {
     let name = witness.wants();
     let entry = cache::whole_entries(kept.cache).find(|entry| entry.name == name);
     let desired = kept.annotations.and_then(|seen| seen.desired.as_deref());
@@ -322,10 +326,16 @@ fn lost(witness: ChoiceWitness<'_>, kept: &KnownSources<'_>) -> Candidate {
             "desired last by the daemon's log, but the node's annotations name {desired}, and they take precedence"
         ),
         (ChoiceWitness::Log(_), None, _) => {
-            format!("desired last by the daemon's log, but {}", missing(entry))
+            format!(
+                "desired last by the daemon's log, but {}",
+                describe_missing(entry)
+            )
         }
         (ChoiceWitness::Annotations(..), ..) => {
-            format!("desired last by the cluster, but {}", missing(entry))
+            format!(
+                "desired last by the cluster, but {}",
+                describe_missing(entry)
+            )
         }
     };
     Candidate {
@@ -337,7 +347,7 @@ fn lost(witness: ChoiceWitness<'_>, kept: &KnownSources<'_>) -> Candidate {
     }
 }
 
-fn missing(entry: Option<&CacheEntry>) -> String {
+fn describe_missing(entry: Option<&CacheEntry>) -> String {
     let which = match entry {
         Some(_) => ": the hash in its name does not match its contents",
         None => "",
@@ -348,7 +358,7 @@ fn missing(entry: Option<&CacheEntry>) -> String {
     )
 }
 
-fn unasked(cached: &Cached, pick: &Pick<'_>) -> Option<Candidate> {
+fn unasked_candidate(cached: &Cached, pick: &Pick<'_>) -> Option<Candidate> {
     let entry = match cached {
         Cached::Whole(entry) => entry,
         Cached::Damaged(path, problem) => {

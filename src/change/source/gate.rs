@@ -132,7 +132,7 @@ pub fn open_capsule(
         Some(directory) => Some(directory.to_owned()),
         None => near.map(find_directory).transpose()?.flatten(),
     };
-    let is_demanded = policy.demands(input);
+    let is_demanded = policy.demands_capsule(input);
     let Some(directory) = found else {
         let what = match near {
             Some(path) => path.display().to_string(),
@@ -284,7 +284,7 @@ impl IdentifiedNode {
 }
 
 impl NodeScope for IdentifiedNode {
-    fn cluster(&self, name: &str) -> ScopeAnswer {
+    fn matches_cluster(&self, name: &str) -> ScopeAnswer {
         let hosts = self.identity.hosts.iter().map(|host| host.says.as_str());
         let domains: Vec<&str> = hosts
             .filter_map(|host| host.strip_prefix("api-int.").or(host.strip_prefix("api.")))
@@ -298,8 +298,8 @@ impl NodeScope for IdentifiedNode {
         }
     }
 
-    fn pool(&self, name: &str) -> ScopeAnswer {
-        match self.identity.membership(name) {
+    fn matches_pool(&self, name: &str) -> ScopeAnswer {
+        match self.identity.membership_of(name) {
             Membership::Member => ScopeAnswer::Same,
             Membership::Stranger(witness) => {
                 ScopeAnswer::Other(format!("of pool {} by {}", witness.says, witness.place))
@@ -308,7 +308,7 @@ impl NodeScope for IdentifiedNode {
         }
     }
 
-    fn node(&self, name: &str) -> ScopeAnswer {
+    fn matches_name(&self, name: &str) -> ScopeAnswer {
         let short = |name: &str| {
             name.split('.')
                 .next()

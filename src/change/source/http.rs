@@ -35,14 +35,14 @@ impl<'a> Http<'a> {
     }
 
     /// Creates a fetcher with this time limit for the whole run.
-    pub fn within(root: &'a Root, bound: Duration) -> Self {
+    pub fn with_limit(root: &'a Root, bound: Duration) -> Self {
         Self {
             deadline: Instant::now() + bound,
             ..Self::new(root)
         }
     }
 
-    fn system(&mut self) -> &[CertificateDer<'static>] {
+    fn system_authorities(&mut self) -> &[CertificateDer<'static>] {
         let root = self.root;
         self.system.get_or_insert_with(|| {
             let bundle = |path| {
@@ -59,8 +59,8 @@ impl<'a> Http<'a> {
     }
 
     /// Returns the settings for one fetch with a config's network settings.
-    pub fn settings(&mut self, network: &ReferenceNetwork) -> Result<FetchSettings, String> {
-        let mut certificates = self.system().to_vec();
+    pub fn fetch_settings(&mut self, network: &ReferenceNetwork) -> Result<FetchSettings, String> {
+        let mut certificates = self.system_authorities().to_vec();
         for bundle in &network.authorities {
             certificates.extend(net::parse_bundle(bundle).map_err(|error| {
                 format!("a bundle of ignition.security.tls.certificateAuthorities cannot be used: {error}")
@@ -82,12 +82,12 @@ impl<'a> Http<'a> {
 }
 
 impl Fetch for Http<'_> {
-    fn fetch(
+    fn fetch_body(
         &mut self,
         network: &ReferenceNetwork,
         wanted: WantedReference<'_>,
     ) -> Result<Vec<u8>, String> {
-        let settings = self.settings(network)?;
+        let settings = self.fetch_settings(network)?;
         let request = FetchRequest {
             body: None,
             url: wanted.url,
@@ -118,8 +118,8 @@ pub fn show_progress() -> impl FnMut(FetchProgress<'_>) {
     let mut logged = String::new();
     move |progress| match progress {
         FetchProgress::Failed { attempt, cause, .. } => {
-            let (brief, cause) = (cause.brief(), cause.to_string());
-            if progress::note(format!("attempt {attempt}: {brief}")) || cause == logged {
+            let (brief, cause) = (cause.short_words(), cause.to_string());
+            if progress::add_note(format!("attempt {attempt}: {brief}")) || cause == logged {
                 return;
             }
             log::warn!("attempt {attempt}: {cause}; it is repeated");

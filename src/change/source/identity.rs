@@ -10,7 +10,7 @@ use crate::change::source::{cache, server};
 use crate::config::document::{self, Desired, MachineConfig, pointer, yaml};
 use crate::host::net;
 use crate::host::net::find_host;
-use crate::host::root::{Root, RootError, RootPath, sha256, skip_obstacle};
+use crate::host::root::{Root, RootError, RootPath, sha256_hex, skip_obstacle};
 use crate::judge::daemon::{annotations, pod_log};
 use crate::node::authorities;
 use crate::node::{Recorded, Records};
@@ -74,7 +74,7 @@ pub struct Claims {
 
 impl Claims {
     /// Returns pool and cluster of a config.
-    pub fn of(config: &MachineConfig, desired: &Desired) -> Self {
+    pub fn from_config(config: &MachineConfig, desired: &Desired) -> Self {
         let text = |path: &str| text_in(desired, path);
         let url = text(paths::APISERVER_URL);
         let mut hosts: Vec<String> = url
@@ -87,11 +87,11 @@ impl Claims {
                 .iter()
                 .flat_map(|text| hosts_in(text)),
         );
-        let bundle = |path: &'static str| Some((path, certificates(text(path)?.as_bytes())));
+        let bundle = |path: &'static str| Some((path, parse_certificates(text(path)?.as_bytes())));
         Self {
             pool: cache::pool_of(config),
             hosts,
-            bundles: whole(BUNDLES.into_iter().filter_map(bundle)),
+            bundles: non_empty(BUNDLES.into_iter().filter_map(bundle)),
         }
     }
 }
@@ -118,7 +118,7 @@ impl NodeIdentity {
     }
 
     /// Returns the relation of a pool to this node.
-    pub fn membership(&self, pool: &str) -> Membership<'_> {
+    pub fn membership_of(&self, pool: &str) -> Membership<'_> {
         let told = if self.pools.is_empty() {
             &self.provisioned
         } else {
@@ -162,9 +162,9 @@ impl NodeIdentity {
         for path in BUNDLES {
             let of_record = recorded.and_then(|recorded| text_in(recorded, path));
             let on_disk = bytes_of(root, path)?;
-            let mut all = certificates(&on_disk.unwrap_or_default());
-            all.extend(certificates(of_record.unwrap_or_default().as_bytes()));
-            found.bundles.extend(whole([(path, all)]));
+            let mut all = parse_certificates(&on_disk.unwrap_or_default());
+            all.extend(parse_certificates(of_record.unwrap_or_default().as_bytes()));
+            found.bundles.extend(non_empty([(path, all)]));
         }
         Ok(found)
     }
@@ -230,7 +230,7 @@ fn told_pools(
     let mut add = |pool: Option<String>, place: String| {
         all.extend(pool.map(|pool| Witness::new(pool, place)));
     };
-    let recorded = records.recorded();
+    let recorded = records.recorded_config();
     add(
         recorded.and_then(cache::pool_of),
         format!("its record, {}", records.name().unwrap_or_default()),
@@ -326,14 +326,14 @@ fn text_in(desired: &Desired, path: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn certificates(bytes: &[u8]) -> BTreeSet<String> {
+fn parse_certificates(bytes: &[u8]) -> BTreeSet<String> {
     let blocks = authorities::to_pem(bytes);
     let all = net::system_certificates(blocks.as_bytes());
-    all.iter().map(|der| sha256(der)).collect()
+    all.iter().map(|der| sha256_hex(der)).collect()
 }
 
 /// Returns the bundles that are not empty.
-fn whole(all: impl IntoIterator<Item = (&'static str, BTreeSet<String>)>) -> Bundles {
+fn non_empty(all: impl IntoIterator<Item = (&'static str, BTreeSet<String>)>) -> Bundles {
     all.into_iter()
         .filter(|(_, certificates)| !certificates.is_empty())
         .collect()
@@ -434,7 +434,7 @@ mod tests {
             ("worker", &[], &[], "unknown"),
         ] {
             let node = of(pools, provisioned);
-            let found = match node.membership(pool) {
+            let found = match node.membership_of(pool) {
                 Membership::Member => "member",
                 Membership::Stranger(witness) => &witness.says,
                 Membership::Unknown => "unknown",

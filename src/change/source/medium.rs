@@ -54,7 +54,7 @@ impl ConfigMedium {
         clippy::disallowed_methods,
         reason = "an empty directory of our own, never the node's root"
     )]
-    pub fn find(runner: &dyn CommandRunner) -> Result<Self, ConfigMediumError> {
+    pub fn find_medium(runner: &dyn CommandRunner) -> Result<Self, ConfigMediumError> {
         let devices = blkid::find_labelled(runner, LABEL)?;
         let device = match devices.as_slice() {
             [device] => device,

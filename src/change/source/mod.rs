@@ -158,18 +158,18 @@ pub fn choose_source(
 ) -> Result<Chosen, SourceError> {
     let (records, cache) = (kept.records, kept.cache);
     let mut given = match request.named {
-        Some(LATEST) => latest(kept)?,
-        Some(name) if name.starts_with(CACHED) => cached(name, cache)?,
-        Some("-") => parse(read_config(root, "-", &request.capsule)?, "standard input")?,
+        Some(LATEST) => latest_config(kept)?,
+        Some(name) if name.starts_with(CACHED) => read_cached(name, cache)?,
+        Some("-") => parse_config(read_config(root, "-", &request.capsule)?, "standard input")?,
         Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
             return Err(SourceError::Url(crate::base::secrets::redacted_url(url)));
         }
         Some(name) if !caller::is_there(name) => return Err(no_file(name, kept)),
         Some(path) => match recorded_as(path, records)? {
             Some(config) => as_given(config),
-            None => parse(read_config(root, path, &request.capsule)?, path)?,
+            None => parse_config(read_config(root, path, &request.capsule)?, path)?,
         },
-        None => return taken(by_itself(kept).map_err(SourceError::NoneRecorded)?),
+        None => return take_choice(by_itself(kept).map_err(SourceError::NoneRecorded)?),
     };
     given.config = references::complete_references(given.config, fetch)?;
     let (config, part) = (&given.config, given.config.why_not_rendered(true));
@@ -178,7 +178,7 @@ pub fn choose_source(
         return Err(SourceError::NotRendered { origin, name, why });
     }
     if given.config.emptied {
-        whole(given, records, cache)
+        complete_config(given, records, cache)
     } else {
         Ok(given)
     }
@@ -186,7 +186,8 @@ pub fn choose_source(
 
 /// Returns the error for a missing file. It suggests a file with another extension, or a config.
 fn no_file(name: &str, kept: &KnownSources<'_>) -> SourceError {
-    let hint = beside(name).or_else(|| (!name.contains('/')).then(|| of_config(name, kept))?);
+    let hint =
+        file_beside(name).or_else(|| (!name.contains('/')).then(|| of_config(name, kept))?);
     SourceError::NoFile {
         name: name.to_owned(),
         hint: hint.unwrap_or_else(|| ". Check its name and the current directory".to_owned()),
@@ -194,7 +195,7 @@ fn no_file(name: &str, kept: &KnownSources<'_>) -> SourceError {
 }
 
 /// Returns a file with the same name and another extension.
-fn beside(name: &str) -> Option<String> {
+fn file_beside(name: &str) -> Option<String> {
     let stem = if is_document(name) {
         name.rsplit_once('.')?.0
     } else {
@@ -236,7 +237,7 @@ format!("has only {}", cached.join(", "))
 }
 
 /// Returns the config of the automatic choice.
-fn taken(choice: Choice<'_>) -> Result<Chosen, SourceError> {
+fn take_choice(choice: Choice<'_>) -> Result<Chosen, SourceError> {
     let config = match choice.pick {
         Pick::Record(config) => config.clone(),
         Pick::Cache(entry) => entry.config()?,
@@ -250,7 +251,11 @@ fn taken(choice: Choice<'_>) -> Result<Chosen, SourceError> {
 }
 
 /// Returns the complete config of the same name, from the first boot's file or from the cache.
-fn whole(given: Chosen, records: &Records, cache: &[Cached]) -> Result<Chosen, SourceError> {
+fn complete_config(
+    given: Chosen,
+    records: &Records,
+    cache: &[Cached],
+) -> Result<Chosen, SourceError> {
     let kept = match &records.mcs_content {
         Recorded::Present(full) if full.name == given.config.name && !full.emptied => {
             Some((**full).clone())
@@ -274,7 +279,7 @@ fn of_cache(name: &str, cache: &[Cached]) -> Result<Option<MachineConfig>, Sourc
     Ok(entry.map(CacheEntry::config).transpose()?)
 }
 
-fn cached(argument: &str, cache: &[Cached]) -> Result<Chosen, SourceError> {
+fn read_cached(argument: &str, cache: &[Cached]) -> Result<Chosen, SourceError> {
     Ok(Chosen {
         config: find_named(argument, cache)?.config()?,
         why: "named on the command line".to_owned(),
@@ -284,7 +289,7 @@ fn cached(argument: &str, cache: &[Cached]) -> Result<Chosen, SourceError> {
 }
 
 /// Returns the last fetched config of the node's pool whose contents match its name.
-fn latest(kept: &KnownSources<'_>) -> Result<Chosen, SourceError> {
+fn latest_config(kept: &KnownSources<'_>) -> Result<Chosen, SourceError> {
     let newest = choice::find_newest(kept, |entry| entry.name_matches == Some(true));
     let newest = newest.map_err(|pools| {
         if pools.is_empty() {
@@ -294,7 +299,7 @@ fn latest(kept: &KnownSources<'_>) -> Result<Chosen, SourceError> {
         }
     })?;
     let pool = newest.pool.as_deref().unwrap_or_default();
-    let why = match kept.node.membership(pool) {
+    let why = match kept.node.membership_of(pool) {
         Membership::Member => "the last fetched config of the node's pool, as requested",
         _ => "the last fetched config, as requested; the node's pool is unknown here",
     };
@@ -333,7 +338,7 @@ pub fn find_named<'a>(name: &str, cache: &'a [Cached]) -> Result<&'a CacheEntry,
     }
 }
 
-fn parse(read: ReadConfig, origin: &str) -> Result<Chosen, SourceError> {
+fn parse_config(read: ReadConfig, origin: &str) -> Result<Chosen, SourceError> {
     Ok(Chosen {
         signed: read.signed,
         ..as_given(document::parse_document(read.bytes, origin)?)
@@ -351,10 +356,10 @@ fn as_given(config: MachineConfig) -> Chosen {
 
 /// Returns the recorded config if the given document is identical, in which case parsing would give the same result.
 fn recorded_as(path: &str, records: &Records) -> Result<Option<MachineConfig>, SourceError> {
-    let Some(config) = records.recorded() else {
+    let Some(config) = records.recorded_config() else {
         return Ok(None);
     };
-    let file = open(Path::new(path))?;
+    let file = open_file(Path::new(path))?;
     // A pipe can only be read once.
     let is_file = file.metadata().is_ok_and(|found| found.is_file());
     // The caller reports a read error when it reads the whole file.
@@ -368,7 +373,7 @@ fn recorded_as(path: &str, records: &Records) -> Result<Option<MachineConfig>, S
 /// Reads a document: a file named by the user, or `-` for standard input.
 pub fn read_named(name: &str) -> Result<Vec<u8>, SourceError> {
     match name {
-        "-" => read(std::io::stdin(), 0, "standard input"),
+        "-" => read_document(std::io::stdin(), 0, "standard input"),
         path => read_file(Path::new(path)),
     }
 }
@@ -414,7 +419,7 @@ pub fn read_config(
         });
     };
     let bytes = match near {
-        Some(path) => capsule.read(path).map_err(GateError::from)?,
+        Some(path) => capsule.read_file(path).map_err(GateError::from)?,
         None => {
             let bytes = read_named(name)?;
             if !capsule.lists_contents(&bytes) {
@@ -453,17 +458,17 @@ pub fn documents_in(directory: &str) -> Result<Vec<String>, SourceError> {
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, SourceError> {
-    let file = open(path)?;
+    let file = open_file(path)?;
     let size = file.metadata().map_or(0, |found| found.len());
-    read(file, size, &path.display().to_string())
+    read_document(file, size, &path.display().to_string())
 }
 
-fn open(path: &Path) -> Result<File, SourceError> {
+fn open_file(path: &Path) -> Result<File, SourceError> {
     caller::open_file(path).map_err(|e| SourceError::Read(path.display().to_string(), e.into()))
 }
 
 /// Reads a document of about `size` bytes; 0 if the size is unknown.
-fn read(reader: impl Read, size: u64, name: &str) -> Result<Vec<u8>, SourceError> {
+fn read_document(reader: impl Read, size: u64, name: &str) -> Result<Vec<u8>, SourceError> {
     let _phase = progress::begin_phase(Work::new(format!("Reading {name}")));
     let mut reader = progress::Counted(reader);
     // The capacity is for everything at once: a growing vector would temporarily need twice that. It is only a reservation.

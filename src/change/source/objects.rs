@@ -105,7 +105,7 @@ pub fn read_parts(name: &str) -> Result<Vec<ApiObject>> {
             files: 0,
             objects: Vec::new(),
         };
-        walk.directory(&root, &RootPath::fixed("."), &[])?;
+        walk.read_directory(&root, &RootPath::fixed("."), &[])?;
         walk.objects
     } else {
         read_objects(&read_named(name)?, name)?
@@ -195,7 +195,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn directory(&mut self, root: &Root, path: &RootPath, names: &[String]) -> Result<()> {
+    fn read_directory(&mut self, root: &Root, path: &RootPath, names: &[String]) -> Result<()> {
         let mut entries = root.list_types(path)?;
         entries.order_by(|a, b| a.0.cmp(&b.0));
         for (name, kind) in entries {
@@ -211,7 +211,7 @@ impl Walk<'_> {
                         self.name
                     );
                 }
-                self.directory(root, &path, &names)?;
+                self.read_directory(root, &path, &names)?;
             } else if [".yaml", ".yml", ".json"]
                 .iter()
                 .any(|end| name.ends_with(end))
@@ -223,13 +223,13 @@ impl Walk<'_> {
                         self.name
                     );
                 }
-                self.file(root, &path, &below)?;
+                self.read_file(root, &path, &below)?;
             }
         }
         Ok(())
     }
 
-    fn file(&mut self, root: &Root, path: &RootPath, below: &str) -> Result<()> {
+    fn read_file(&mut self, root: &Root, path: &RootPath, below: &str) -> Result<()> {
         let shown = format!("{}{below}", self.name.trim_end_matches('/'));
         let bytes = root
             .read_within(path, MAX_FILE)

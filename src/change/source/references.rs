@@ -58,7 +58,7 @@ pub struct WantedReference<'a> {
 /// Fetches resources: the network.
 pub trait Fetch {
     /// Returns the body at a URL, or a line with the error and the next step.
-    fn fetch(
+    fn fetch_body(
         &mut self,
         network: &ReferenceNetwork,
         wanted: WantedReference<'_>,
@@ -83,11 +83,11 @@ pub(super) fn complete_references(
         warnings: Vec::new(),
     };
     let mut config = match &config.layer {
-        Some(layer) => loader.merged(layer)?,
+        Some(layer) => loader.load_merged(layer)?,
         None => config,
     };
     if config.bare {
-        loader.fill(&mut config)?;
+        loader.fill_files(&mut config)?;
     }
     Ok(config)
 }
@@ -113,14 +113,14 @@ struct Frame {
 }
 
 impl Loader<'_> {
-    fn merged(&mut self, layer: &ConfigLayer) -> Result<MachineConfig, SourceError> {
+    fn load_merged(&mut self, layer: &ConfigLayer) -> Result<MachineConfig, SourceError> {
         let frame = Frame {
             layer: layer.clone(),
             way: Vec::new(),
             origin: self.origin.clone(),
         };
-        self.adopt(&layer.ignition_section(), &frame.origin)?;
-        let rendered = self.render(frame)?;
+        self.adopt_settings(&layer.ignition_section(), &frame.origin)?;
+        let rendered = self.merge_config(frame)?;
         let origin = match self.configs {
             1 => format!("{} with the config it refers to", self.origin),
             count => format!("{} with the {count} configs it refers to", self.origin),
@@ -137,26 +137,27 @@ impl Loader<'_> {
     }
 
     /// Merges a config. `replace` replaces its whole content; otherwise each config in `merge` is merged over it, depth first.
-    fn render(&mut self, frame: Frame) -> Result<ConfigLayer, SourceError> {
+    fn merge_config(&mut self, frame: Frame) -> Result<ConfigLayer, SourceError> {
         let references = frame.layer.references();
         if let Some(resource) = references.replace {
-            let child = self.child(&resource, &frame, "ignition.config.replace")?;
-            self.adopt(&child.layer.ignition_section(), &child.origin)?;
-            return self.render(child);
+            let child = self.child_frame(&resource, &frame, "ignition.config.replace")?;
+            self.adopt_settings(&child.layer.ignition_section(), &child.origin)?;
+            return self.merge_config(child);
         }
         let mut current = frame.layer.clone();
         for (index, resource) in references.merge.iter().enumerate() {
-            let child = self.child(resource, &frame, &format!("ignition.config.merge[{index}]"))?;
-            self.adopt(
+            let child =
+                self.child_frame(resource, &frame, &format!("ignition.config.merge[{index}]"))?;
+            self.adopt_settings(
                 &current.merged_with(&child.layer).ignition_section(),
                 &child.origin,
             )?;
-            current = current.merged_with(&self.render(child)?);
+            current = current.merged_with(&self.merge_config(child)?);
         }
         Ok(current)
     }
 
-    fn child(
+    fn child_frame(
         &mut self,
         resource: &Resource,
         parent: &Frame,
@@ -165,16 +166,16 @@ impl Loader<'_> {
         let place = format!("{at} of {}", parent.origin);
         let source = resource.source.as_deref().unwrap_or_default().to_owned();
         self.configs += 1;
-        self.bounds(&source, parent)
-            .map_err(|problem| refused(&place, problem))?;
-        let bytes = self.load(resource, MAX_CONFIG, &place)?;
+        self.check_bounds(&source, parent)
+            .map_err(|problem| refuse_reference(&place, problem))?;
+        let bytes = self.load_bytes(resource, MAX_CONFIG, &place)?;
         if bytes.is_empty() {
             let problem = "the config there is empty. Check the source";
-            return Err(refused(&place, problem));
+            return Err(refuse_reference(&place, problem));
         }
-        let name = shown(&source);
+        let name = shown_source(&source);
         let text = String::from_utf8(bytes)
-            .map_err(|_| refused(&place, format!("{name} is not UTF-8 text")))?;
+            .map_err(|_| refuse_reference(&place, format!("{name} is not UTF-8 text")))?;
         let origin = format!("{name} ({place})");
         let mut layer = document::parse_layer(&text, "").map_err(|findings| DocumentError {
             origin: origin.clone(),
@@ -192,7 +193,7 @@ impl Loader<'_> {
         Ok(Frame { layer, way, origin })
     }
 
-    fn bounds(&self, source: &String, parent: &Frame) -> Result<(), String> {
+    fn check_bounds(&self, source: &String, parent: &Frame) -> Result<(), String> {
         if parent.way.contains(source) {
             return Err("the config refers to itself. Remove the reference".into());
         }
@@ -210,7 +211,7 @@ impl Loader<'_> {
     }
 
     /// Applies the network settings of a config; without authorities, the previous ones stay trusted.
-    fn adopt(&mut self, meta: &Meta, origin: &str) -> Result<(), SourceError> {
+    fn adopt_settings(&mut self, meta: &Meta, origin: &str) -> Result<(), SourceError> {
         // Zero means no limit, and so does a negative number.
         let seconds = |given: i64| Duration::from_secs(u64::try_from(given).unwrap_or_default());
         let timeouts = &meta.timeouts;
@@ -224,7 +225,7 @@ impl Loader<'_> {
         for (index, resource) in meta.security.tls.certificate_authorities.iter().enumerate() {
             let place =
                 format!("ignition.security.tls.certificateAuthorities[{index}] of {origin}");
-            named.push(self.bundle(resource, &place)?);
+            named.push(self.load_bundle(resource, &place)?);
         }
         if !named.is_empty() {
             self.network.authorities = named;
@@ -232,25 +233,31 @@ impl Loader<'_> {
         Ok(())
     }
 
-    fn bundle(&mut self, resource: &Resource, place: &str) -> Result<Arc<[u8]>, SourceError> {
+    fn load_bundle(&mut self, resource: &Resource, place: &str) -> Result<Arc<[u8]>, SourceError> {
         let source = resource.source.as_deref().unwrap_or_default().to_owned();
         if let Some(known) = self.bundles.get(&source) {
             return Ok(Arc::clone(known));
         }
-        let bytes: Arc<[u8]> = self.load(resource, MAX_BUNDLE, place)?.into();
+        let bytes: Arc<[u8]> = self.load_bytes(resource, MAX_BUNDLE, place)?.into();
         self.bundles.insert(source, Arc::clone(&bytes));
         Ok(bytes)
     }
 
     /// Returns the bytes of a resource: fetched or decoded, decompressed, verified.
-    fn load(&mut self, resource: &Resource, max: u64, place: &str) -> Result<Vec<u8>, SourceError> {
+    fn load_bytes(
+        &mut self,
+        resource: &Resource,
+        max: u64,
+        place: &str,
+    ) -> Result<Vec<u8>, SourceError> {
         let packed = self
-            .raw(resource, max)
-            .map_err(|problem| refused(place, problem))?;
+            .raw_bytes(resource, max)
+            .map_err(|problem| refuse_reference(place, problem))?;
         let source = resource.source.as_deref().unwrap_or_default();
         let gzip = resource.compression.as_deref() == Some("gzip") && !source.is_empty();
         let bytes = if gzip {
-            gunzip_within(&packed, max).map_err(|error| refused(place, error.to_string()))?
+            gunzip_within(&packed, max)
+                .map_err(|error| refuse_reference(place, error.to_string()))?
         } else {
             packed
         };
@@ -258,15 +265,15 @@ impl Loader<'_> {
             Some(hash) if !has_hash(&bytes, hash) => {
                 let problem = format!(
                     "the content of {} does not match the hash in the config. Ask the config's author for the right hash",
-                    shown(source)
+                    shown_source(source)
                 );
-                Err(refused(place, problem))
+                Err(refuse_reference(place, problem))
             }
             _ => Ok(bytes),
         }
     }
 
-    fn raw(&mut self, resource: &Resource, max: u64) -> Result<Vec<u8>, String> {
+    fn raw_bytes(&mut self, resource: &Resource, max: u64) -> Result<Vec<u8>, String> {
         let source = resource.source.as_deref().unwrap_or_default();
         if source.is_empty() {
             return Ok(Vec::new());
@@ -274,11 +281,11 @@ impl Loader<'_> {
         if is_http(source) {
             let wanted = WantedReference {
                 url: source,
-                headers: &headers(&resource.http_headers)?,
+                headers: &parse_headers(&resource.http_headers)?,
                 max_bytes: max,
                 verified: resource.verification.hash.is_some(),
             };
-            return self.fetch.fetch(&self.network, wanted);
+            return self.fetch.fetch_body(&self.network, wanted);
         }
         match data_url(source) {
             Ok(bytes) if bytes.len() as u64 > max => {
@@ -294,11 +301,11 @@ impl Loader<'_> {
     }
 
     /// Fetches the remote contents of every file.
-    fn fill(&mut self, config: &mut MachineConfig) -> Result<(), SourceError> {
+    fn fill_files(&mut self, config: &mut MachineConfig) -> Result<(), SourceError> {
         if !config.ignition.storage.files.iter().any(has_remote) {
             return Ok(());
         }
-        self.adopt(&config.ignition.ignition, &config.origin)?;
+        self.adopt_settings(&config.ignition.ignition, &config.origin)?;
         let ignition = Arc::make_mut(&mut config.ignition);
         for (index, file) in ignition.storage.files.iter_mut().enumerate() {
             let place = format!(
@@ -308,7 +315,7 @@ impl Loader<'_> {
             let parts = std::iter::once(&mut file.contents).chain(&mut file.append);
             for resource in parts.filter(|resource| is_remote(resource)) {
                 let left = MAX_CONTENTS.saturating_sub(self.contents);
-                let bytes = self.load(resource, left, &place)?;
+                let bytes = self.load_bytes(resource, left, &place)?;
                 self.contents += bytes.len() as u64;
                 resource.set_fetched(bytes.into());
             }
@@ -317,7 +324,7 @@ impl Loader<'_> {
     }
 }
 
-fn refused(place: &str, problem: impl Into<String>) -> SourceError {
+fn refuse_reference(place: &str, problem: impl Into<String>) -> SourceError {
     SourceError::Reference {
         place: place.to_owned(),
         problem: problem.into(),
@@ -344,7 +351,7 @@ fn is_remote(resource: &Resource) -> bool {
 }
 
 /// Returns the headers. A header without a value is an error when it is sent (docs/develop/ignition.md: Parsing).
-fn headers(given: &[HttpHeader]) -> Result<Vec<(String, String)>, String> {
+fn parse_headers(given: &[HttpHeader]) -> Result<Vec<(String, String)>, String> {
     given
         .iter()
         .map(|header| match &header.value {
@@ -355,7 +362,7 @@ fn headers(given: &[HttpHeader]) -> Result<Vec<(String, String)>, String> {
 }
 
 /// Returns the name of a source for messages: without credentials, query or contents.
-fn shown(source: &str) -> String {
+fn shown_source(source: &str) -> String {
     if source.is_empty() || source.starts_with("data:") {
         "the data URL".to_owned()
     } else {

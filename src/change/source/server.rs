@@ -71,7 +71,7 @@ pub fn remembered_clock(root: &Root) -> Result<Option<ServerClock>, RootError> {
 pub fn of_api(root: &Root) -> Result<Option<String>, RootError> {
     let bytes = root.read(&RootPath::fixed(paths::APISERVER_URL))?;
     let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
-    Ok(host(&text).map(|host| format!("https://{host}:{PORT}")))
+    Ok(parse_host(&text).map(|host| format!("https://{host}:{PORT}")))
 }
 
 /// Returns the API host from the shell assignments in `apiserver-url.env`, unchanged.
@@ -83,7 +83,7 @@ pub fn api_host(text: &str) -> Option<String> {
     (!host.is_empty()).then(|| host.to_owned())
 }
 
-fn host(text: &str) -> Option<String> {
+fn parse_host(text: &str) -> Option<String> {
     let host = api_host(text)?;
     Some(if host.contains(':') {
         format!("[{host}]")
@@ -147,12 +147,12 @@ mod tests {
     #[test]
     fn the_host_of_the_api_is_taken_from_its_shell_assignment() {
         let text = "KUBERNETES_SERVICE_HOST='api-int.example'\nKUBERNETES_SERVICE_PORT='6443'\n";
-        assert_eq!(host(text).as_deref(), Some("api-int.example"));
+        assert_eq!(parse_host(text).as_deref(), Some("api-int.example"));
         assert_eq!(
-            host("KUBERNETES_SERVICE_HOST=fd00::1").as_deref(),
+            parse_host("KUBERNETES_SERVICE_HOST=fd00::1").as_deref(),
             Some("[fd00::1]")
         );
-        assert_eq!(host("KUBERNETES_SERVICE_HOST=\n"), None);
-        assert_eq!(host(""), None);
+        assert_eq!(parse_host("KUBERNETES_SERVICE_HOST=\n"), None);
+        assert_eq!(parse_host(""), None);
     }
 }

@@ -232,13 +232,13 @@ impl Awaited {
             }
             (Way::Back, _) => Arrival::Arrived,
             (Way::Forward, _) => self
-                .missing(entered, enters)
+                .describe_missing(entered, enters)
                 .map_or(Arrival::Arrived, Arrival::Elsewhere),
         }
     }
 
     /// Returns true if the run that this belongs to prepared it for the next boot. `first` is the first deployment in the list.
-    pub fn made(&self, first: &Deployment) -> bool {
+    pub fn was_made_for(&self, first: &Deployment) -> bool {
         let has_name = |name: &String| *name == first.name();
         let has_image = |image: &String| *image == first.image();
         match self.way {
@@ -264,20 +264,20 @@ impl Awaited {
     }
 
     /// Returns the state of the pending change.
-    pub fn verdict(&self, scene: &Scene<'_>) -> Verdict {
+    pub fn judge_scene(&self, scene: &Scene<'_>) -> Verdict {
         match self.judge_boot(scene.booted) {
             _ if scene.at_work => Verdict::AtWork,
             Arrival::NotYet if self.failed.is_some() => Verdict::Failed,
             Arrival::NotYet if self.lacks_files(scene.history) => Verdict::CutOff,
             Arrival::NotYet => scene
                 .next
-                .map_or(Verdict::NotKnown, |next| self.promise(next)),
+                .map_or(Verdict::NotKnown, |next| self.judge_next(next)),
             arrival => Verdict::Due(arrival),
         }
     }
 
     /// Returns the state of the pending change if this is what the next boot enters.
-    pub fn promise(&self, next: &Entered) -> Verdict {
+    pub fn judge_next(&self, next: &Entered) -> Verdict {
         match self.judge_entered(next, "comes") {
             Arrival::Elsewhere(what) => Verdict::Replaced(what),
             Arrival::Stayed => Verdict::Dropped,
@@ -320,7 +320,7 @@ impl Awaited {
     }
 
     /// Returns the part that a new staging run takes over while `booted` is running.
-    pub fn inherited(&self, booted: &Booted, history: &[Ran]) -> Inherited {
+    pub fn inherited_part(&self, booted: &Booted, history: &[Ran]) -> Inherited {
         let never_ran = booted.deployment.as_deref() == Some(self.from.as_str());
         let was_judged = self.half && booted.boot.is_same(&self.boot);
         let is_half = was_judged
@@ -340,7 +340,7 @@ impl Awaited {
     }
 
     /// Returns how `rollback` proceeds, if this is the last change and has no files of its own.
-    pub fn leaving(&self, booted: &Booted, history: &[Ran]) -> Option<Leaving> {
+    pub fn plan_leaving(&self, booted: &Booted, history: &[Ran]) -> Option<Leaving> {
         let newest = history
             .first()
             .map(|run| run.id.clone())
@@ -386,7 +386,7 @@ impl Awaited {
     }
 
     /// Describes a difference to the expected state, if the previous deployment is not running.
-    fn missing(&self, entered: &Entered, enters: &str) -> Option<String> {
+    fn describe_missing(&self, entered: &Entered, enters: &str) -> Option<String> {
         if let Some(image) = &self.image
             && entered.image.as_ref() != Some(image)
         {
@@ -426,7 +426,7 @@ impl Awaited {
 
 impl Awaited {
     /// Returns the state of the boot in words.
-    pub fn words(&self, verdict: &Verdict) -> String {
+    pub fn describe_boot(&self, verdict: &Verdict) -> String {
         let name = &self.config.name;
         let failed = self.failed.as_deref().unwrap_or_default();
         match (verdict, self.way) {

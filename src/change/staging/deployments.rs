@@ -7,9 +7,9 @@ use anyhow::{Context, Result, bail};
 
 use super::awaited::{Awaited, Leaving, OsRun, Ran, VERSION, Way};
 use super::{quorum, state};
-use crate::base::invocation::{mco_rescue, reboot};
+use crate::base::invocation::{mco_rescue, reboot_command};
 use crate::base::kargs::Kargs;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::transaction;
 use crate::change::transaction::journal::ConfigRef;
 use crate::host::progress::{self, Work};
@@ -41,7 +41,7 @@ pub fn run_transaction(
     line: &CommandLine,
     ended: &dyn Fn() -> bool,
 ) -> Result<(), RpmOstreeError> {
-    let begun = now();
+    let begun = current_time();
     let cause = match runner.run_until(line, ended) {
         Ok(answer) => match RpmOstreeError::of_command(&with_log(runner, line, begun, answer)) {
             None => return Ok(()),
@@ -97,7 +97,7 @@ fn end_transaction(root: &Root, runner: &dyn CommandRunner) {
         log::warn!("cancelling the transaction: {cause}");
     }
     let waiting = Work::new("Waiting for rpm-ostree to end its transaction");
-    let _phase = progress::begin_phase(waiting.within(CANCEL));
+    let _phase = progress::begin_phase(waiting.with_deadline(CANCEL));
     let until = Instant::now() + CANCEL;
     while Instant::now() < until {
         if read_deployments(root, runner).is_ok_and(|all| all.transaction.is_none()) {
@@ -148,7 +148,9 @@ pub fn drop_staged(root: &Root, runner: &dyn CommandRunner) -> Result<(), RpmOst
 /// Returns the command that drops the staged deployment; `None` if there is nothing to drop. rpm-ostree's clean-up removes
 /// everything before the running deployment, so ostree is used if another one is queued; bootc has no command for it.
 pub fn drop_command(engine: Engine, all: &Deployments) -> Option<CommandLine> {
-    let staged = all.staged().map(|staged| arguments::undeploy(staged.index));
+    let staged = all
+        .staged()
+        .map(|staged| arguments::undeploy_index(staged.index));
     match engine {
         // Even if nothing is staged, there may be leftovers in the way.
         Engine::RpmOstree if all.queued().is_none() => Some(arguments::drop_pending()),
@@ -160,7 +162,7 @@ pub fn drop_command(engine: Engine, all: &Deployments) -> Option<CommandLine> {
 ///
 /// # Errors
 /// The program fails.
-pub fn stay(root: &Root, runner: &dyn CommandRunner) -> Result<(), RpmOstreeError> {
+pub fn keep_running(root: &Root, runner: &dyn CommandRunner) -> Result<(), RpmOstreeError> {
     let (engine, all) = system::read_deployments(root, runner)?;
     let Some(booted) = all.booted().map(Deployment::name) else {
         return Ok(());
@@ -195,8 +197,10 @@ pub fn is_staged_by_us(root: &Root, runner: &dyn CommandRunner) -> Result<bool> 
     let Some(awaited) = state::read_awaited(root)?.filter(|_| root.is_live()) else {
         return Ok(false);
     };
-    let all = read_deployments(root, runner).map_err(|cause| said(root, &cause))?;
-    Ok(all.next_boot().is_some_and(|first| awaited.made(first)))
+    let all = read_deployments(root, runner).map_err(|cause| explain_cause(root, &cause))?;
+    Ok(all
+        .next_boot()
+        .is_some_and(|first| awaited.was_made_for(first)))
 }
 
 /// Returns true if reverting this run also drops the staged deployment.
@@ -210,16 +214,16 @@ pub fn is_staged_by_run(root: &Root, runner: &dyn CommandRunner, run: &str) -> R
 ///
 /// The run is over by then, so an error is only logged.
 pub fn settle_awaited(root: &Root, runner: &dyn CommandRunner) {
-    settle(root, runner, None);
+    settle_pins(root, runner, None);
 }
 
 /// Does the same after a run of files. The files of runs whose operating system never ran are below those of this run, so they
 /// are reverted with it, because their system is no longer going to boot.
 pub fn settle_after_run(root: &Root, runner: &dyn CommandRunner, run: &str) {
-    settle(root, runner, Some(run));
+    settle_pins(root, runner, Some(run));
 }
 
-fn settle(root: &Root, runner: &dyn CommandRunner, run: Option<&str>) {
+fn settle_pins(root: &Root, runner: &dyn CommandRunner, run: Option<&str>) {
     if let Err(error) = try_settle(root, runner, run) {
         log::warn!(
             "all is in place, but what is awaited cannot be settled: {error:#}. Next: {}",
@@ -241,7 +245,7 @@ fn try_settle(root: &Root, runner: &dyn CommandRunner, run: Option<&str>) -> Res
         }
         Ok(_) => Ok(()),
         Err(cause) => {
-            log::warn!("{}", said(root, &cause));
+            log::warn!("{}", explain_cause(root, &cause));
             Ok(())
         }
     }
@@ -255,7 +259,7 @@ fn remember_earlier(
 ) -> Result<()> {
     let history = state::summarise_runs(&transaction::read_history(root)?).into_iter();
     let before: Vec<Ran> = history.skip_while(|one| one.id == run).collect();
-    let inherited = awaited.inherited(&state::read_booted(root, runner)?, &before);
+    let inherited = awaited.inherited_part(&state::read_booted(root, runner)?, &before);
     if inherited.earlier.is_empty() {
         return Ok(());
     }
@@ -285,7 +289,7 @@ pub fn describe_half(root: &Root, runner: &dyn CommandRunner) -> Result<Option<S
 }
 
 /// Returns the sentence with the next step, translated for this root's engine.
-pub fn said(root: &Root, cause: &RpmOstreeError) -> anyhow::Error {
+pub fn explain_cause(root: &Root, cause: &RpmOstreeError) -> anyhow::Error {
     anyhow::anyhow!(translate_for_engine(root, &cause.to_line()))
 }
 
@@ -305,9 +309,9 @@ pub fn go_back(
     config: &str,
 ) -> Result<WayBack> {
     let (engine, mut all) =
-        system::read_deployments(root, runner).map_err(|cause| said(root, &cause))?;
-    let booted = all.running()?.name();
-    if booted != leaving.to && all.named(&leaving.to).is_none() {
+        system::read_deployments(root, runner).map_err(|cause| explain_cause(root, &cause))?;
+    let booted = all.require_booted()?.name();
+    if booted != leaving.to && all.find_named(&leaving.to).is_none() {
         let missing = format!(
             "the deployment that ran before {config} is gone, so its operating system cannot come back by itself. \
              Stage its image: {}; or take only the files back: {}",
@@ -326,11 +330,12 @@ pub fn go_back(
         _ => error,
     };
     if all.staged().is_some() || is_back && all.queued().is_none() {
-        drop_staged(root, runner).map_err(|cause| failed(said(root, &cause)))?;
-        all = read_deployments(root, runner).map_err(|cause| failed(said(root, &cause)))?;
+        drop_staged(root, runner).map_err(|cause| failed(explain_cause(root, &cause)))?;
+        all =
+            read_deployments(root, runner).map_err(|cause| failed(explain_cause(root, &cause)))?;
     }
     enter_deployment(root, runner, engine, &all, &leaving.to)
-        .map_err(|cause| failed(said(root, &cause)))?;
+        .map_err(|cause| failed(explain_cause(root, &cause)))?;
     Ok(if is_back {
         WayBack::StillHere
     } else {
@@ -344,12 +349,12 @@ pub fn go_back(
 /// # Errors
 /// ostree cannot write it.
 pub fn finalize_staged(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
-    let all = read_deployments(root, runner).map_err(|cause| said(root, &cause))?;
+    let all = read_deployments(root, runner).map_err(|cause| explain_cause(root, &cause))?;
     if all.staged().is_none() {
         return Ok(());
     }
     systemctl::stop_units(runner, &[FINALIZE]).context("finalizing the staged deployment")?;
-    let all = read_deployments(root, runner).map_err(|cause| said(root, &cause))?;
+    let all = read_deployments(root, runner).map_err(|cause| explain_cause(root, &cause))?;
     match all.staged() {
         Some(_) => {
             bail!("the staged deployment was not finalized. Next: journalctl -b -u {FINALIZE}")
@@ -390,7 +395,7 @@ fn enter_deployment(
     all: &Deployments,
     name: &str,
 ) -> Result<(), RpmOstreeError> {
-    let Some(wanted) = all.named(name).filter(|wanted| wanted.index != 0) else {
+    let Some(wanted) = all.find_named(name).filter(|wanted| wanted.index != 0) else {
         return Ok(());
     };
     // If another deployment is already first, rpm-ostree's rollback makes the running one first again.
@@ -427,7 +432,7 @@ fn awaited_back(leaving: &Leaving, config: &str, booted: String, boot: BootIdent
         image: None,
         kernel_arguments: Vec::new(),
         gone_arguments: Vec::new(),
-        since: now(),
+        since: current_time(),
         failed: None,
         half: false,
     }
@@ -438,7 +443,11 @@ pub fn reboot_node(root: &Root, runner: &dyn CommandRunner, ignore_quorum: bool)
     quorum::allow_reboot(root, ignore_quorum)?;
     let answer = runner.run(&systemctl::reboot_node(is_soft_prepared(root)))?;
     if answer.status != Some(0) {
-        bail!("rebooting: {}. Next: {}", answer.stderr.trim(), reboot());
+        bail!(
+            "rebooting: {}. Next: {}",
+            answer.stderr.trim(),
+            reboot_command()
+        );
     }
     Ok(())
 }

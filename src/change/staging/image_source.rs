@@ -18,7 +18,7 @@ use crate::change::plan::fit::{Doubt, Doubtful};
 use crate::change::plan::{ImageEvidence, OsPlan, OsStep, PackageRepository};
 use crate::change::source::gate::{CapsuleOptions, GateError, open_capsule};
 use crate::host::caller;
-use crate::host::root::{Root, RootPath, hex};
+use crate::host::root::{Root, RootPath, to_hex};
 use crate::judge::daemon::annotations;
 use crate::node::command::CommandRunner;
 use crate::node::deploy_directories;
@@ -77,7 +77,7 @@ impl SourceOptions<'_> {
 
     /// Returns the source to pass to rpm-ostree for a plan: an image that is copied first is then in the storage.
     pub fn source_of(&self, os: &OsPlan) -> ImageSource {
-        if os.brings() {
+        if os.brings_image() {
             ImageSource::Storage
         } else {
             self.source()
@@ -106,7 +106,7 @@ pub fn find_image_source(
         search.old_deployments(&os.booted)?;
     }
     if os.repository {
-        search.packages(options.extensions_from, extensions);
+        search.find_packages(options.extensions_from, extensions);
     }
     search.extensions_image();
     let capsule = match options
@@ -116,7 +116,7 @@ pub fn find_image_source(
         Some(Ok(capsule)) => capsule,
         None => None,
         Some(Err(error)) => {
-            search.block("capsule", error.to_string());
+            search.add_blocker("capsule", error.to_string());
             return Ok(search.found);
         }
     };
@@ -124,7 +124,7 @@ pub fn find_image_source(
         Ok(objects) => objects.flatten(),
         Err(error) => {
             let path = options.os_from.map(|path| path.display().to_string());
-            search.block(&path.unwrap_or_default(), error.to_string());
+            search.add_blocker(&path.unwrap_or_default(), error.to_string());
             return Ok(search.found);
         }
     };
@@ -134,7 +134,7 @@ pub fn find_image_source(
                 capsule: capsule.as_ref(),
                 lists: options.os_proofs,
             };
-            search.objects(&source, &image, &proofs);
+            search.find_objects(&source, &image, &proofs);
         }
         source.close();
         return Ok(search.found);
@@ -144,7 +144,7 @@ pub fn find_image_source(
         if let Some(capsule) = &capsule {
             search.expect_signed(capsule, &image);
         }
-        search.image(&image, options);
+        search.find_image(&image, options);
         if os.engine == Engine::Bootc && options.source() == ImageSource::Registry {
             search.credentials_of_bootc();
         }
@@ -221,12 +221,14 @@ fn refusal_of_medium(
         Err(MediumError::NoImage(_)) => return Ok(None),
         opened => opened.map_err(|error| error.to_string())?,
     };
-    let all = medium.images().map_err(|error| error.to_string())?;
+    let all = medium.list_images().map_err(|error| error.to_string())?;
     let named = name.and_then(|name| name.digest.clone());
     let Some(digest) = named.or_else(|| all.into_iter().next()) else {
         return Ok(None);
     };
-    let address = medium.address(&digest).map_err(|error| error.to_string())?;
+    let address = medium
+        .address_of(&digest)
+        .map_err(|error| error.to_string())?;
     let Ok(address) = address else {
         return Ok(None);
     };
@@ -236,11 +238,11 @@ fn refusal_of_medium(
     };
     let ruling = policy.of_medium(&without_links(&address));
     let image = name.map_or_else(|| "IMAGE".to_owned(), ToString::to_string);
-    Ok((!ruling.accepts_anything()).then(|| refusal(&ruling, &address, &image)))
+    Ok((!ruling.accepts_anything()).then(|| refuse_medium(&ruling, &address, &image)))
 }
 
 /// Returns the absolute path of a source, as ostree runs in another directory. A stream has no path.
-fn absolute(shown: &str) -> Result<String, String> {
+fn absolute_path(shown: &str) -> Result<String, String> {
     if shown == STREAM {
         return Ok(shown.to_owned());
     }
@@ -256,27 +258,27 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn image(&mut self, image: &str, options: &SourceOptions<'_>) {
+    fn find_image(&mut self, image: &str, options: &SourceOptions<'_>) {
         let name = match ImageName::parse(image) {
             Ok(name) => name,
-            Err(error) => return self.block("spec.osImageURL", error.to_string()),
+            Err(error) => return self.add_blocker("spec.osImageURL", error.to_string()),
         };
         match options.os_from {
-            Some(path) => self.medium(path, &name, image),
-            None if options.from_storage => self.stored(image),
-            None => self.traced(&name),
+            Some(path) => self.examine_medium(path, &name, image),
+            None if options.from_storage => self.find_stored(image),
+            None => self.trace_pull(&name),
         }
     }
 
     /// Finds the packages: in a directory, or in the config's extensions image.
-    fn packages(&mut self, directory: Option<&Path>, image: &str) {
+    fn find_packages(&mut self, directory: Option<&Path>, image: &str) {
         let from = match directory {
             Some(directory) => match repository_in(directory) {
                 Ok(found) => PackageRepository::Directory(found),
-                Err(why) => return self.block(&directory.display().to_string(), why),
+                Err(why) => return self.add_blocker(&directory.display().to_string(), why),
             },
             None if image.is_empty() => {
-                return self.block(
+                return self.add_blocker(
                 "spec.baseOSExtensionsContainerImage",
                 "is empty, and packages on top of the image are needed. Give a directory that holds them: \
                  --extensions-from DIR; or --files-only for the rest"
@@ -303,45 +305,47 @@ impl Search<'_> {
                 "{paths}: the immutable attribute is set in a deployment that does not run, so ostree cannot clean up and \
              fails. Find out who set it, then: chattr -i {paths}"
             );
-            self.block("old deployments", message);
+            self.add_blocker("old deployments", message);
         }
         Ok(())
     }
 
     /// Examines a medium. Only bit-exact copies can have the digest in the name.
-    fn medium(&mut self, path: &Path, name: &ImageName, image: &str) {
+    fn examine_medium(&mut self, path: &Path, name: &ImageName, image: &str) {
         let Some(digest) = &name.digest else {
             let message = format!(
                 "{image} has no digest, so no medium can be proven to hold it. Name it by its digest"
             );
-            return self.block("spec.osImageURL", message);
+            return self.add_blocker("spec.osImageURL", message);
         };
         let architecture = go_architecture(std::env::consts::ARCH);
         let examined = Medium::open(path).and_then(|medium| {
-            let report = medium.examine(digest, architecture, &mut MediumCheck::Sizes)?;
-            let address = medium.address(digest)?;
+            let report = medium.check_image(digest, architecture, &mut MediumCheck::Sizes)?;
+            let address = medium.address_of(digest)?;
             Ok((medium, report, address))
         });
         let subject = path.display().to_string();
         match examined {
             Ok((medium, report, Ok(address))) if report.is_exact() => {
-                let found = medium.architecture(digest);
+                let found = medium.read_architecture(digest);
                 self.judge_architecture(found.as_deref(), image);
-                self.bring(&address, image);
+                self.plan_copy(&address, image);
             }
             Ok((_, report, Err(error))) if report.is_exact() => {
-                self.block(&subject, error.to_string());
+                self.add_blocker(&subject, error.to_string());
             }
-            Ok((medium, report, _)) => self.block(&subject, report.words(name, &medium)),
-            Err(error) => self.block(&subject, error.to_string()),
+            Ok((medium, report, _)) => {
+                self.add_blocker(&subject, report.describe_verdict(name, &medium))
+            }
+            Err(error) => self.add_blocker(&subject, error.to_string()),
         }
     }
 
     /// Examines an image that is stored as OSTree objects, and compares it with the node's repository.
-    fn objects(&mut self, source: &ObjectSource, image: &str, proofs: &ContentProofs<'_>) {
+    fn find_objects(&mut self, source: &ObjectSource, image: &str, proofs: &ContentProofs<'_>) {
         let subject = source.metadata().shown();
         if let Err(why) = self.examine_objects(source, image, proofs) {
-            self.block(&subject, why);
+            self.add_blocker(&subject, why);
         }
     }
 
@@ -375,7 +379,7 @@ impl Search<'_> {
         self.judge_architecture(need.image.architecture.as_deref(), image);
         self.judge_content(&need, image, proofs)?;
         let path = RootPath::fixed("sysroot");
-        let space = Space::of(self.root, &path).map_err(|error| error.to_string())?;
+        let space = Space::read_space(self.root, &path).map_err(|error| error.to_string())?;
         // An archive is unpacked before ostree imports it.
         let copies = if matches!(source, ObjectSource::Archive(_)) {
             2
@@ -392,9 +396,9 @@ impl Search<'_> {
             ));
         }
         self.found.bring = Some(OsStep::Import {
-            from: absolute(&shown)?,
+            from: absolute_path(&shown)?,
             image: image.to_owned(),
-            commit: hex(&need.image.commit),
+            commit: to_hex(&need.image.commit),
             objects: need.missing.len(),
             bytes: need.bytes,
         });
@@ -477,7 +481,7 @@ impl Search<'_> {
                 subject: "image".to_owned(),
                 message: format!("{image} is signed by {}", capsule.facts),
             }),
-            Err(why) => self.block("capsule", why),
+            Err(why) => self.add_blocker("capsule", why),
         }
     }
 
@@ -495,18 +499,18 @@ impl Search<'_> {
     }
 
     /// Plans to copy the image with skopeo, which checks the policy.
-    fn bring(&mut self, address: &Address, image: &str) {
+    fn plan_copy(&mut self, address: &Address, image: &str) {
         if let Err(error) = self.runner.run(&storage::skopeo_version()) {
-            return self.block("skopeo", format!("{error}; it copies the image"));
+            return self.add_blocker("skopeo", format!("{error}; it copies the image"));
         }
         match pull::read_policy(self.root) {
             Ok(policy) => {
                 let ruling = policy.of_medium(&without_links(address));
                 if !ruling.accepts_anything() {
-                    self.block("policy", refusal(&ruling, address, image));
+                    self.add_blocker("policy", refuse_medium(&ruling, address, image));
                 }
             }
-            Err(error) => self.block("policy", error.to_string()),
+            Err(error) => self.add_blocker("policy", error.to_string()),
         }
         self.found.bring = Some(OsStep::Bring {
             from: address.to_string(),
@@ -514,9 +518,9 @@ impl Search<'_> {
         });
     }
 
-    fn stored(&mut self, image: &str) {
+    fn find_stored(&mut self, image: &str) {
         if let Err(error) = pull::read_policy(self.root) {
-            self.block("policy", error.to_string());
+            self.add_blocker("policy", error.to_string());
         }
         let missing = format!(
             "{image} is not there under this very name. Bring it: skopeo copy --preserve-digests SOURCE containers-storage:{image}"
@@ -525,8 +529,8 @@ impl Search<'_> {
             Ok(Some(found)) => {
                 self.judge_architecture(found.architecture.as_deref(), image);
             }
-            Ok(None) => self.block("containers-storage", missing),
-            Err(error) => self.block("containers-storage", error),
+            Ok(None) => self.add_blocker("containers-storage", missing),
+            Err(error) => self.add_blocker("containers-storage", error),
         }
     }
 
@@ -546,28 +550,28 @@ impl Search<'_> {
         let name = match (self.in_storage(&image), ImageName::parse(&image)) {
             (Ok(Some(_)), _) => return,
             (Ok(None), Ok(name)) => name,
-            (Err(error), _) => return self.block(SUBJECT, error),
-            (_, Err(error)) => return self.block(SUBJECT, error.to_string()),
+            (Err(error), _) => return self.add_blocker(SUBJECT, error),
+            (_, Err(error)) => return self.add_blocker(SUBJECT, error.to_string()),
         };
         match Trace::read(self.root, &name) {
             Ok(trace) => {
                 if let Some(why) = trace.blocked() {
-                    self.block(SUBJECT, format!("{image} cannot be pulled: {why}"));
+                    self.add_blocker(SUBJECT, format!("{image} cannot be pulled: {why}"));
                 }
             }
-            Err(error) => self.block(SUBJECT, error.to_string()),
+            Err(error) => self.add_blocker(SUBJECT, error.to_string()),
         }
     }
 
     /// Adds notices about how a pull will be decided.
-    fn traced(&mut self, name: &ImageName) {
+    fn trace_pull(&mut self, name: &ImageName) {
         let trace = Trace::read(self.root, name);
         if self.is_in_release_registry(name, trace.as_ref().ok()) {
             return;
         }
         match trace {
             Ok(trace) => match trace.blocked() {
-                Some(why) => self.block("pull", why),
+                Some(why) => self.add_blocker("pull", why),
                 None => {
                     let notice = Notice {
                         subject: "pull".to_owned(),
@@ -576,7 +580,7 @@ impl Search<'_> {
                     self.found.notices.push(notice);
                 }
             },
-            Err(error) => self.block("pull", error.to_string()),
+            Err(error) => self.add_blocker("pull", error.to_string()),
         }
     }
 
@@ -601,7 +605,7 @@ impl Search<'_> {
             let host = source.name.split('/').next().unwrap_or_default();
             host.ends_with(RELEASE_REGISTRY_PORT)
         };
-        let mirror = trace.and_then(|trace| trace.asked().find(is_its));
+        let mirror = trace.and_then(|trace| trace.asked_places().find(is_its));
         let found = match (&mirror, &name.digest) {
             (Some(_), _) => None,
             (None, Some(digest)) => Some(release_registry::find_image(self.root, digest)),
@@ -688,7 +692,7 @@ impl Search<'_> {
         });
     }
 
-    fn block(&mut self, subject: &str, message: String) {
+    fn add_blocker(&mut self, subject: &str, message: String) {
         self.found.blockers.push(Notice {
             subject: subject.to_owned(),
             message,
@@ -722,7 +726,7 @@ fn repository_in(directory: &Path) -> Result<String, String> {
 
 /// Returns the refusal of a medium. A medium has no signatures, so any policy that requires more than a digest refuses it. The
 /// policy is not changed.
-fn refusal(ruling: &Ruling, address: &Address, image: &str) -> String {
+fn refuse_medium(ruling: &Ruling, address: &Address, image: &str) -> String {
     format!(
         "/{} does not let {address} be copied: {ruling}. If its digest is proof enough: skopeo --insecure-policy copy \
          --preserve-digests {address} containers-storage:{image}; then say --from-storage",

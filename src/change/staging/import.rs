@@ -8,7 +8,7 @@ use crate::change::image::import::{ImportNeed, find_import_need, unpack_for_pull
 use crate::change::image::medium::DirectoryTarget;
 use crate::change::image::source::ObjectSource;
 use crate::host::progress::{self, Work};
-use crate::host::root::{Root, hex};
+use crate::host::root::{Root, to_hex};
 use crate::node::command::rpm_ostree::cause::RpmOstreeError;
 use crate::node::command::rpm_ostree::status::digest_in;
 use crate::node::command::{CommandLine, ostree};
@@ -34,13 +34,13 @@ fn find_need(
     let digest = digest_in(image).unwrap_or_default();
     let need = find_import_need(&node, source, image, digest).map_err(|error| failed(&error))?;
     match need {
-        Some(need) if hex(&need.image.commit) == commit => Ok(need),
+        Some(need) if to_hex(&need.image.commit) == commit => Ok(need),
         _ => Err(failed(&"it has another image than when the plan was made")),
     }
 }
 
 fn remove_scratch(scratch: &Path) {
-    if let Err(error) = DirectoryTarget::remove(scratch) {
+    if let Err(error) = DirectoryTarget::remove_directory(scratch) {
         log::warn!("removing {}: {error}; remove it by hand", scratch.display());
     }
 }
@@ -68,7 +68,7 @@ pub(super) fn import_image(
         from.to_owned()
     };
     if is_archive {
-        let work = Work::new("Unpacking the image").of(need.bytes);
+        let work = Work::new("Unpacking the image").with_total(need.bytes);
         let _phase = progress::begin_phase(work);
         if let Err(error) = unpack_for_pull(source, &need, &scratch) {
             remove_scratch(&scratch);

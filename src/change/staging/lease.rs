@@ -41,39 +41,40 @@ pub struct Lease<'a> {
 impl Lease<'_> {
     /// Removes everything that was provided during this boot, even by an interrupted run. From a previous boot, only the
     /// repository can be left, which is a matter for the plan, because it knows whether another program uses it.
-    pub fn withdraw(&self) -> Result<()> {
+    pub fn remove_all(&self) -> Result<()> {
         if !runtime::has_runtime(runtime::LENT) {
             return Ok(());
         }
         let repository = RootPath::parse(REPO_FILE)?;
         place::remove_file(self.root, self.lock, &repository)?;
         let removed = |path: &str| {
-            runtime::withdraw(path).with_context(|| format!("removing {path}; remove it by hand"))
+            runtime::remove_path(path)
+                .with_context(|| format!("removing {path}; remove it by hand"))
         };
         removed(runtime::EXTENSIONS)?;
         let bound = removed(runtime::POLICY_BINDING)?;
         removed(runtime::POLICY)?;
         if bound {
-            restart(self.runner)?;
+            restart_daemon(self.runner)?;
         }
         runtime::remove_runtime(runtime::LENT).context("forgetting what was lent")
     }
 
     /// Records that there is something to remove.
-    fn begin(&self) -> Result<()> {
+    fn record_begin(&self) -> Result<()> {
         runtime::write_runtime(runtime::LENT, b"").context("noting what is lent")
     }
 
     /// Lends the packages.
     pub fn lease_repository(&self, from: &PackageRepository) -> Result<(), RpmOstreeError> {
-        self.begin()
+        self.record_begin()
             .map_err(|error| RpmOstreeError::of_failure(&error))?;
         let directory = match from {
             PackageRepository::Directory(directory) => directory.clone(),
             PackageRepository::Image(image) => self.copy_of(image)?,
         };
         let text = extensions::repo_file(&directory);
-        self.put(&text)
+        self.put_file(&text)
             .map_err(|error| RpmOstreeError::of_failure(&error))
     }
 
@@ -84,7 +85,7 @@ impl Lease<'_> {
         if !matches!(storage::parse_stored(&here.stdout, image), Ok(Some(_))) {
             let secrets = Secrets::read(self.root);
             let secrets = secrets.map_err(|error| RpmOstreeError::Unknown(error.to_string()))?;
-            run(
+            run_line(
                 self.runner,
                 &extensions::pull_image(image, secrets.file.as_deref()),
             )?;
@@ -95,9 +96,9 @@ impl Lease<'_> {
         let directory = format!("{}/os-extensions-content-{id:x}", runtime::EXTENSIONS);
         runtime::make_directory(&directory)
             .map_err(|error| RpmOstreeError::Unknown(format!("making {directory}: {error}")))?;
-        run(self.runner, &extensions::create_container(image, &name))?;
-        let copied = run(self.runner, &extensions::copy_content(&name, &directory));
-        if let Err(cause) = run(self.runner, &extensions::remove_container(&name)) {
+        run_line(self.runner, &extensions::create_container(image, &name))?;
+        let copied = run_line(self.runner, &extensions::copy_content(&name, &directory));
+        if let Err(cause) = run_line(self.runner, &extensions::remove_container(&name)) {
             log::warn!("removing the container {name}: {cause}. Next: podman rm -f {name}");
         }
         copied?;
@@ -105,18 +106,18 @@ impl Lease<'_> {
             Labels::read(self.root).policy,
             crate::formats::labels::LabelPolicy::None
         ) {
-            run(self.runner, &extensions::label_directory(&directory))?;
+            run_line(self.runner, &extensions::label_directory(&directory))?;
         }
         Ok(format!("{directory}/{}", extensions::REPOSITORY))
     }
 
-    fn put(&self, text: &str) -> Result<()> {
+    fn put_file(&self, text: &str) -> Result<()> {
         let path = RootPath::parse(REPO_FILE)?;
         let host = Host::observe(self.root)?;
         let labels = Labels::read(self.root);
-        let object = text_object(text.as_bytes(), 0o644, host.attainable((0, 0)));
+        let object = text_object(text.as_bytes(), 0o644, host.attainable_owner((0, 0)));
         place::make_parent(self.root, self.lock, &path, &host, &labels)?;
-        let label = labels.wanted(&path, &object.kind);
+        let label = labels.wanted_label(&path, &object.kind);
         let placement = Placement {
             path: &path,
             object: &object,
@@ -145,7 +146,7 @@ impl Lease<'_> {
             .with_context(|| format!("{image} is not in containers-storage under its name"))?;
         let place = storage::parse_place(&answer(&storage::system_info())?)?;
         let text = storage::with_exception(&policy, &place, &stored)?;
-        self.begin()?;
+        self.record_begin()?;
         let lend = |path: &str, text: &str| {
             runtime::write_for_programs(path, text.as_bytes())
                 .with_context(|| format!("writing {path}"))
@@ -155,16 +156,16 @@ impl Lease<'_> {
             runtime::POLICY_BINDING,
             &storage::policy_binding(runtime::POLICY),
         )?;
-        restart(self.runner)
+        restart_daemon(self.runner)
     }
 }
 
 /// Restarts the daemon, which reads these files at its start.
-fn restart(runner: &dyn CommandRunner) -> Result<()> {
+fn restart_daemon(runner: &dyn CommandRunner) -> Result<()> {
     systemctl::daemon_reload(runner)?;
     Ok(systemctl::try_restart(runner, DAEMON)?)
 }
 
-fn run(runner: &dyn CommandRunner, line: &CommandLine) -> Result<String, RpmOstreeError> {
+fn run_line(runner: &dyn CommandRunner, line: &CommandLine) -> Result<String, RpmOstreeError> {
     ask_rpm_ostree(runner, line)
 }

@@ -27,7 +27,7 @@ pub(super) fn change_arguments(
     wanted: &Kargs,
 ) -> Result<CommandLine, RpmOstreeError> {
     let next = all.next_boot();
-    let next = next.ok_or_else(|| unknown("no deployment is listed for the next boot"))?;
+    let next = next.ok_or_else(|| unknown_error("no deployment is listed for the next boot"))?;
     stage_again(root, next, &next.checksum, wanted)
 }
 
@@ -46,7 +46,7 @@ pub(super) fn stage_kept(
     let Some(kept) = all.kept_alone(image, commit) else {
         return stage_imported(root, all, running, image, commit);
     };
-    let present = inherited(root)?;
+    let present = read_inherited(root)?;
     let without = stage_again(root, kept, commit, &present)?;
     let brought = running.clone().and_then(|running| {
         let new = arguments_of_kept(root, kept)?;
@@ -71,24 +71,25 @@ fn stage_imported(
     image: &str,
     commit: &str,
 ) -> Result<CommandLine, RpmOstreeError> {
-    let failed = |error: &dyn Display| unknown(&error.to_string());
+    let failed = |error: &dyn Display| unknown_error(&error.to_string());
     let booted = all
         .booted()
-        .ok_or_else(|| unknown("no deployment is booted"))?;
+        .ok_or_else(|| unknown_error("no deployment is booted"))?;
     let store = ObjectStore::of_node(root).map_err(|error| failed(&error))?;
-    let store = store.ok_or_else(|| unknown("the node has no OSTree repository"))?;
-    let checksum = parse_checksum(commit).ok_or_else(|| unknown("the commit has no checksum"))?;
+    let store = store.ok_or_else(|| unknown_error("the node has no OSTree repository"))?;
+    let checksum =
+        parse_checksum(commit).ok_or_else(|| unknown_error("the commit has no checksum"))?;
     let stored = read_image(&store, image, &checksum).map_err(|error| failed(&error))?;
     let tree = read_objects(&store, &[&store], &stored).map_err(|error| failed(&error))?;
-    let new = image_arguments::of_tree(&tree).map_err(|why| unknown(&why))?;
-    let present = inherited(root)?;
-    let running = running.as_ref().map_err(|why| unknown(why))?;
+    let new = image_arguments::of_tree(&tree).map_err(|why| unknown_error(&why))?;
+    let present = read_inherited(root)?;
+    let running = running.as_ref().map_err(|why| unknown_error(why))?;
     let wanted = image_arguments::carry_over(&present, running, &new);
     let origin =
         format!("[origin]\ncontainer-image-reference=ostree-unverified-registry:{image}\n");
     let file = runtime::runtime_path(runtime::ORIGIN).display().to_string();
     let written = runtime::write_runtime(runtime::ORIGIN, origin.as_bytes());
-    written.map_err(|error| unknown(&format!("writing {file}: {error}")))?;
+    written.map_err(|error| unknown_error(&format!("writing {file}: {error}")))?;
     let changes = present.changes_to(&wanted);
     Ok(ostree::stage_commit(
         &booted.osname,
@@ -101,7 +102,7 @@ fn stage_imported(
 /// Reads the arguments that the image of a kept deployment brings; or why not, with the place in the node's root.
 fn arguments_of_kept(root: &Root, kept: &Deployment) -> Result<Kargs, String> {
     let path = deployment_path(&kept.osname, &kept.name()).map_err(|error| error.to_string())?;
-    let directory = root.within(&path).map_err(|error| error.to_string())?;
+    let directory = root.open_within(&path).map_err(|error| error.to_string())?;
     image_arguments::read_image_arguments(&directory).map_err(|why| format!("{path}{why}"))
 }
 
@@ -114,21 +115,21 @@ fn stage_again(
     let (stateroot, name) = (&deployment.osname, deployment.name());
     let file = origin_path(stateroot, &name)?.to_string();
     let why = match read_origin(root, stateroot, &name)? {
-        Some(origin) if !origin.image().is_empty() || origin.refspec.is_some() => None,
+        Some(origin) if !origin.image_name().is_empty() || origin.refspec.is_some() => None,
         Some(_) => Some("it names no image"),
         None => Some("no such file"),
     };
     if let Some(why) = why.map(str::to_owned) {
         return Err(RpmOstreeError::OriginUnreadable { file, why });
     }
-    let changes = inherited(root)?.changes_to(wanted);
+    let changes = read_inherited(root)?.changes_to(wanted);
     Ok(ostree::stage_commit(stateroot, &file, &changes, commit))
 }
 
-fn inherited(root: &Root) -> Result<Kargs, RpmOstreeError> {
-    inherited_arguments(root).map_err(|error| unknown(&error.to_string()))
+fn read_inherited(root: &Root) -> Result<Kargs, RpmOstreeError> {
+    inherited_arguments(root).map_err(|error| unknown_error(&error.to_string()))
 }
 
-fn unknown(words: &str) -> RpmOstreeError {
+fn unknown_error(words: &str) -> RpmOstreeError {
     RpmOstreeError::Unknown(words.to_owned())
 }

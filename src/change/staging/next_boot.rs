@@ -67,7 +67,7 @@ pub enum Author {
 
 impl Author {
     /// Returns the author in words; `None` if it is, or may be, a run of this program.
-    pub fn foreign(&self) -> Option<&str> {
+    pub fn foreign_author(&self) -> Option<&str> {
         match self {
             Self::Ours | Self::PerhapsOurs => None,
             Self::Others(who) => Some(who),
@@ -93,7 +93,7 @@ pub fn find_next_boot(
     };
     let by = match first {
         _ if first.booted => None,
-        _ if awaited.is_some_and(|awaited| awaited.made(first)) => {
+        _ if awaited.is_some_and(|awaited| awaited.was_made_for(first)) => {
             let is_named = awaited.is_some_and(|awaited| awaited.staged.is_some());
             Some(if is_named {
                 Author::Ours
@@ -167,7 +167,7 @@ pub fn observe_next_boot(
     awaited: Option<&Awaited>,
 ) -> Result<Option<NextBoot>> {
     let evidence = match facts.deployments.staged() {
-        Some(staged) if !awaited.is_some_and(|awaited| awaited.made(staged)) => {
+        Some(staged) if !awaited.is_some_and(|awaited| awaited.was_made_for(staged)) => {
             StagedEvidence::observe(root, runner)?.unwrap_or_default()
         }
         _ => StagedEvidence::default(),
@@ -178,10 +178,10 @@ pub fn observe_next_boot(
 
 impl NextBoot {
     /// Returns who chose it, in words, if it enters a deployment that is not running and that no run of this program expects.
-    pub fn foreign(&self) -> Option<&str> {
+    pub fn foreign_author(&self) -> Option<&str> {
         match self.way {
             BootWay::Stays => None,
-            _ => self.by.as_ref().and_then(Author::foreign),
+            _ => self.by.as_ref().and_then(Author::foreign_author),
         }
     }
 
@@ -252,7 +252,11 @@ mod tests {
         for (all, way, foreign, stay) in rows {
             let next = of(all, "rw a=1");
             assert_eq!(next.way, way, "{next:?}");
-            assert_eq!(next.foreign().unwrap_or_default(), foreign, "{next:?}");
+            assert_eq!(
+                next.foreign_author().unwrap_or_default(),
+                foreign,
+                "{next:?}"
+            );
             assert_eq!(next.stay.as_deref(), stay, "{next:?}");
         }
     }

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::deployments::{read_deployments, said};
+use super::deployments::{explain_cause, read_deployments};
 use crate::base::paths;
 use crate::change::transaction::{open_store, store_value};
 use crate::host::root::{Root, RootError, RootPath};
@@ -68,12 +68,12 @@ pub fn unpin_deployments(
     runner: &dyn CommandRunner,
     wanted: impl Fn(&Deployment) -> bool,
 ) -> Result<Vec<Deployment>> {
-    let failed = |cause: RpmOstreeError| said(root, &cause);
+    let failed = |cause: RpmOstreeError| explain_cause(root, &cause);
     let mut kept = read_pins(root)?;
     let mut gone = Vec::new();
     for name in kept.clone() {
         let all = read_deployments(root, runner).map_err(failed)?;
-        match all.named(&name) {
+        match all.find_named(&name) {
             Some(deployment) if !wanted(deployment) => continue,
             Some(deployment) if deployment.pinned => {
                 ask_rpm_ostree(runner, &arguments::unpin_deployment(deployment.index))
@@ -95,7 +95,7 @@ pub fn is_done(annotations: &Annotations, records: &Records, all: &Deployments) 
     let name = records.name();
     let is = |config: &Option<String>| config.is_some() && *config == name;
     let image = records
-        .recorded()
+        .recorded_config()
         .map(|config| config.os_image_url.as_str());
     let runs = all.booted().map(Deployment::image);
     annotations.state.as_deref() == Some("Done")

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::base::invocation::reboot;
+use crate::base::invocation::reboot_command;
 use crate::change::plan::{self, Quorum};
 use crate::change::source;
 use crate::host::net::{self, FetchRequest, FetchSettings};
@@ -31,7 +31,7 @@ pub fn allow_reboot(root: &Root, ignored: bool) -> Result<()> {
     match plan::judge_quorum(&read_etcd(root)?) {
         Quorum::Lost(why) if !ignored => Err(anyhow::anyhow!(
             "not rebooting: {why}. What is staged stays; reboot as soon as they are. Next: {}",
-            reboot()
+            reboot_command()
         )),
         _ => Ok(()),
     }
@@ -43,7 +43,7 @@ pub fn read_etcd(root: &Root) -> Result<Etcd> {
         return Ok(Etcd::NotHere);
     }
     let known = etcd::read_etcd_access(root).map_err(anyhow::Error::from);
-    let known = known.and_then(|access| members(&access));
+    let known = known.and_then(|access| list_members(&access));
     let kind = if has_fencing(root).context("looking for Pacemaker")? {
         Etcd::Fenced
     } else {
@@ -53,9 +53,9 @@ pub fn read_etcd(root: &Root) -> Result<Etcd> {
 }
 
 /// Returns all members, each with its health.
-fn members(access: &EtcdAccess) -> Result<Vec<EtcdMember>> {
+fn list_members(access: &EtcdAccess) -> Result<Vec<EtcdMember>> {
     let list = format!("{LOCAL}/v3/cluster/member/list");
-    let mut all = etcd::parse_members(&get(access, &list, Some(b"{}"))?)?;
+    let mut all = etcd::parse_members(&get_url(access, &list, Some(b"{}"))?)?;
     for member in all.iter_mut().filter(|member| member.ill.is_none()) {
         let own = LOCAL.to_owned();
         let url = if member.own {
@@ -64,7 +64,7 @@ fn members(access: &EtcdAccess) -> Result<Vec<EtcdMember>> {
             member.urls.first()
         };
         let Some(url) = url else { continue };
-        member.ill = match get(access, &format!("{url}/health"), None) {
+        member.ill = match get_url(access, &format!("{url}/health"), None) {
             Ok(answer) => etcd::find_health_fault(&answer),
             Err(error) => Some(format!("{error:#}")),
         };
@@ -72,7 +72,7 @@ fn members(access: &EtcdAccess) -> Result<Vec<EtcdMember>> {
     Ok(all)
 }
 
-fn get(access: &EtcdAccess, url: &str, body: Option<&[u8]>) -> Result<Vec<u8>> {
+fn get_url(access: &EtcdAccess, url: &str, body: Option<&[u8]>) -> Result<Vec<u8>> {
     let settings = FetchSettings {
         certificates: access.authorities.clone(),
         identity: Some(access.identity.clone()),

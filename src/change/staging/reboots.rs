@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::base::paths;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::plan::FinishedRun;
 use crate::change::transaction::{self, id_order, store_value};
 use crate::host::root::Root;
@@ -49,7 +49,7 @@ pub struct RebootNeed {
 
 impl RebootNeed {
     /// Returns the run that made the change.
-    fn run<'a>(&'a self, history: &'a [FinishedRun]) -> Option<&'a str> {
+    fn find_run<'a>(&'a self, history: &'a [FinishedRun]) -> Option<&'a str> {
         // The oldest one after it: the history has the newest first.
         let is_own = |run: &&FinishedRun| {
             id_order(&run.id) > id_order(&self.after) && run.config == self.config
@@ -67,13 +67,13 @@ impl RebootNeed {
             return !is_there(undone);
         }
         let oldest = history.last();
-        self.run(history).is_some_and(|run| {
+        self.find_run(history).is_some_and(|run| {
             is_there(run) || oldest.is_some_and(|oldest| id_order(run) < id_order(&oldest.id))
         })
     }
 }
 
-fn read(root: &Root) -> Result<Vec<RebootNeed>> {
+fn read_stored(root: &Root) -> Result<Vec<RebootNeed>> {
     let version = |kept: &RebootNeeds| kept.version;
     let kept = state_file::read_remembered(root, paths::REBOOTS, VERSION, version)
         .context("reading which runs need a reboot")?;
@@ -82,7 +82,7 @@ fn read(root: &Root) -> Result<Vec<RebootNeed>> {
 
 /// Returns the needs of the current boot, oldest first; empty for a root that is not running.
 pub fn read_needs(root: &Root, runner: &dyn CommandRunner) -> Result<Vec<RebootNeed>> {
-    let mut all = read(root)?;
+    let mut all = read_stored(root)?;
     if all.is_empty() {
         return Ok(all);
     }
@@ -101,14 +101,14 @@ pub fn note_run(
     config: &str,
     causes: Vec<String>,
 ) -> Result<()> {
-    note(root, runner, |after, boot, _| {
+    add_need(root, runner, |after, boot, _| {
         (!causes.is_empty()).then(|| RebootNeed {
             after,
             run: None,
             undoes: None,
             config: config.to_owned(),
             causes,
-            since: now(),
+            since: current_time(),
             boot,
         })
     })
@@ -117,7 +117,7 @@ pub fn note_run(
 /// Records, before a run is reverted, that services continue with its files, if they have read them since: the node was
 /// rebooted for these files.
 pub fn note_undone(root: &Root, runner: &dyn CommandRunner, undone: &FinishedRun) -> Result<()> {
-    note(root, runner, |after, boot, known| {
+    add_need(root, runner, |after, boot, known| {
         let its = known
             .iter()
             .find(|need| need.run.as_deref() == Some(&undone.id))?;
@@ -125,7 +125,7 @@ pub fn note_undone(root: &Root, runner: &dyn CommandRunner, undone: &FinishedRun
             after,
             run: None,
             undoes: Some(undone.id.clone()),
-            since: now(),
+            since: current_time(),
             boot,
             ..its.clone()
         })
@@ -133,7 +133,7 @@ pub fn note_undone(root: &Root, runner: &dyn CommandRunner, undone: &FinishedRun
 }
 
 /// Adds a need, and drops those that belong to no current boot or run in the history.
-fn note(
+fn add_need(
     root: &Root,
     runner: &dyn CommandRunner,
     need: impl FnOnce(String, BootIdentity, &[RebootNeed]) -> Option<RebootNeed>,
@@ -142,12 +142,12 @@ fn note(
         return Ok(());
     };
     let history = transaction::read_history(root)?;
-    let before = read(root)?;
+    let before = read_stored(root)?;
     let mut runs: Vec<RebootNeed> = before
         .iter()
         .filter(|need| need.is_in_place(&history))
         .map(|need| RebootNeed {
-            run: need.run(&history).map(str::to_owned),
+            run: need.find_run(&history).map(str::to_owned),
             ..need.clone()
         })
         .filter(|need| {

@@ -31,7 +31,7 @@ const BOUND: Duration = Duration::from_secs(5);
 /// It cannot be looked for, or is no directory.
 pub(super) fn is_present(root: &Root) -> Result<bool, RootError> {
     let store = RootPath::fixed(paths::RELEASE_REGISTRY);
-    Ok(root.directory(&store)?.is_some())
+    Ok(root.open_directory(&store)?.is_some())
 }
 
 /// Queries the node's registry for the manifest of an image, and returns the reference from which to copy it.
@@ -61,8 +61,8 @@ pub(super) fn find_image(root: &Root, digest: &Digest) -> Result<String, String>
 
 fn find_in_repository(root: &Root, repository: &str, digest: &Digest) -> Result<String, String> {
     let url = format!("https://{HOST}/v2/{repository}/manifests/{digest}");
-    let answer = ask(root, &url)?;
-    if Digest::of(&answer) != *digest {
+    let answer = ask_registry(root, &url)?;
+    if Digest::of_bytes(&answer) != *digest {
         return Err(format!("{url} has another digest"));
     }
     Ok(format!("docker://{HOST}/{repository}@{digest}"))
@@ -76,8 +76,8 @@ fn list_releases(root: &Root) -> Result<Vec<String>, String> {
         tags: Option<Vec<String>>,
     }
     let url = format!("https://{HOST}/v2/{PAYLOADS}/tags/list");
-    let tags: Tags =
-        serde_json::from_slice(&ask(root, &url)?).map_err(|error| format!("{url}: {error}"))?;
+    let tags: Tags = serde_json::from_slice(&ask_registry(root, &url)?)
+        .map_err(|error| format!("{url}: {error}"))?;
     let mut releases = tags.tags.unwrap_or_default();
     releases.retain(|tag| !tag.ends_with(".sig"));
     releases.sort();
@@ -85,7 +85,7 @@ fn list_releases(root: &Root) -> Result<Vec<String>, String> {
 }
 
 /// Returns the bytes of the registry's answer.
-fn ask(root: &Root, url: &str) -> Result<Vec<u8>, String> {
+fn ask_registry(root: &Root, url: &str) -> Result<Vec<u8>, String> {
     let mut request = FetchRequest::new(url, MAX_MANIFEST);
     request.retry = false;
     request.headers = vec![("Accept".to_owned(), ACCEPT.to_owned())];

@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 
 use super::awaited::{Awaited, Booted, Inherited, PIVOT, VERSION, Way};
 use super::deployments::{
-    drop_command, drop_staged, next_arguments, queue_again, read_deployments, run_transaction,
-    said, settle_after_run, stay,
+    drop_command, drop_staged, explain_cause, keep_running, next_arguments, queue_again,
+    read_deployments, run_transaction, settle_after_run,
 };
 use super::image_source::ImageSource;
 use super::import::import_image;
@@ -17,7 +17,7 @@ use crate::base::error::RunError;
 use crate::base::invocation::{advise_doctor, mco_rescue, shell_words, whole_command};
 use crate::base::kargs::{Kargs, KargsChange};
 use crate::base::secrets::{redacted_arguments, shown_arguments};
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::plan::{OsPlan, OsStep, PackageChange};
 use crate::change::transaction;
 use crate::change::transaction::journal::ConfigRef;
@@ -81,7 +81,7 @@ impl Over {
         let history = state::summarise_runs(&transaction::read_history(root)?);
         let inherited = before
             .as_ref()
-            .map(|before| before.inherited(booted, &history));
+            .map(|before| before.inherited_part(booted, &history));
         Ok(Self {
             boot: booted.boot.clone(),
             before,
@@ -124,10 +124,10 @@ impl Staging<'_> {
         };
         if self.plan.needs_reboot() {
             self.remember_asked()?;
-            state::store_awaited(self.root, &self.awaited())?;
+            state::store_awaited(self.root, &self.awaited_boot())?;
         }
         let staged = self.take_steps(facts, &lease, &signals);
-        let withdrawn = lease.withdraw();
+        let withdrawn = lease.remove_all();
         let failed = match (
             staged.and_then(|()| self.prove_staged(facts.engine)),
             withdrawn,
@@ -144,7 +144,7 @@ impl Staging<'_> {
             (Err(failed), _) => failed,
         };
         let error = self.drop_staged(&failed);
-        if let Some(signal) = signals.waiting() {
+        if let Some(signal) = signals.waiting_signal() {
             // After the signal no code is left to report it.
             log::warn!("ended by {signal}: {error:#}");
             signals::set_answer(SignalAnswer::Said);
@@ -155,7 +155,7 @@ impl Staging<'_> {
     /// Refuses if the deployments are no longer those that the plan was made for: its steps name some of them by index.
     fn expect_as_planned(&self, facts: &SystemFacts) -> Result<()> {
         let now = read_deployments(self.root, self.runner);
-        let now = now.map_err(|cause| said(self.root, &cause))?;
+        let now = now.map_err(|cause| explain_cause(self.root, &cause))?;
         if now.all != facts.deployments.all {
             bail!(
                 "the deployments have changed since the plan was made; nothing was staged, and no file was changed. \
@@ -174,14 +174,14 @@ impl Staging<'_> {
         signals: &DeferredSignals,
     ) -> Result<(), StagingFailure> {
         for step in &self.plan.steps {
-            if let Some(signal) = signals.waiting() {
+            if let Some(signal) = signals.waiting_signal() {
                 return Err(StagingFailure {
                     why: format!("ended by {signal}"),
                     next: whole_command(),
                 });
             }
             let taken = self.take_step(step, facts, lease, signals);
-            taken.map_err(|cause| self.failure(step_gerund(step), &cause))?;
+            taken.map_err(|cause| self.staging_failure(step_gerund(step), &cause))?;
         }
         Ok(())
     }
@@ -222,7 +222,7 @@ impl Staging<'_> {
         if !self.plan.needs_reboot() {
             return Ok(());
         }
-        let awaited = self.awaited();
+        let awaited = self.awaited_boot();
         if let (Some(deployment), Some(present)) =
             (&awaited.staged, self.expected.borrow().as_ref())
             && let Some(asked) = self.staged_asked()
@@ -260,10 +260,11 @@ impl Staging<'_> {
 
     /// Reverts the staging, because the files could not be applied: drops what this run staged, and restores what was pending
     /// before.
-    pub fn withdraw(&self) -> Result<()> {
-        self.leave_nothing()
-            .map_err(|cause| said(self.root, &cause).context("dropping what was staged"))?;
-        self.unpin();
+    pub fn revert_staging(&self) -> Result<()> {
+        self.leave_nothing().map_err(|cause| {
+            explain_cause(self.root, &cause).context("dropping what was staged")
+        })?;
+        self.unpin_unneeded();
         self.await_as_before()
     }
 
@@ -282,7 +283,7 @@ impl Staging<'_> {
         }
     }
 
-    fn spell(&self, text: &str) -> String {
+    fn spell_text(&self, text: &str) -> String {
         self.plan.engine.spell(text)
     }
 
@@ -294,7 +295,7 @@ impl Staging<'_> {
     }
 
     /// A deployment that this program pinned and no run needs would fill `/boot` forever.
-    fn unpin(&self) {
+    fn unpin_unneeded(&self) {
         let pins = |step: &OsStep| matches!(step, OsStep::Pin { .. });
         if !self.plan.steps.iter().any(pins) {
             return;
@@ -309,7 +310,7 @@ impl Staging<'_> {
         }
     }
 
-    fn awaited(&self) -> Awaited {
+    fn awaited_boot(&self) -> Awaited {
         Awaited {
             version: VERSION,
             way: Way::Forward,
@@ -328,7 +329,7 @@ impl Staging<'_> {
                 Some(expected) => self.plan.gone_arguments(expected),
                 None => Vec::new(),
             },
-            since: now(),
+            since: current_time(),
             failed: None,
             half: false,
         }
@@ -353,7 +354,7 @@ impl Staging<'_> {
                 ..
             } => {
                 (self.print)(&format!("{} from {from}\n", step_gerund(step)));
-                let is_ended = || signals.waiting().is_some();
+                let is_ended = || signals.waiting_signal().is_some();
                 return import_image(self.root, from, image, commit, &|line| {
                     run_transaction(self.root, self.runner, line, &is_ended)
                 });
@@ -364,7 +365,7 @@ impl Staging<'_> {
             }
             OsStep::Stay { .. } => {
                 (self.print)(&format!("{}\n", step_gerund(step)));
-                return stay(self.root, self.runner);
+                return keep_running(self.root, self.runner);
             }
             // The exception is for rpm-ostreed; bootc uses the node's policy.
             OsStep::Image { to, .. }
@@ -385,13 +386,13 @@ impl Staging<'_> {
             shell_words(&line.args)
         ));
         let run = || {
-            let is_ended = || signals.waiting().is_some();
+            let is_ended = || signals.waiting_signal().is_some();
             run_transaction(self.root, self.runner, &line, &is_ended)
         };
         match run() {
             // The bus restarts the daemon.
             Err(RpmOstreeError::DaemonDied)
-                if signals.waiting().is_none() && !self.is_done(step) =>
+                if signals.waiting_signal().is_none() && !self.is_done(step) =>
             {
                 log::warn!("{}; trying once more", RpmOstreeError::DaemonDied);
                 run()
@@ -404,7 +405,7 @@ impl Staging<'_> {
                 Ok(())
             }
             // It may have been staged nevertheless, which the later verification detects.
-            Err(cause) if signals.waiting().is_none() && self.is_done(step) => {
+            Err(cause) if signals.waiting_signal().is_none() && self.is_done(step) => {
                 log::warn!("{cause}; but it is staged");
                 Ok(())
             }
@@ -596,16 +597,17 @@ impl Staging<'_> {
     }
 
     /// Returns the failure of a program while `doing`.
-    fn failure(&self, doing: &str, cause: &RpmOstreeError) -> StagingFailure {
+    fn staging_failure(&self, doing: &str, cause: &RpmOstreeError) -> StagingFailure {
         StagingFailure {
-            why: self.spell(&format!("{doing}: {cause}")),
-            next: self.spell(&cause.next_step()),
+            why: self.spell_text(&format!("{doing}: {cause}")),
+            next: self.spell_text(&cause.next_step()),
         }
     }
 
     /// Verifies that the next boot has what is wanted, because exit codes prove nothing.
     fn prove_staged(&self, engine: Engine) -> Result<(), StagingFailure> {
-        let failed = |cause: RpmOstreeError| self.failure("looking at what is staged", &cause);
+        let failed =
+            |cause: RpmOstreeError| self.staging_failure("looking at what is staged", &cause);
         let all = read_deployments(self.root, self.runner).map_err(failed)?;
         let wrong = |why: String| {
             Err(StagingFailure {
@@ -648,16 +650,18 @@ impl Staging<'_> {
     /// Drops only what this run staged, and restores what was pending before.
     fn drop_staged(&self, StagingFailure { why, next }: &StagingFailure) -> anyhow::Error {
         let dropped = self.leave_nothing();
-        self.unpin();
+        self.unpin_unneeded();
         match (dropped, self.await_as_before()) {
             (Ok(()), Ok(())) => match &self.over.before {
-                Some(before) if self.plan.drops() && before.failed.is_none() => anyhow::anyhow!(
-                    "{why}; no file was changed, but what was staged for {name} is gone. Next: {apply}, or {back}",
-                    apply = before.apply_command(),
-                    back = mco_rescue("rollback"),
-                    name = before.config.name
-                ),
-                _ if self.plan.stays() => anyhow::anyhow!(
+                Some(before) if self.plan.drops_staged() && before.failed.is_none() => {
+                    anyhow::anyhow!(
+                        "{why}; no file was changed, but what was staged for {name} is gone. Next: {apply}, or {back}",
+                        apply = before.apply_command(),
+                        back = mco_rescue("rollback"),
+                        name = before.config.name
+                    )
+                }
+                _ if self.plan.replaces_queued() => anyhow::anyhow!(
                     "{why}; nothing is staged, what was queued is queued again, and no file was changed. {}",
                     advise_doctor(next)
                 ),

@@ -119,7 +119,7 @@ pub fn store_requests(root: &Root, one: AskedFor) -> Result<()> {
     if all.deployments.last() == Some(&one) {
         return Ok(());
     }
-    all.remember(one);
+    all.remember_requests(one);
     Ok(store_value(root, paths::ASKED, &all)?)
 }
 
@@ -133,7 +133,7 @@ pub fn keep_requests(root: &Root, node: &NodeState) -> Result<()> {
     let (Some(config), Some(line)) = (records.baseline().config(), line_of(root, node)?) else {
         return Ok(());
     };
-    if read_asked(root)?.of(deployment, &line).is_some() {
+    if read_asked(root)?.find_requests(deployment, &line).is_some() {
         return Ok(());
     }
     store_requests(

@@ -57,7 +57,7 @@ fn read_stored_objects(
     let ObjectSource::Repository(store) = source else {
         return Ok(None);
     };
-    let images = source.images()?;
+    let images = source.list_images()?;
     let name = match (image, images.len()) {
         (Some(image), _) => image.to_owned(),
         (None, 1) => images.into_keys().next().unwrap_or_default(),
@@ -109,7 +109,7 @@ fn read_deployment(root: &Root, image: &str) -> Result<Option<ImageTree>> {
     let Some(found) = found else {
         return Ok(None);
     };
-    let directory = root.within(&found.path)?;
+    let directory = root.open_within(&found.path)?;
     let source = found.path.to_string();
     // Only its `usr` belongs to the image, and only while it is checked out.
     if !directory.exists(&RootPath::fixed("usr"))? {

@@ -27,7 +27,7 @@ pub(super) fn settle_boot(root: &Root, journal: &Journal) {
     {
         return;
     }
-    let settled = match root.directory(&RootPath::fixed(paths::BOOT)) {
+    let settled = match root.open_directory(&RootPath::fixed(paths::BOOT)) {
         Ok(Some(dir)) => empty_journal(root, dir),
         Ok(None) => return,
         Err(error) => Err(Reason::from(error)),
@@ -60,7 +60,7 @@ pub(super) fn empty_journal(root: &Root, dir: impl AsFd) -> Result<(), Reason> {
 }
 
 fn state_device(root: &Root) -> Result<u64, Reason> {
-    let state = root.directory(&RootPath::fixed(paths::STATE));
+    let state = root.open_directory(&RootPath::fixed(paths::STATE));
     let state = state.map_err(Reason::from)?;
     match state {
         Some(dir) => Ok(fstat(dir.as_fd())?.st_dev),

@@ -58,19 +58,20 @@ pub fn arm_boot_counter(root: &Root, lock: &Lock, entry_id: &str) -> Result<(), 
     let (path, file, _) = find_script_file(root)?;
     let old_script = read_script(root, &path, file)?;
     let new_script = script::insert_script(old_script.as_deref())
-        .map_err(|error| unusable(&path, file.name(), error.to_string()))?;
+        .map_err(|error| unusable_error(&path, file.name(), error.to_string()))?;
     let mut environment = read_environment(root)?
-        .ok_or_else(|| unusable(&path, ENVIRONMENT_FILE, "it is missing".to_owned()))?;
+        .ok_or_else(|| unusable_error(&path, ENVIRONMENT_FILE, "it is missing".to_owned()))?;
     grub::arm_counter(&mut environment, entry_id)
-        .map_err(|error| unusable(&path, ENVIRONMENT_FILE, error.to_string()))?;
+        .map_err(|error| unusable_error(&path, ENVIRONMENT_FILE, error.to_string()))?;
     let directory = BootDirectory::open_grub(root, path)?;
-    let entries = BootDirectory::open(root, RootPath::fixed(paths::BOOT_LOADER))?;
+    let entries = BootDirectory::open_directory(root, RootPath::fixed(paths::BOOT_LOADER))?;
     let armed = directory.write_changed(file.name(), old_script.as_deref(), &new_script);
     let armed =
-        armed.and_then(|()| entries.write(ENTRIES_MARK, format!("{entry_id}\n").as_bytes()));
-    let armed = armed.and_then(|()| directory.write(ENVIRONMENT_FILE, &environment.to_bytes()));
+        armed.and_then(|()| entries.write_file(ENTRIES_MARK, format!("{entry_id}\n").as_bytes()));
+    let armed =
+        armed.and_then(|()| directory.write_file(ENVIRONMENT_FILE, &environment.to_bytes()));
     if armed.is_err()
-        && let Err(error) = disarm(root)
+        && let Err(error) = disarm_counter(root)
     {
         log::warn!("what was written of the boot counter stays: {error}");
     }
@@ -83,16 +84,16 @@ pub fn arm_boot_counter(root: &Root, lock: &Lock, entry_id: &str) -> Result<(), 
 /// The environment block could not be changed. Lines that could not be removed are logged: without variables they do nothing.
 pub fn disarm_boot_counter(root: &Root, lock: &Lock) -> Result<bool, BootCounterError> {
     lock.require_writable()?;
-    disarm(root)
+    disarm_counter(root)
 }
 
-fn disarm(root: &Root) -> Result<bool, BootCounterError> {
+fn disarm_counter(root: &Root) -> Result<bool, BootCounterError> {
     let Some(path) = find_directory(root).map_err(GrubError::from)? else {
         return Ok(false);
     };
     let directory = BootDirectory::open_grub(root, path)?;
     let had_variables = match read_environment(root)? {
-        Some(environment) => directory.clear(environment)?,
+        Some(environment) => directory.clear_variables(environment)?,
         None => false,
     };
     if let Err(error) = take_mark_out(root) {
@@ -116,12 +117,12 @@ fn take_mark_out(root: &Root) -> Result<(), BootCounterError> {
     if !names.iter().any(|name| name.contains(ENTRIES_MARK)) {
         return Ok(());
     }
-    let entries = BootDirectory::open(root, path)?;
-    entries.sweep(ENTRIES_MARK);
-    entries.remove(ENTRIES_MARK)
+    let entries = BootDirectory::open_directory(root, path)?;
+    entries.sweep_file(ENTRIES_MARK);
+    entries.remove_file(ENTRIES_MARK)
 }
 
-fn unusable(directory: &RootPath, name: &str, why: String) -> GrubError {
+fn unusable_error(directory: &RootPath, name: &str, why: String) -> GrubError {
     GrubError::Unusable(format!("{directory}/{name} cannot be used: {why}"))
 }
 
@@ -133,9 +134,9 @@ struct BootDirectory<'a> {
 }
 
 impl<'a> BootDirectory<'a> {
-    fn open(root: &'a Root, path: RootPath) -> Result<Self, BootCounterError> {
+    fn open_directory(root: &'a Root, path: RootPath) -> Result<Self, BootCounterError> {
         let failed = |reason: Reason| BootCounterError::System(path.to_string(), reason);
-        let dir = root.directory(&path).map_err(GrubError::from)?;
+        let dir = root.open_directory(&path).map_err(GrubError::from)?;
         let dir = dir.ok_or_else(|| failed("it is missing".to_owned().into()))?;
         let dir = disk::open_directory(dir.as_fd(), ".").map_err(|errno| failed(errno.into()))?;
         Ok(Self { root, path, dir })
@@ -143,16 +144,16 @@ impl<'a> BootDirectory<'a> {
 
     /// Opens GRUB's directory, and removes leftovers of an interrupted run.
     fn open_grub(root: &'a Root, path: RootPath) -> Result<Self, BootCounterError> {
-        let directory = Self::open(root, path)?;
+        let directory = Self::open_directory(root, path)?;
         let names = SCRIPTS.map(ScriptFile::name).into_iter();
         for name in names.chain([ENVIRONMENT_FILE]) {
-            directory.sweep(name);
+            directory.sweep_file(name);
         }
         Ok(directory)
     }
 
     /// Removes what an interrupted run left of a file.
-    fn sweep(&self, name: &str) {
+    fn sweep_file(&self, name: &str) {
         let temporary = disk::temporary_name(name);
         if let Err(errno) = disk::remove_file(self.dir.as_fd(), &temporary) {
             log::info!(
@@ -164,13 +165,13 @@ impl<'a> BootDirectory<'a> {
     }
 
     /// Removes the variables from the environment block. On a full disk, the state is overwritten in place.
-    fn clear(&self, environment: Environment) -> Result<bool, BootCounterError> {
+    fn clear_variables(&self, environment: Environment) -> Result<bool, BootCounterError> {
         let mut cleared = environment.clone();
-        let was = grub::CounterState::of(&environment);
+        let was = grub::CounterState::from_environment(&environment);
         if !grub::disarm_counter(&mut cleared) {
             return Ok(false);
         }
-        let written = self.replace(ENVIRONMENT_FILE, &cleared.to_bytes());
+        let written = self.replace_file(ENVIRONMENT_FILE, &cleared.to_bytes());
         let written = written.or_else(|error| {
             if is_full(&error) && self.end_in_place()? {
                 Ok(())
@@ -178,8 +179,8 @@ impl<'a> BootDirectory<'a> {
                 Err(error)
             }
         });
-        written.map_err(|error| self.error(ENVIRONMENT_FILE, error.into()))?;
-        self.settle()?;
+        written.map_err(|error| self.counter_error(ENVIRONMENT_FILE, error.into()))?;
+        self.flush_filesystem()?;
         Ok(was != grub::CounterState::Missing)
     }
 
@@ -203,19 +204,19 @@ impl<'a> BootDirectory<'a> {
             return Ok(());
         };
         let rest = script::remove_script(&text)
-            .map_err(|error| unusable(&self.path, file.name(), error.to_string()))?;
+            .map_err(|error| unusable_error(&self.path, file.name(), error.to_string()))?;
         match rest {
             Remainder::Unchanged => Ok(()),
-            Remainder::Bytes(bytes) => self.write(file.name(), &bytes),
-            Remainder::Nothing => self.remove(file.name()),
+            Remainder::Bytes(bytes) => self.write_file(file.name(), &bytes),
+            Remainder::Nothing => self.remove_file(file.name()),
         }
     }
 
-    fn remove(&self, name: &str) -> Result<(), BootCounterError> {
-        let failed = |errno: nix::errno::Errno| self.error(name, errno.into());
+    fn remove_file(&self, name: &str) -> Result<(), BootCounterError> {
+        let failed = |errno: nix::errno::Errno| self.counter_error(name, errno.into());
         disk::remove_file(self.dir.as_fd(), name).map_err(failed)?;
         disk::sync_directory(&self.dir).map_err(failed)?;
-        self.settle()
+        self.flush_filesystem()
     }
 
     fn write_changed(
@@ -227,19 +228,19 @@ impl<'a> BootDirectory<'a> {
         if old == Some(new) {
             Ok(())
         } else {
-            self.write(name, new)
+            self.write_file(name, new)
         }
     }
 
-    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), BootCounterError> {
-        let replaced = self.replace(name, bytes);
-        replaced.map_err(|error| self.error(name, error.into()))?;
-        self.settle()
+    fn write_file(&self, name: &str, bytes: &[u8]) -> Result<(), BootCounterError> {
+        let replaced = self.replace_file(name, bytes);
+        replaced.map_err(|error| self.counter_error(name, error.into()))?;
+        self.flush_filesystem()
     }
 
     /// Replaces a file completely and durably. Mode, owner, label and attributes are those of the old file; a new one is like
     /// its directory, but only accessible to root.
-    fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    fn replace_file(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let place = Place {
             dir: self.dir.as_fd().try_clone_to_owned()?.into(),
             name: name.to_owned(),
@@ -269,7 +270,7 @@ impl<'a> BootDirectory<'a> {
         disk::write_file(dir, temporary, ByteSource::Bytes(bytes), &wanted, true)?;
         if old.is_some() {
             disk::copy_label(place, dir, temporary)?;
-            disk::copy_extended(&place.open()?, dir, temporary)?;
+            disk::copy_extended(&place.open_file()?, dir, temporary)?;
             return Ok(());
         }
         let like = Place {
@@ -280,14 +281,14 @@ impl<'a> BootDirectory<'a> {
     }
 
     /// GRUB replays no journal.
-    fn settle(&self) -> Result<(), BootCounterError> {
+    fn flush_filesystem(&self) -> Result<(), BootCounterError> {
         let settled = boot::empty_journal(self.root, &self.dir);
         settled.map_err(|reason| {
             BootCounterError::System(format!("freezing and thawing {}", self.path), reason)
         })
     }
 
-    fn error(&self, name: &str, reason: Reason) -> BootCounterError {
+    fn counter_error(&self, name: &str, reason: Reason) -> BootCounterError {
         BootCounterError::System(format!("{}/{name}", self.path), reason)
     }
 }

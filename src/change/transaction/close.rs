@@ -47,7 +47,7 @@ pub(super) fn keep_trees(root: &Root, journal: &Journal) -> Result<(), RecoverEr
     let history = history_path(&journal.id);
     let history = open_own(root, &history).map_err(|e| failed(&history, e))?;
     let steps = journal.steps.iter().enumerate();
-    for (index, step) in steps.filter(|(_, step)| step.step.exchanges()) {
+    for (index, step) in steps.filter(|(_, step)| step.step.exchanges_directory()) {
         let Some(path) = journal.stages.get(step.stage) else {
             continue;
         };
@@ -242,7 +242,7 @@ fn flush_parent(
     done: &mut BTreeSet<u64>,
 ) -> Result<(), Reason> {
     let dir = match dir {
-        Some(path) => match root.directory(path) {
+        Some(path) => match root.open_directory(path) {
             Ok(Some(dir)) => dir,
             Ok(None) => return Ok(()),
             Err(error) if error.cause.is_obstacle() => return Ok(()),

@@ -149,7 +149,7 @@ impl<'a> Executor<'a> {
         let Some(stage) = self.stages.get(step.stage).copied().flatten() else {
             return Ok(Reach::NoStage);
         };
-        let place = match self.root.place(path) {
+        let place = match self.root.open_place(path) {
             Ok(Some(place)) => place,
             Ok(None) => return Ok(Reach::NoDirectory),
             // Something else is in place of the directory.
@@ -188,7 +188,7 @@ impl<'a> Executor<'a> {
         }
         let is_kept = || Ok(matches!(self.find_kept(index, step)?, KeptObject::As(_)));
         match &step.step {
-            put if put.exchanges() => is_kept(),
+            put if put.exchanges_directory() => is_kept(),
             Step::Put { .. } | Step::MakeDirectory { .. } => {
                 let has_left = self.find_staged(index, step)? == KeptObject::Missing;
                 // btrfs may lose the removal of a name from the stage, but keep its addition to the target.
@@ -203,11 +203,11 @@ impl<'a> Executor<'a> {
     fn is_staged_object(&self, index: usize, step: &JournalStep) -> Result<bool, StepError> {
         let of = |place: Option<Place>| -> Result<_, StepError> {
             let stat = place.map(|place| place.stat()).transpose();
-            let stat = stat.map_err(|errno| unreadable(step, errno.into()))?;
+            let stat = stat.map_err(|errno| unreadable_stage(step, errno.into()))?;
             Ok(stat.flatten().map(|stat| (stat.st_dev, stat.st_ino)))
         };
         let staged = of(self.find_new(index, step)?.map(|(_, place)| place))?;
-        Ok(staged.is_some() && staged == of(self.root.place(step.step.path())?)?)
+        Ok(staged.is_some() && staged == of(self.root.open_place(step.step.path())?)?)
     }
 
     /// Returns the name of a step's staged new object, if it is present and intact; not needed for a step without one.
@@ -240,7 +240,7 @@ impl<'a> Executor<'a> {
         step: &JournalStep,
     ) -> Result<KeptObject, StepError> {
         match &step.step {
-            Step::Put { old: Some(old), .. } if step.step.exchanges() => {
+            Step::Put { old: Some(old), .. } if step.step.exchanges_directory() => {
                 self.kept_as(step, new_name(index), old)
             }
             Step::Put { old: Some(old), .. } => self.kept_as(step, old_name(index), old),
@@ -286,7 +286,7 @@ impl<'a> Executor<'a> {
                 continue;
             };
             let found = place.stat();
-            let found = found.map_err(|errno| unreadable(step, errno.into()))?;
+            let found = found.map_err(|errno| unreadable_stage(step, errno.into()))?;
             if found.is_some() {
                 return Ok(Some((path, place)));
             }
@@ -299,9 +299,9 @@ impl<'a> Executor<'a> {
         let Some(stage) = self.stages.get(step.stage).copied().flatten() else {
             return Ok(None);
         };
-        let failed = |errno: Errno| unreadable(step, errno.into());
+        let failed = |errno: Errno| unreadable_stage(step, errno.into());
         let dir = stage.try_clone_to_owned();
-        let mut dir = dir.map_err(|e| unreadable(step, e.into()))?;
+        let mut dir = dir.map_err(|e| unreadable_stage(step, e.into()))?;
         let mut names = path.split('/').peekable();
         while let Some(name) = names.next() {
             if names.peek().is_none() {
@@ -335,7 +335,7 @@ impl<'a> Executor<'a> {
         if !adds {
             self.places.borrow_mut().forget_all();
         }
-        let place = self.places.borrow_mut().of(self.root, path)?;
+        let place = self.places.borrow_mut().open_place(self.root, path)?;
         let place = place.ok_or_else(|| StepError::Io(path.clone(), Errno::ENOENT.into()))?;
         // In the run itself such a step is skipped.
         if step.within.is_some() && self.step_progress(&step.step)? == StepProgress::After {
@@ -351,7 +351,9 @@ impl<'a> Executor<'a> {
                     other => other,
                 }
             }
-            put if put.exchanges() => disk::exchange_names(stage()?, &new_name(index), &place),
+            put if put.exchanges_directory() => {
+                disk::exchange_names(stage()?, &new_name(index), &place)
+            }
             Step::Put { .. } | Step::MakeDirectory { .. } => {
                 disk::rename_over(stage()?, &new_name(index), &place)
             }
@@ -440,14 +442,16 @@ impl<'a> Executor<'a> {
         let place = self.resolve_place(path)?;
         let stage = || self.stage_dir(step, path);
         let result = match &step.step {
-            put if put.exchanges() && is_absent => {
+            put if put.exchanges_directory() && is_absent => {
                 disk::place_new(stage()?, &new_name(index), &place)
             }
-            Step::Put { old: Some(_), .. } if is_absent && !step.step.exchanges() => {
+            Step::Put { old: Some(_), .. } if is_absent && !step.step.exchanges_directory() => {
                 disk::place_new(stage()?, &old_name(index), &place)
             }
             Step::Metadata { .. } if is_absent => Ok(()),
-            put if put.exchanges() => disk::exchange_names(stage()?, &new_name(index), &place),
+            put if put.exchanges_directory() => {
+                disk::exchange_names(stage()?, &new_name(index), &place)
+            }
             // If another program has added something, the directory is kept.
             Step::MakeDirectory { .. } => {
                 disk::remove_directory(place.dir.as_fd(), &place.name).map(drop)
@@ -476,7 +480,7 @@ impl<'a> Executor<'a> {
     }
 
     fn resolve_place(&self, path: &RootPath) -> Result<Place, StepError> {
-        let place = self.root.place(path)?;
+        let place = self.root.open_place(path)?;
         place.ok_or_else(|| StepError::Io(path.clone(), Errno::ENOENT.into()))
     }
 
@@ -487,7 +491,7 @@ impl<'a> Executor<'a> {
 }
 
 /// Returns the error of an unreadable stage.
-fn unreadable(step: &JournalStep, reason: Reason) -> StepError {
+fn unreadable_stage(step: &JournalStep, reason: Reason) -> StepError {
     StepError::Staged(step.step.path().clone(), reason)
 }
 
@@ -499,7 +503,7 @@ fn compare_staged(
     wanted: &Object,
 ) -> Result<KeptObject, StepError> {
     let found = place.map(|place| place.observe()).transpose();
-    let found = found.map_err(|errno| unreadable(step, errno.into()))?;
+    let found = found.map_err(|errno| unreadable_stage(step, errno.into()))?;
     let found = found.flatten();
     Ok(match found {
         Some((found, _)) if found.is_like(wanted) => KeptObject::As(path),

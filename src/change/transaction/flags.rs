@@ -76,13 +76,13 @@ fn set_flags_at(root: &Root, path: &RootPath, flags: Flags) -> Result<(), FlagsE
 /// Opens the object at the path. A link has no flags, but the directory that it leads to may have some.
 fn open_flagged(root: &Root, path: &RootPath) -> Result<Option<File>, FlagsError> {
     let failed = |errno: Errno| FlagsError::Io(path.clone(), errno.into());
-    let Some(place) = root.place(path)? else {
+    let Some(place) = root.open_place(path)? else {
         return Ok(None);
     };
     match place.stat().map_err(failed)? {
         None => Ok(None),
         Some(stat) if stat.st_mode & libc::S_IFMT == libc::S_IFLNK => {
-            let dir = match root.directory(path) {
+            let dir = match root.open_directory(path) {
                 // A link that does not lead to a directory has no target with flags.
                 Err(error) if error.cause.is_obstacle() => None,
                 dir => dir?,
@@ -90,6 +90,6 @@ fn open_flagged(root: &Root, path: &RootPath) -> Result<Option<File>, FlagsError
             let dir = dir.map(|dir| disk::open_directory(dir.as_fd(), "."));
             dir.transpose().map_err(failed)
         }
-        Some(_) => place.open().map(Some).map_err(failed),
+        Some(_) => place.open_file().map(Some).map_err(failed),
     }
 }

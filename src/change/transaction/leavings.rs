@@ -20,7 +20,7 @@ pub(super) fn history_path(id: &str) -> RootPath {
 
 /// Opens a directory of this program; `None` if it is missing.
 pub(super) fn open_own(root: &Root, path: &RootPath) -> Result<Option<File>, Reason> {
-    let dir = root.directory(path)?;
+    let dir = root.open_directory(path)?;
     let opened = dir.map(|dir| disk::open_directory(dir.as_fd(), "."));
     Ok(opened.transpose()?)
 }
@@ -65,7 +65,7 @@ pub(super) fn empty_directory(
 
 /// Removes an empty directory; one that is not empty is kept. Returns false if the system reported an error.
 pub(super) fn remove_if_empty(root: &Root, directory: &RootPath) -> bool {
-    let place = match root.place(directory) {
+    let place = match root.open_place(directory) {
         Ok(Some(place)) => place,
         Ok(None) => return true,
         Err(error) => {

@@ -179,7 +179,7 @@ pub fn acquire_lock(root: &Root) -> Result<Lock, LockError> {
 /// Returns true if a run holds the lock. Does not take the lock to find out, because that would block a run that is just
 /// starting.
 pub fn is_held(root: &Root) -> bool {
-    let opened = root.directory(&RootPath::fixed(paths::STATE));
+    let opened = root.open_directory(&RootPath::fixed(paths::STATE));
     let Ok(Some(dir)) = opened else {
         return false;
     };
@@ -195,7 +195,7 @@ pub fn is_held(root: &Root) -> bool {
 /// Opens or creates the state directory; also returns the directories that were created. The inner error is why it cannot be
 /// created.
 fn open_or_make(root: &Root) -> Result<Result<(File, Vec<Place>), StateError>, LockError> {
-    if let Some(dir) = root.directory(&RootPath::fixed(paths::STATE))? {
+    if let Some(dir) = root.open_directory(&RootPath::fixed(paths::STATE))? {
         return Ok(Ok((disk::open_directory(dir.as_fd(), ".")?, Vec::new())));
     }
     if Host::observe(root)?.var_missing {
@@ -217,7 +217,7 @@ fn open_or_make(root: &Root) -> Result<Result<(File, Vec<Place>), StateError>, L
 }
 
 fn is_the_state(root: &Root, dir: &File) -> Result<bool, LockError> {
-    let Some(there) = root.directory(&RootPath::fixed(paths::STATE))? else {
+    let Some(there) = root.open_directory(&RootPath::fixed(paths::STATE))? else {
         return Ok(false);
     };
     let (own, there) = (fstat(dir)?, fstat(there)?);
@@ -239,7 +239,7 @@ fn try_lock(dir: &File) -> Result<Result<(), String>, LockError> {
 /// Takes the locks of older versions on the root and its `var`: this blocks older versions, and they block this one. A lock of
 /// any other program there is ignored.
 fn lock_older(root: &Root) -> Result<Vec<File>, LockError> {
-    let var = root.directory(&RootPath::fixed("var"))?;
+    let var = root.open_directory(&RootPath::fixed("var"))?;
     let all = [
         disk::open_directory(root.as_fd(), ".").ok(),
         var.and_then(|var| disk::open_directory(var.as_fd(), ".").ok()),

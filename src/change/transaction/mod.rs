@@ -183,7 +183,7 @@ pub fn run_transaction(
     if let Err(error) = run.ensure_descriptors().and_then(|()| run.name_journal()) {
         return Err(run.abandon_run(&error));
     }
-    let _changing = RunStage::changing();
+    let _changing = RunStage::enter_changing();
     signals::set_answer(SignalAnswer::Finishing);
     freeze::freeze_cgroups(request.freeze);
     // Signals are still deferred, so that the report of the run is complete.
@@ -386,7 +386,7 @@ impl<'a> TransactionRun<'a> {
     fn stages_elsewhere(&self) -> bool {
         let own = fstat(self.state.dir()).map(|stat| stat.st_dev);
         let device = |path: &RootPath| {
-            let (_, dir) = self.request.root.nearest(path).ok()?;
+            let (_, dir) = self.request.root.open_nearest(path).ok()?;
             fstat(&dir).ok().map(|stat| stat.st_dev)
         };
         let first = self.candidates.iter().filter_map(|set| set.paths.first());
@@ -437,7 +437,7 @@ impl<'a> TransactionRun<'a> {
             _ => 0,
         };
         let bytes = self.request.steps.iter().map(size).sum();
-        let phase = progress::begin_phase(Work::new("Staging the files").of(bytes));
+        let phase = progress::begin_phase(Work::new("Staging the files").with_total(bytes));
         let all = stage_all(&staging, self.signals)?;
         (self.stamps, self.unlabelled) = (all.stamps, all.unlabelled);
         drop(phase);
@@ -716,7 +716,7 @@ fn stage_dirs(stages: &[Stage]) -> Vec<Option<BorrowedFd<'_>>> {
 }
 
 fn go_on(signals: &DeferredSignals) -> Result<(), TransactionError> {
-    match signals.waiting() {
+    match signals.waiting_signal() {
         Some(signal) => Err(TransactionError::Signal(signal)),
         None => Ok(()),
     }

@@ -72,11 +72,11 @@ fn write_with_mode(
     let name = name.ok_or(OutputError::NoName)?;
     let root = Root::open(directory)?;
     let inside = RootPath::parse(&format!("/{name}")).map_err(|_| OutputError::NoName)?;
-    let place = root.place(&inside)?.ok_or(OutputError::NoName)?;
+    let place = root.open_place(&inside)?.ok_or(OutputError::NoName)?;
     let replaces = may_replace(&place, is_ours)?;
     let temporary = disk::temporary_name(name);
     let result = write_beside(&place, &temporary, bytes, mode)
-        .and_then(|()| put(&place, &temporary, replaces));
+        .and_then(|()| put_output(&place, &temporary, replaces));
     if result.is_err() {
         // The first error is the one that matters.
         let _ = disk::remove_file(place.dir.as_fd(), &temporary);
@@ -96,7 +96,7 @@ fn may_replace(place: &Place, is_ours: fn(&[u8]) -> bool) -> Result<bool, Output
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
         return Err(OutputError::Exists);
     }
-    let file: File = place.open().map_err(failed)?;
+    let file: File = place.open_file().map_err(failed)?;
     let mut beginning = Vec::new();
     let read = file.take(BEGINNING).read_to_end(&mut beginning);
     read.map_err(|error| OutputError::Io(error.into()))?;
@@ -125,7 +125,7 @@ fn write_beside(place: &Place, temporary: &str, bytes: &[u8], mode: u32) -> std:
     .map(drop)
 }
 
-fn put(place: &Place, temporary: &str, replaces: bool) -> std::io::Result<()> {
+fn put_output(place: &Place, temporary: &str, replaces: bool) -> std::io::Result<()> {
     let dir = place.dir.as_fd();
     if replaces {
         disk::rename_over(dir, temporary, place)

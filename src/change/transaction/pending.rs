@@ -341,7 +341,7 @@ pub(super) fn borrow_stages(dirs: &[Option<File>]) -> Vec<Option<BorrowedFd<'_>>
 
 fn open_stage(root: &Root, path: &RootPath) -> Result<Option<File>, StateError> {
     let failed = |reason: Reason| StateError::System(path.to_string(), reason);
-    let dir = match root.directory(path) {
+    let dir = match root.open_directory(path) {
         Ok(dir) => dir,
         Err(error) if error.cause.is_obstacle() => None,
         Err(error) => return Err(failed(error.into())),

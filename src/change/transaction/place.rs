@@ -92,8 +92,8 @@ pub fn make_parent(
     let directories = missing.iter().map(|(_, real)| real.clone());
     record_directories(root, directories.collect(), host, labels)?;
     for (named, real) in &missing {
-        let label = labels.wanted(named, &ObjectKind::Directory);
-        make_directory(root, real, host.attainable((0, 0)), label.as_deref())
+        let label = labels.wanted_label(named, &ObjectKind::Directory);
+        make_directory(root, real, host.attainable_owner((0, 0)), label.as_deref())
             .map_err(|reason| PlaceError::Put(named.clone(), reason))?;
     }
     Ok(())
@@ -139,7 +139,7 @@ pub fn missing_directories(
     for named in above {
         let real = match missing.last() {
             Some((_, parent)) => parent.join(named.name()).unwrap_or_else(|_| named.clone()),
-            None if root.directory(&named)?.is_some() => continue,
+            None if root.open_directory(&named)?.is_some() => continue,
             None => match root.read_link(&named)? {
                 Some(target) => behind_link(root, &named, &target, &mut missing)?,
                 None => named.clone(),
@@ -158,7 +158,7 @@ fn behind_link(
     missing: &mut Vec<(RootPath, RootPath)>,
 ) -> Result<RootPath, PlaceError> {
     let nowhere = || PlaceError::Link(link.clone(), target.to_owned());
-    let place = root.place(link)?.ok_or_else(nowhere)?;
+    let place = root.open_place(link)?.ok_or_else(nowhere)?;
     let owner = place.stat().ok().flatten().map(|stat| stat.st_uid);
     let tree = fstat(root.as_fd()).ok().map(|stat| stat.st_uid);
     // As everywhere, a link that belongs to an ordinary user is not followed.
@@ -173,7 +173,7 @@ fn behind_link(
         if root.read_link(&directory)?.is_some() {
             return Err(nowhere());
         }
-        if root.directory(&directory)?.is_none() {
+        if root.open_directory(&directory)?.is_none() {
             missing.push((directory.clone(), directory));
         }
     }
@@ -205,7 +205,7 @@ fn make_directory(
     owner: (u32, u32),
     label: Option<&str>,
 ) -> Result<(), Reason> {
-    let place = root.place(path)?.ok_or(Errno::ENOENT)?;
+    let place = root.open_place(path)?.ok_or(Errno::ENOENT)?;
     let dir = open_place(&place)?;
     let temporary = disk::temporary_name(&place.name);
     disk::remove_staged(dir.as_fd(), &temporary)?;
@@ -234,7 +234,7 @@ pub fn put_file(
 }
 
 fn try_put(root: &Root, placement: &Placement<'_>) -> Result<Option<Reason>, Reason> {
-    let place = root.place(placement.path)?.ok_or(Errno::ENOENT)?;
+    let place = root.open_place(placement.path)?.ok_or(Errno::ENOENT)?;
     let dir = open_place(&place)?;
     let temporary = disk::temporary_name(&place.name);
     disk::remove_file(dir.as_fd(), &temporary)?;
@@ -283,7 +283,7 @@ pub fn relabel_file(
 ) -> Result<Option<Reason>, PlaceError> {
     lock.require_writable()?;
     let relabel = || {
-        let place = root.place(path)?.ok_or(Errno::ENOENT)?;
+        let place = root.open_place(path)?.ok_or(Errno::ENOENT)?;
         set_label(&place, &place.name, label)
     };
     relabel().map_err(|reason| PlaceError::Put(path.clone(), reason))
@@ -307,7 +307,7 @@ pub fn sweep_temporary(root: &Root, lock: &Lock, path: &RootPath) -> Result<(), 
 }
 
 fn try_sweep(root: &Root, path: &RootPath) -> Result<(), Reason> {
-    let Some(mut place) = root.place(path)? else {
+    let Some(mut place) = root.open_place(path)? else {
         return Ok(());
     };
     place.name = disk::temporary_name(&place.name);
@@ -327,7 +327,7 @@ pub fn remove_file(root: &Root, lock: &Lock, path: &RootPath) -> Result<bool, Pl
 }
 
 fn try_remove(root: &Root, path: &RootPath) -> Result<bool, Reason> {
-    let Some(place) = root.place(path)? else {
+    let Some(place) = root.open_place(path)? else {
         return Ok(false);
     };
     if place.stat()?.is_none() {
@@ -345,7 +345,7 @@ fn try_remove(root: &Root, path: &RootPath) -> Result<bool, Reason> {
 pub fn remove_tree(root: &Root, lock: &Lock, path: &RootPath) -> Result<bool, PlaceError> {
     lock.require_writable()?;
     let remove = || {
-        let Some(place) = root.place(path)? else {
+        let Some(place) = root.open_place(path)? else {
             return Ok(false);
         };
         let was_there = place.stat()?.is_some();
@@ -378,7 +378,7 @@ pub fn remove_directories(root: &Root, lock: &Lock) -> Result<Vec<RootPath>, Pla
 }
 
 fn remove_directory(root: &Root, path: &RootPath) -> Result<bool, Reason> {
-    let Some(place) = root.place(path)? else {
+    let Some(place) = root.open_place(path)? else {
         return Ok(false);
     };
     // A link that has replaced it since is not ours.
@@ -404,7 +404,7 @@ pub fn remove_state(root: &Root, lock: &Lock) -> Result<bool, PlaceError> {
         return Ok(false);
     }
     let path = RootPath::fixed(paths::STATE);
-    let Some(place) = root.place(&path)? else {
+    let Some(place) = root.open_place(&path)? else {
         return Ok(false);
     };
     let state = StateDirectory::open(root)?;
@@ -418,7 +418,7 @@ pub fn remove_state(root: &Root, lock: &Lock) -> Result<bool, PlaceError> {
 }
 
 fn empty_state(root: &Root, state: Option<&StateDirectory>, path: &RootPath) -> Result<(), Reason> {
-    let Some(dir) = root.directory(path)? else {
+    let Some(dir) = root.open_directory(path)? else {
         return Ok(());
     };
     let marker = RootPath::fixed(paths::MARKER);

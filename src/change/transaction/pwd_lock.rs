@@ -13,7 +13,7 @@ use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::change::plan::PlannedStep;
 use crate::host::root::{Place, Root, RootPath};
-use crate::host::sys::signals::uninterrupted;
+use crate::host::sys::signals::retry_interrupted;
 use crate::node::Labels;
 use crate::node::account_files::WRITTEN;
 
@@ -42,7 +42,9 @@ pub(super) fn lock_for_steps(
 
 fn acquire_password_lock(root: &Root, labels: &Labels) -> Result<PasswordLock, PasswordLockError> {
     let path = RootPath::fixed(paths::PWD_LOCK);
-    let place = root.place(&path).map_err(|e| PasswordLockError(e.into()))?;
+    let place = root
+        .open_place(&path)
+        .map_err(|e| PasswordLockError(e.into()))?;
     let place = place.ok_or_else(|| PasswordLockError(Errno::ENOENT.into()))?;
     let failed = |errno: Errno| PasswordLockError(errno.into());
     let file = disk::open_lock_file(&place).map_err(failed)?;
@@ -59,7 +61,7 @@ fn acquire_password_lock(root: &Root, labels: &Labels) -> Result<PasswordLock, P
         l_pid: 0,
     };
     label_lock_file(&place, &path, labels).map_err(failed)?;
-    uninterrupted(|| fcntl(&file, FcntlArg::F_SETLK(&whole))).map_err(failed)?;
+    retry_interrupted(|| fcntl(&file, FcntlArg::F_SETLK(&whole))).map_err(failed)?;
     Ok(PasswordLock { _file: file })
 }
 
@@ -69,10 +71,10 @@ fn label_lock_file(place: &Place, path: &RootPath, labels: &Labels) -> Result<()
         size: 0,
         sha256: String::new().into(),
     };
-    let Some(label) = labels.wanted(path, &file) else {
+    let Some(label) = labels.wanted_label(path, &file) else {
         return Ok(());
     };
-    let found = place.label();
+    let found = place.read_label();
     let result = match found {
         Ok(None) => disk::set_label(place.dir.as_fd(), &place.name, &label),
         found => found.map(drop),

@@ -49,7 +49,7 @@ pub struct RecoveryChanges {
 
 impl Recovered {
     /// Returns the paths that were changed.
-    pub fn changed(&self) -> &[RootPath] {
+    pub fn changed_paths(&self) -> &[RootPath] {
         match self {
             Self::Nothing | Self::Swept(_) | Self::GivenUp(..) => &[],
             Self::Finished(_, changes) | Self::Undone(_, changes) => &changes.changed,
@@ -57,7 +57,7 @@ impl Recovered {
     }
 
     /// Returns the paths that are left as they are.
-    pub fn left(&self) -> &[LeftPath] {
+    pub fn left_paths(&self) -> &[LeftPath] {
         match self {
             Self::Nothing | Self::Swept(_) | Self::GivenUp(..) => &[],
             Self::Finished(_, changes) | Self::Undone(_, changes) => &changes.left,
@@ -290,7 +290,7 @@ impl Unfinished<'_> {
         let stages = borrow_stages(&dirs);
         match self.decide_direction(wanted, &stages)? {
             (Direction::Forward, survey) => self.finish_forward(&survey, &stages),
-            (Direction::Back, survey) => self.undo(&survey, &stages),
+            (Direction::Back, survey) => self.undo_steps(&survey, &stages),
         }
     }
 
@@ -311,7 +311,7 @@ impl Unfinished<'_> {
     }
 
     /// Undoes the steps, and runs the jobs again if services have read the new files.
-    fn undo(self, survey: &Survey, stages: &Stages<'_>) -> Result<Recovered, RecoverError> {
+    fn undo_steps(self, survey: &Survey, stages: &Stages<'_>) -> Result<Recovered, RecoverError> {
         let journal = &self.journal;
         let steps: Vec<usize> = survey.pending_steps(Direction::Back).collect();
         let changes = RecoveryChanges {
@@ -386,7 +386,7 @@ impl Unfinished<'_> {
             return Ok(());
         };
         let taken = (0..journal.records_from)
-            .filter(|index| !survey.stays(*index, Direction::Forward))
+            .filter(|index| !survey.stays_in(*index, Direction::Forward))
             .collect::<Vec<usize>>();
         undo_steps(self.root, self.state, journal, stages, &taken)?;
         let failed = jobs::repeat_jobs(runner, journal, index + 1);

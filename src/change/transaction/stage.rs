@@ -97,7 +97,9 @@ pub(super) fn nest_steps(steps: &[PlannedStep]) -> Vec<Option<usize>> {
                 planned.step,
                 Step::MakeDirectory { .. } | Step::Put { old: None, .. }
             );
-        let above = path.above().and_then(|above| made.get(above).copied());
+        let above = path
+            .parent_text()
+            .and_then(|above| made.get(above).copied());
         within.push(above.filter(|_| adds));
         if adds && matches!(planned.step, Step::MakeDirectory { .. }) {
             made.insert(path.relative(), index);
@@ -153,7 +155,7 @@ fn by_mount(
     let mut sets = Vec::new();
     // By the directory itself, which may be a mount point.
     if let Some(path) = own.first() {
-        let (_, dir) = root.nearest(path)?;
+        let (_, dir) = root.open_nearest(path)?;
         let mount = mount_id(&dir).map_err(|e| io_error(path, e))?;
         sets.push(Candidates { mount, paths: own });
     }
@@ -170,7 +172,7 @@ fn by_mount(
         let index = match by_parent.get(&parent).or_else(of_made) {
             Some(&index) => index,
             None => {
-                let (nearest, dir) = root.nearest(path)?;
+                let (nearest, dir) = root.open_nearest(path)?;
                 let index = match known.get(&nearest) {
                     Some(&index) => index,
                     None => {
@@ -223,7 +225,7 @@ fn on_mount(
     let mut paths = Vec::new();
     for directory in all {
         let dir = match &directory {
-            Some(path) => root.directory(path)?,
+            Some(path) => root.open_directory(path)?,
             None => root.as_fd().try_clone_to_owned().ok(),
         };
         let Some(dir) = dir else { break };
@@ -423,7 +425,7 @@ impl StageContext<'_> {
 
     fn resolve_place(&self, path: &RootPath) -> Result<Place, StageError> {
         self.root
-            .place(path)?
+            .open_place(path)?
             .ok_or_else(|| StageError::Changed(path.clone()))
     }
 
@@ -560,7 +562,7 @@ impl StageContext<'_> {
             _ => return Ok(None),
         };
         // A missing object is reported elsewhere.
-        Ok(self.root.place(path)?)
+        Ok(self.root.open_place(path)?)
     }
 
     /// Returns the stamp of the old object, if it is still the one that the plan read.
@@ -642,7 +644,7 @@ fn payload_source(payload: &Payload) -> Result<disk::ByteSource<'_>, String> {
         Payload::Bytes(bytes) => Ok(disk::ByteSource::Bytes(bytes)),
         Payload::Record(text) => Ok(disk::ByteSource::Text(text.as_bytes())),
         Payload::Contents(contents) => {
-            let reader = contents.reader().map_err(|e| e.to_string())?;
+            let reader = contents.open_reader().map_err(|e| e.to_string())?;
             Ok(disk::ByteSource::Contents(reader))
         }
         Payload::None

@@ -68,7 +68,10 @@ impl StateDirectory {
     /// [`StateError::NoMarker`] for a directory without the marker file.
     pub(super) fn open(root: &Root) -> Result<Option<Self>, StateError> {
         let path = RootPath::fixed(paths::STATE);
-        let Some(dir) = root.directory(&path).map_err(|e| system_error(&path, e))? else {
+        let Some(dir) = root
+            .open_directory(&path)
+            .map_err(|e| system_error(&path, e))?
+        else {
             return Ok(None);
         };
         let dir = disk::open_directory(dir.as_fd(), ".").map_err(|e| system_error(&path, e))?;
@@ -347,7 +350,7 @@ pub(super) fn make_path_durably(
     labels: &Labels,
 ) -> Result<File, StateError> {
     let there = root
-        .directory(path)
+        .open_directory(path)
         .map_err(|e| system_error(path, e))?
         .is_some();
     let dir = make_path(root, path, labels)?;
@@ -373,12 +376,12 @@ pub(super) fn make_path_noting(
     all.reverse();
     for directory in &all {
         let place = root
-            .place(directory)
+            .open_place(directory)
             .map_err(|e| system_error(directory, e))?;
         let place = place.ok_or_else(|| system_error(directory, Errno::ENOENT))?;
         let mode = if directory == path { 0o700 } else { 0o755 };
         if root
-            .directory(directory)
+            .open_directory(directory)
             .map_err(|e| system_error(directory, e))?
             .is_none()
         {
@@ -392,14 +395,16 @@ pub(super) fn make_path_noting(
             label_directory(&place, directory, labels).map_err(|e| system_error(directory, e))?;
         }
     }
-    let dir = root.directory(path).map_err(|e| system_error(path, e))?;
+    let dir = root
+        .open_directory(path)
+        .map_err(|e| system_error(path, e))?;
     let dir = dir.ok_or_else(|| system_error(path, Errno::ENOENT))?;
     disk::open_directory(dir.as_fd(), ".").map_err(|e| system_error(path, e))
 }
 
 /// Labels a new directory of this program. If that is impossible, it keeps the kernel's default.
 fn label_directory(place: &Place, path: &RootPath, labels: &Labels) -> Result<(), Errno> {
-    let Some(label) = labels.wanted(path, &ObjectKind::Directory) else {
+    let Some(label) = labels.wanted_label(path, &ObjectKind::Directory) else {
         return Ok(());
     };
     match disk::set_label(place.dir.as_fd(), &place.name, &label) {

@@ -91,7 +91,7 @@ fn is_of(path: &RootPath, id: &str) -> bool {
 }
 
 fn is_ours(root: &Root, path: &RootPath) -> bool {
-    let stat = root.place(path).ok().flatten();
+    let stat = root.open_place(path).ok().flatten();
     let stat = stat.and_then(|place| place.stat().ok().flatten());
     stat.is_some_and(|stat| {
         stat.st_mode == SFlag::S_IFDIR.bits() | 0o700

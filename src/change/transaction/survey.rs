@@ -33,7 +33,7 @@ pub struct Leave {
 
 impl Leave {
     /// Returns true if it includes a path.
-    pub fn covers(&self, path: &RootPath) -> bool {
+    pub fn covers_path(&self, path: &RootPath) -> bool {
         self.all || self.paths.iter().any(|left| path.is_in(left.relative()))
     }
 }
@@ -267,7 +267,9 @@ impl Survey {
                 continue;
             };
             *slot = match judge_step(executor, &made, (index, step, progress), direction) {
-                Err(StepError::Staged(..)) if leave.covers(step.step.path()) => StepOutlook::Lost,
+                Err(StepError::Staged(..)) if leave.covers_path(step.step.path()) => {
+                    StepOutlook::Lost
+                }
                 way => way?,
             };
             if *slot == StepOutlook::Open && makes_directory(&step.step, direction) {
@@ -297,7 +299,7 @@ impl Survey {
             Err(error) => format!("it cannot be read: {error}"),
         };
         self.progress.push(None);
-        if leave.covers(path) {
+        if leave.covers_path(path) {
             self.named.insert(index);
             return Ok(());
         }
@@ -314,7 +316,7 @@ impl Survey {
     /// Marks the steps whose objects are lost and whose paths were named: they are left as they are.
     fn mark_named(&mut self, journal: &Journal, leave: &Leave) {
         for (index, step) in journal.steps.iter().enumerate() {
-            if !leave.covers(step.step.path()) {
+            if !leave.covers_path(step.step.path()) {
                 continue;
             }
             let stuck = |ways: &[StepOutlook]| ways.get(index) == Some(&StepOutlook::Lost);
@@ -391,7 +393,7 @@ impl Survey {
     }
 
     /// Returns true if a step is left as it is in a direction.
-    pub(super) fn stays(&self, index: usize, direction: Direction) -> bool {
+    pub(super) fn stays_in(&self, index: usize, direction: Direction) -> bool {
         let way = self.ways_in(direction).get(index);
         self.is_left(index) || matches!(way, Some(StepOutlook::Gone(_) | StepOutlook::Lost))
     }
@@ -547,7 +549,7 @@ fn in_history(root: &Root, journal: &Journal, index: usize, step: &JournalStep) 
         return None;
     };
     let path = history_path(&journal.id).join(&old_name(index)).ok()?;
-    let place: Option<Place> = root.place(&path).ok().flatten();
+    let place: Option<Place> = root.open_place(&path).ok().flatten();
     let (found, _) = place?.observe().ok().flatten()?;
     found.is_like(old).then(|| path.to_string())
 }

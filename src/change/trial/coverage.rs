@@ -31,7 +31,7 @@ pub struct Accident {
 
 impl Accident {
     /// Returns the accident with what becomes of the node.
-    pub fn words(&self) -> String {
+    pub fn describe_accident(&self) -> String {
         if self.covered {
             format!("{}: comes back by itself ({})", self.what, self.by)
         } else {
@@ -43,18 +43,18 @@ impl Accident {
 /// Returns the accidents in the order in which they can happen.
 pub fn list_accidents(facts: &CoverageFacts) -> Vec<Accident> {
     let mut all = vec![
-        covered(
+        covered_accident(
             "login, network, sshd or a firewall broken",
             "the guard, at the end of the time",
         ),
-        covered(
+        covered_accident(
             "the guard killed",
             "systemd starts it again; a second timer looks every 30 s",
         ),
     ];
     if !facts.reboots {
         all.extend([
-            covered(
+            covered_accident(
                 "power cut, or a reboot by a person or the daemon",
                 "the next boot, before the network starts",
             ),
@@ -66,16 +66,16 @@ pub fn list_accidents(facts: &CoverageFacts) -> Vec<Accident> {
         ]);
         return all;
     }
-    all.push(covered(
+    all.push(covered_accident(
         "the boot ends without a network or login",
         "the guard, at the end of the time",
     ));
-    all.push(covered(
+    all.push(covered_accident(
         "a unit that blocks the boot",
         "the guard, which starts before other services",
     ));
     if !facts.system {
-        all.push(covered(
+        all.push(covered_accident(
             "power cut in the boot",
             "the next boot, before the network starts",
         ));
@@ -95,7 +95,7 @@ fn list_accidents_of_system(facts: &CoverageFacts) -> Vec<Accident> {
     let mut all = Vec::new();
     match &facts.no_counter {
         None => {
-            all.push(covered(
+            all.push(covered_accident(
                 "power cut in the boot",
                 "GRUB starts the old deployment",
             ));
@@ -118,7 +118,7 @@ fn list_accidents_of_system(facts: &CoverageFacts) -> Vec<Accident> {
                 "kernel, initramfs or root that does not start",
                 &format!("{why}: choose the old entry in the boot menu by hand"),
             ));
-            all.push(covered(
+            all.push(covered_accident(
                 "power cut in the boot",
                 "the next boot that reaches /var returns to the old deployment",
             ));
@@ -130,7 +130,7 @@ fn list_accidents_of_system(facts: &CoverageFacts) -> Vec<Accident> {
 /// Returns an accident that only a reset of the machine ends.
 fn by_reset(facts: &CoverageFacts, what: &'static str, then: &str) -> Accident {
     match (facts.watchdog, facts.panic) {
-        (true, _) => covered(what, &format!("the watchdog resets the node; {then}")),
+        (true, _) => covered_accident(what, &format!("the watchdog resets the node; {then}")),
         (false, 1..) => Accident {
             what,
             covered: false,
@@ -147,7 +147,7 @@ fn by_reset(facts: &CoverageFacts, what: &'static str, then: &str) -> Accident {
     }
 }
 
-fn covered(what: &'static str, by: &str) -> Accident {
+fn covered_accident(what: &'static str, by: &str) -> Accident {
     Accident {
         what,
         covered: true,

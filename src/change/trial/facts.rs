@@ -50,7 +50,7 @@ pub fn find_trial_facts(
     if trial.activates {
         let activation = find_activation(root, runner, policies, plan)?;
         if !reboots {
-            found.findings.notices.extend(describe(&activation));
+            found.findings.notices.extend(describe_jobs(&activation));
         }
         found.jobs = activation.jobs;
     }
@@ -83,11 +83,11 @@ fn find_activation(
 }
 
 /// Returns the notices on the jobs of a trial without a reboot, and on what it does not try.
-fn describe(activation: &Activation) -> Vec<Notice> {
+fn describe_jobs(activation: &Activation) -> Vec<Notice> {
     let mut all = Vec::new();
     if !activation.jobs.is_empty() {
         let jobs: Vec<String> = activation.jobs.iter().map(ToString::to_string).collect();
-        all.push(notice(format!(
+        all.push(trial_notice(format!(
             "the services use the new files at once: {}",
             jobs.join(", ")
         )));
@@ -98,12 +98,12 @@ fn describe(activation: &Activation) -> Vec<Notice> {
             .iter()
             .map(|left| format!("{} {}", left.path, left.why))
             .collect();
-        all.push(notice(format!("not tried: {}", left.join("; "))));
+        all.push(trial_notice(format!("not tried: {}", left.join("; "))));
     }
     all
 }
 
-fn notice(message: String) -> Notice {
+fn trial_notice(message: String) -> Notice {
     Notice {
         subject: "trial".to_owned(),
         message,
@@ -113,7 +113,7 @@ fn notice(message: String) -> Notice {
 /// Returns what a trial of a plan means on this node, and the reasons against it.
 fn judge_trial(root: &Root, plan: &Plan, reboots: bool) -> Result<TrialFindings> {
     let system = plan.os.needs_reboot();
-    let against = against(root, plan, system, reboots)?;
+    let against = reasons_against(root, plan, system, reboots)?;
     let counting = if system && reboots {
         Some(boot_counter::observe_boot_counter(root)?.counting)
     } else {
@@ -132,15 +132,17 @@ fn judge_trial(root: &Root, plan: &Plan, reboots: bool) -> Result<TrialFindings>
     let accidents = list_accidents(&facts).into_iter();
     Ok(TrialFindings {
         findings: Findings {
-            blockers: against.into_iter().map(notice).collect(),
-            notices: accidents.map(|accident| notice(accident.words())).collect(),
+            blockers: against.into_iter().map(trial_notice).collect(),
+            notices: accidents
+                .map(|accident| trial_notice(accident.describe_accident()))
+                .collect(),
         },
         jobs: Vec::new(),
     })
 }
 
 /// Returns the reasons against a trial.
-fn against(root: &Root, plan: &Plan, system: bool, reboots: bool) -> Result<Vec<String>> {
+fn reasons_against(root: &Root, plan: &Plan, system: bool, reboots: bool) -> Result<Vec<String>> {
     let mut all = Vec::new();
     if !systemd_runs(root) {
         all.push(

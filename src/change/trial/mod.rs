@@ -76,12 +76,12 @@ impl Phase {
     }
 
     /// Returns true while the change is being reverted.
-    pub fn reverts(&self) -> bool {
+    pub fn is_reverting(&self) -> bool {
         matches!(self, Self::Reverting { .. })
     }
 
     /// Returns the end of this phase, in milliseconds.
-    pub fn until(&self) -> Option<u64> {
+    pub fn phase_end(&self) -> Option<u64> {
         match self {
             Self::Waiting { until, .. }
             | Self::AwaitingBoot { until }
@@ -216,7 +216,7 @@ pub enum TrialPlace {
 
 impl Trial {
     /// Returns which deployment of the trial is running.
-    pub fn place(&self, deployment: Option<&str>) -> TrialPlace {
+    pub fn place_of(&self, deployment: Option<&str>) -> TrialPlace {
         match &self.system {
             None => TrialPlace::Same,
             Some(system) if deployment == Some(system.from.as_str()) => TrialPlace::Old,
@@ -225,8 +225,8 @@ impl Trial {
     }
 
     /// Returns the seconds until the phase ends, at a given time in milliseconds.
-    pub fn remaining(&self, now: u64) -> Option<u64> {
-        let until = self.phase.until()?;
+    pub fn seconds_left(&self, now: u64) -> Option<u64> {
+        let until = self.phase.phase_end()?;
         Some(until.saturating_sub(now).div_ceil(1000))
     }
 
@@ -304,7 +304,10 @@ pub enum GuardStep {
 
 /// Judges the next action of the guard, in the boot to which the trial's times belong.
 pub fn judge_guard(trial: &Trial, scene: GuardScene) -> GuardStep {
-    let is_over = trial.phase.until().is_some_and(|until| scene.now >= until);
+    let is_over = trial
+        .phase
+        .phase_end()
+        .is_some_and(|until| scene.now >= until);
     match &trial.phase {
         Phase::Applying if scene.is_applying => GuardStep::Wait,
         Phase::Applying => {

@@ -39,12 +39,14 @@ pub fn find_way_back(root: &Root) -> Result<UnderWay> {
     };
     let deployment = Host::observe(root)?.deployment;
     let reverts = matches!(trial.phase, Phase::Reverting { .. });
-    Ok(match (&trial.phase, trial.place(deployment.as_deref())) {
-        (Phase::Applying, _) => UnderWay::None,
-        (_, TrialPlace::New) if reverts => UnderWay::Leaving,
-        (_, TrialPlace::Old) if reverts => UnderWay::Arriving,
-        _ => UnderWay::Here,
-    })
+    Ok(
+        match (&trial.phase, trial.place_of(deployment.as_deref())) {
+            (Phase::Applying, _) => UnderWay::None,
+            (_, TrialPlace::New) if reverts => UnderWay::Leaving,
+            (_, TrialPlace::Old) if reverts => UnderWay::Arriving,
+            _ => UnderWay::Here,
+        },
+    )
 }
 
 /// Refuses a command that changes the node while a trial runs. Without a trial, what one has left is removed; so the lock

@@ -15,8 +15,8 @@ use serde_json::Value;
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::base::secrets::{self, redacted_arguments, redacted_url, redacted_words};
-use crate::base::text::{printable, spelled_out};
-use crate::base::time::now;
+use crate::base::text::{make_printable, spelled_out};
+use crate::base::time::current_time;
 use crate::change::source::cache;
 use crate::change::transaction;
 use crate::config::document::Desired;
@@ -96,7 +96,7 @@ fn page(root: &Root, pieces: &[Piece]) -> String {
     report::html::node::to_html(&NodeDocuments {
         name: machine.as_ref().and_then(|machine| machine.name.as_deref()),
         system: machine.as_ref().map(|machine| machine.system.as_str()),
-        now: now(),
+        now: current_time(),
         doctor: doctor.as_ref(),
         status: status.as_ref(),
         history: history.as_ref(),
@@ -113,7 +113,7 @@ fn piece(name: &'static str, what: &'static str, text: Result<String>) -> Piece 
 fn of_root(root: &Root, runner: &dyn CommandRunner, daemon: GivenDaemon<'_>) -> Vec<Piece> {
     let records = || Records::read(root).context("reading the daemon's records");
     let recorded = records().and_then(|records| {
-        let config = records.recorded().context("no config is recorded")?;
+        let config = records.recorded_config().context("no config is recorded")?;
         let key = digest_key(root);
         let desired = Desired::from_config(config);
         Ok(report::show::to_json(config, &desired, key.as_ref())?)
@@ -240,7 +240,7 @@ fn without_texts(mut document: SnapshotDiff) -> SnapshotDiff {
 fn redacted_piece(text: &str) -> String {
     match redacted_document(text) {
         Some(document) => spelled_out(&document),
-        None => printable(&redacted_words(text)),
+        None => make_printable(&redacted_words(text)),
     }
 }
 
@@ -277,7 +277,7 @@ fn redacted_word(word: &str) -> String {
 
 /// Returns a text from a file or a program, line by line, without secrets.
 fn foreign(text: &str) -> String {
-    let text = secrets::redacted(text);
+    let text = secrets::redact_secrets(text);
     text.split_inclusive('\n').map(redacted_text).collect()
 }
 
@@ -300,7 +300,7 @@ fn pack(pieces: &[Piece]) -> io::Result<Vec<u8>> {
         let mut header = tar::Header::new_gnu();
         header.set_size(piece.text.len() as u64);
         header.set_mode(0o600);
-        header.set_mtime(now());
+        header.set_mtime(current_time());
         let name = format!("{FOLDER}/{}", piece.name);
         archive.append_data(&mut header, name, piece.text.as_bytes())?;
     }

@@ -96,17 +96,17 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
         given: &ui.root,
         look: args.gather_options(),
     };
-    let before = search.examine()?;
+    let before = search.examine_node()?;
     if let Some(outcome) = without_cure(&before) {
         return tell_no_cure(ui, check.id, outcome, &before);
     }
-    let finding = search.choose(&before, args.cure.finding)?;
+    let finding = search.choose_finding(&before, args.cure.finding)?;
     let needs = Needs::FIX
-        .meant(args.cure.not_a_node)
+        .if_meant(args.cure.not_a_node)
         .for_dry_run(args.cure.dry_run);
-    let change = Opening::of(ui, root.again()?, &needs)?.begin()?;
+    let change = Opening::check_needs(ui, root.open_again()?, &needs)?.begin_change()?;
     let options = args.cure.options();
-    let run = FixRun::plan(&change, &search, finding, &options)?;
+    let run = FixRun::plan_cure(&change, &search, finding, &options)?;
     show(ui, &root, &run)?;
     ask(ui, &root, &run)?;
     let cured = run.carry_out(change)?;
@@ -117,7 +117,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
         }
         None => Ok(ExitCode::Drift),
     };
-    cured.finish(told)
+    cured.finish_run(told)
 }
 
 /// Reports a healthy check, or findings that cannot be fixed by changing files.

@@ -14,7 +14,7 @@ use anyhow::{Result, bail};
 use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
-use crate::base::text::inline;
+use crate::base::text::make_inline;
 use crate::change::session::access;
 use crate::change::session::{machine, open_root, with_disk};
 use crate::cli::args::DaemonArgs;
@@ -111,12 +111,12 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
     let recipients = recipients::read(&args.recipient)?;
     let root = with_disk(open_root(&ui.root)?, &ui.root)?;
     machine::expect_system(&root)?;
-    let again = root.again();
-    let evidence = gather::all(root, ui.runner, &ui.root, args.gather_options());
+    let again = root.open_again();
+    let evidence = gather::gather_all(root, ui.runner, &ui.root, args.gather_options());
     if let Some(until) = args.until {
         return until::run(ui, &evidence, until);
     }
-    let mut diagnosis = doctor::examine(CHECKS, &evidence);
+    let mut diagnosis = doctor::run_checks(CHECKS, &evidence);
     if let Some(since) = again.ok().and_then(|root| since_good(&root, ui.runner)) {
         diagnosis.put_since(since);
     }
@@ -148,13 +148,13 @@ fn tell_journal(root: &Root, diagnosis: &Diagnosis) {
     let mut checks: Vec<&str> = critical.map(|one| one.id).collect();
     checks.dedup();
     if !checks.is_empty() {
-        events::send(root, &NodeEvent::Critical(&checks), "");
+        events::send_event(root, &NodeEvent::Critical(&checks), "");
     }
 }
 
 /// Returns the exit code. Unreadable evidence counts as an error if nothing worse was found.
 fn code(diagnosis: &Diagnosis) -> ExitCode {
-    match diagnosis.worst() {
+    match diagnosis.worst_severity() {
         Some(CheckSeverity::Critical) => ExitCode::Critical,
         Some(CheckSeverity::Warning) => ExitCode::Drift,
         Some(CheckSeverity::Notice) | None if is_denied(diagnosis) => ExitCode::Error,
@@ -205,7 +205,7 @@ fn written_to(path: &Path, recipients: &[Recipient]) -> String {
     }
     let keys = recipients.iter();
     let keys: String = keys
-        .map(|key| format!("  {}\n", inline(key.shown())))
+        .map(|key| format!("  {}\n", make_inline(key.shown())))
         .collect();
     format!(
         "Written to {path}, encrypted to:\n{keys}Open it with: age -d -i KEYFILE {path} | tar xz\n"
@@ -229,7 +229,7 @@ fn list(ui: &Ui<'_>) -> Result<ExitCode> {
 /// No check has this id. The message lists all of them, in terms of this engine.
 fn find_check(id: &str, engine: Engine) -> Result<&'static DoctorCheck> {
     let alias = doctor::alias_of(id);
-    let Some(check) = doctor::named(CHECKS, alias.map_or(id, |alias| alias.of)) else {
+    let Some(check) = doctor::find_check(CHECKS, alias.map_or(id, |alias| alias.of)) else {
         let known = report::doctor::list_to_text(CHECKS, engine, style());
         bail!(
             "there is no check {id:?}. All checks:\n{}\nNext: {}",

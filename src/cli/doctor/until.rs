@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow, bail};
 
 use crate::base::error::ExitCode;
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::change::session::access;
 use crate::cli::Output;
 use crate::cli::ui::Ui;
@@ -17,8 +17,8 @@ pub(super) fn run(ui: &Ui<'_>, evidence: &DoctorEvidence, until: u64) -> Result<
     if until < outlook.now {
         bail!(
             "{} is in the past: it is {} now. Give a later day",
-            utc(until),
-            utc(outlook.now)
+            format_utc(until),
+            format_utc(outlook.now)
         );
     }
     let text = match ui.output {

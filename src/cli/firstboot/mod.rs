@@ -96,7 +96,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &FirstbootArgs) -> Result<ExitCode> {
         return shell::enter(&path);
     }
     let mut attempt = FirstBootAttempt::new(ui, args.guards.not_a_node, args.capsule.options());
-    let result = attempt.run(&path, &parameters);
+    let result = attempt.run_attempt(&path, &parameters);
     tell(&attempt, result, started, &path)
 }
 

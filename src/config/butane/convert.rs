@@ -25,9 +25,9 @@ impl Translator<'_> {
     /// Converts the part of the input that is Ignition's.
     pub(super) fn convert(&mut self, input: &Value) -> Out {
         let top = Path::default();
-        let mut config = self.record(&CONFIG, input, &top);
-        let version = Out::leaf(&Path::of(&["version"]), self.version.ignition);
-        let at = Path::of(&["ignition"]);
+        let mut config = self.convert_record(&CONFIG, input, &top);
+        let version = Out::leaf(&Path::from_keys(&["version"]), self.version.ignition);
+        let at = Path::from_keys(&["ignition"]);
         let mut ignition = config.get("ignition").cloned();
         let ignition = ignition.get_or_insert_with(|| Out::map(&at, Vec::new()));
         ignition.set("version", version);
@@ -36,12 +36,12 @@ impl Translator<'_> {
     }
 
     /// Converts a mapping.
-    fn record(&mut self, record: &RecordSchema, value: &Value, at: &Path) -> Out {
+    fn convert_record(&mut self, record: &RecordSchema, value: &Value, at: &Path) -> Out {
         let mut out = Out::map(at, Vec::new());
         for field in record.fields_at(self.version.level) {
             if let Some(value) = value.get(field.name).filter(|_| field.is_output) {
-                let at = at.key(field.name);
-                if let Some(new) = self.field(field.name, field.kind, value, &at) {
+                let at = at.with_key(field.name);
+                if let Some(new) = self.convert_field(field.name, field.kind, value, &at) {
                     out.set(&to_camel(field.name), new);
                 }
             }
@@ -55,17 +55,25 @@ impl Translator<'_> {
         out
     }
 
-    fn field(&mut self, name: &str, kind: ButaneKind, value: &Value, at: &Path) -> Option<Out> {
+    fn convert_field(
+        &mut self,
+        name: &str,
+        kind: ButaneKind,
+        value: &Value,
+        at: &Path,
+    ) -> Option<Out> {
         match kind {
-            ButaneKind::Record(record) => Some(self.record(record, value, at)),
+            ButaneKind::Record(record) => Some(self.convert_record(record, value, at)),
             ButaneKind::Records(record) => {
                 let items = value.as_array().into_iter().flatten().enumerate();
-                let items = items.map(|(index, item)| self.record(record, item, &at.index(index)));
+                let items = items
+                    .map(|(index, item)| self.convert_record(record, item, &at.with_index(index)));
                 Some(Out::list(at, items.collect()))
             }
             ButaneKind::Texts(_) => {
                 let items = value.as_array().into_iter().flatten().enumerate();
-                let items = items.map(|(index, item)| Out::leaf(&at.index(index), item.clone()));
+                let items =
+                    items.map(|(index, item)| Out::leaf(&at.with_index(index), item.clone()));
                 Some(Out::list(at, items.collect()))
             }
             // Go omits a zero in a number field that is not a pointer.
@@ -81,27 +89,29 @@ impl Translator<'_> {
     pub(super) fn read_local(&self, local: &str) -> Result<Vec<u8>, String> {
         let dir = self.files.ok_or(local_path::NO_FILES_DIR)?;
         let path = local_path::path_within(local).ok_or(local_path::ESCAPE)?;
-        dir.read(&path)
+        dir.read_file(&path)
     }
 
     /// Adds `inline` and `local` of a resource.
     fn add_contents(&mut self, out: &mut Out, value: &Value, at: &Path) {
         if let Some(local) = value.get("local").and_then(Value::as_str) {
-            let at = at.key("local");
+            let at = at.with_key("local");
             match self.read_local(local) {
                 Ok(contents) => self.set_contents(out, &contents, &at),
-                Err(message) => return self.report.error(at, message),
+                Err(message) => return self.report.add_error(at, message),
             }
         }
         if let Some(inline) = value.get("inline").and_then(Value::as_str) {
-            self.set_contents(out, inline.as_bytes(), &at.key("inline"));
+            self.set_contents(out, inline.as_bytes(), &at.with_key("inline"));
         }
     }
 
     /// Sets the source of a resource, and its compression unless the user gave one.
     pub(super) fn set_contents(&mut self, out: &mut Out, contents: &[u8], from: &Path) {
-        let own = out.text("compression").is_some_and(|text| !text.is_empty());
-        let url = make_data_url(contents, !own && self.version.packs());
+        let own = out
+            .text_at("compression")
+            .is_some_and(|text| !text.is_empty());
+        let url = make_data_url(contents, !own && self.version.may_compress());
         self.packed |= url.packed;
         out.set("source", Out::leaf(from, url.url));
         if !own {
@@ -120,16 +130,16 @@ impl Translator<'_> {
         if list.is_empty() {
             return;
         }
-        let at = at.key("ssh_authorized_keys_local");
+        let at = at.with_key("ssh_authorized_keys_local");
         if self.files.is_none() {
-            return self.report.error(at, local_path::NO_FILES_DIR);
+            return self.report.add_error(at, local_path::NO_FILES_DIR);
         }
         for (index, file) in list.iter().enumerate() {
-            let at = at.index(index);
+            let at = at.with_index(index);
             let text = match self.read_local(file.as_str().unwrap_or_default()) {
                 Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
                 Err(message) => {
-                    self.report.error(at, message);
+                    self.report.add_error(at, message);
                     continue;
                 }
             };
@@ -150,13 +160,13 @@ impl Translator<'_> {
         let Some(local) = local.filter(|local| !local.is_empty()) else {
             return;
         };
-        let at = at.key("contents_local");
+        let at = at.with_key("contents_local");
         match self.read_local(local) {
             Ok(bytes) => {
                 let text = String::from_utf8_lossy(&bytes).into_owned();
                 out.set("contents", Out::leaf(&at, text));
             }
-            Err(message) => self.report.error(at, message),
+            Err(message) => self.report.add_error(at, message),
         }
     }
 }

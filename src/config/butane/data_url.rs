@@ -16,14 +16,17 @@ pub(super) struct DataUrl {
 
 /// Creates the URL. With `may_pack`, contents are compressed if that makes the URL shorter, including the word `gzip`.
 pub(super) fn make_data_url(contents: &[u8], may_pack: bool) -> DataUrl {
-    let mut best = format!(",{}", escape(contents));
+    let mut best = format!(",{}", percent_escape(contents));
     let in_base64 = format!(";base64,{}", STANDARD.encode(contents));
     if in_base64.len() < best.len() {
         best = in_base64;
     }
     let mut packed = false;
     if may_pack {
-        let gzip = format!(";base64,{}", STANDARD.encode(deflate::gzip(contents)));
+        let gzip = format!(
+            ";base64,{}",
+            STANDARD.encode(deflate::compress_gzip(contents))
+        );
         if gzip.len() + "gzip".len() < best.len() {
             best = gzip;
             packed = true;
@@ -35,7 +38,7 @@ pub(super) fn make_data_url(contents: &[u8], may_pack: bool) -> DataUrl {
     }
 }
 
-fn escape(contents: &[u8]) -> String {
+fn percent_escape(contents: &[u8]) -> String {
     let mut text = String::with_capacity(contents.len());
     for byte in contents {
         match byte {

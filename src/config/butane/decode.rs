@@ -30,7 +30,7 @@ pub(super) fn decode_butane(
         left: MAX_NODES,
         failure: None,
     };
-    let value = decoder.record(root, record);
+    let value = decoder.decode_record(root, record);
     decoder.finish()?;
     Ok(value.unwrap_or_default())
 }
@@ -47,14 +47,14 @@ pub(super) fn decode_header(root: &Node) -> Result<(String, String), String> {
         failure: None,
     };
     let mut header = (String::new(), String::new());
-    if let Some(entries) = decoder.entries(root, || "config.commonFields".to_owned()) {
+    if let Some(entries) = decoder.decode_entries(root, || "config.commonFields".to_owned()) {
         for (key, node) in entries {
             let place = match key.as_str() {
                 "version" => &mut header.0,
                 "variant" => &mut header.1,
                 _ => continue,
             };
-            if let Some(Value::String(text)) = decoder.text(&node, "string") {
+            if let Some(Value::String(text)) = decoder.decode_text(&node, "string") {
                 *place = text;
             }
         }
@@ -109,7 +109,9 @@ impl Decoder {
 
     /// Returns the Go name of a type in a layer.
     fn go_name(&self, record: &RecordSchema) -> String {
-        let package = self.version.map(|version| version.package(record.origin));
+        let package = self
+            .version
+            .map(|version| version.go_package(record.origin));
         format!("{}.{}", package.unwrap_or_default(), record.name)
     }
 
@@ -119,13 +121,13 @@ impl Decoder {
             NamedType::Plain => "string".to_owned(),
             NamedType::Base(name) => {
                 let package =
-                    version.map(|version| version.package(super::version::TypeOrigin::Base));
+                    version.map(|version| version.go_package(super::version::TypeOrigin::Base));
                 format!("{}.{name}", package.unwrap_or_default())
             }
         }
     }
 
-    fn value(&mut self, node: &Node, kind: ButaneKind) -> Option<Value> {
+    fn decode_value(&mut self, node: &Node, kind: ButaneKind) -> Option<Value> {
         if self.left == 0 || self.failure.is_some() {
             self.failure
                 .get_or_insert_with(|| "yaml: document contains excessive aliasing".to_owned());
@@ -133,26 +135,28 @@ impl Decoder {
         }
         self.left -= 1;
         match kind {
-            ButaneKind::Text | ButaneKind::OptionalText => self.text(node, "string"),
-            ButaneKind::Number => self.number(node),
-            ButaneKind::Flag => self.flag(node),
+            ButaneKind::Text | ButaneKind::OptionalText => self.decode_text(node, "string"),
+            ButaneKind::Number => self.decode_number(node),
+            ButaneKind::Flag => self.decode_flag(node),
             ButaneKind::Texts(named) => {
                 let name = self.item_name(named);
-                self.items(node, &name, |decoder, item| decoder.text(item, &name))
-            }
-            ButaneKind::Record(record) => self.record(node, record),
-            ButaneKind::Records(record) => {
-                let name = self.go_name(record);
-                self.items(node, &name, |decoder, item| {
-                    decoder.value(item, ButaneKind::Record(record))
+                self.decode_items(node, &name, |decoder, item| {
+                    decoder.decode_text(item, &name)
                 })
             }
-            ButaneKind::Labels => self.labels(node),
+            ButaneKind::Record(record) => self.decode_record(node, record),
+            ButaneKind::Records(record) => {
+                let name = self.go_name(record);
+                self.decode_items(node, &name, |decoder, item| {
+                    decoder.decode_value(item, ButaneKind::Record(record))
+                })
+            }
+            ButaneKind::Labels => self.decode_labels(node),
         }
     }
 
     /// Records that a node has the wrong type.
-    fn refuse(&mut self, node: &Node, name: &str) {
+    fn refuse_type(&mut self, node: &Node, name: &str) {
         let target = node.target();
         let (tag, text) = match &target.value {
             NodeValue::List(_) => ("!!seq".to_owned(), String::new()),
@@ -180,21 +184,21 @@ impl Decoder {
     }
 
     /// Returns the scalar of a node; `None` if it is null, or is not a scalar, which is an error.
-    fn scalar<'n>(&mut self, node: &'n Node, name: &str) -> Option<(&'n Scalar, Resolved)> {
+    fn decode_scalar<'n>(&mut self, node: &'n Node, name: &str) -> Option<(&'n Scalar, Resolved)> {
         match &node.target().value {
             NodeValue::Scalar(scalar) => match resolve_scalar(scalar) {
                 Resolved::Null => None,
                 resolved => Some((scalar, resolved)),
             },
             _ => {
-                self.refuse(node, name);
+                self.refuse_type(node, name);
                 None
             }
         }
     }
 
-    fn text(&mut self, node: &Node, name: &str) -> Option<Value> {
-        let (scalar, _) = self.scalar(node, name)?;
+    fn decode_text(&mut self, node: &Node, name: &str) -> Option<Value> {
+        let (scalar, _) = self.decode_scalar(node, name)?;
         if scalar.tag.as_deref() == Some("binary") {
             let packed: String = scalar.text.split(['\n', '\r']).collect();
             let bytes = STANDARD.decode(packed).ok();
@@ -209,8 +213,8 @@ impl Decoder {
         Some(Value::String(scalar.text.clone()))
     }
 
-    fn number(&mut self, node: &Node) -> Option<Value> {
-        let (_, resolved) = self.scalar(node, "int")?;
+    fn decode_number(&mut self, node: &Node) -> Option<Value> {
+        let (_, resolved) = self.decode_scalar(node, "int")?;
         match resolved {
             Resolved::Integer(number) => return Some(number.into()),
             // Go cuts a fraction off.
@@ -220,23 +224,23 @@ impl Decoder {
             }
             _ => {}
         }
-        self.refuse(node, "int");
+        self.refuse_type(node, "int");
         None
     }
 
-    fn flag(&mut self, node: &Node) -> Option<Value> {
-        let (scalar, resolved) = self.scalar(node, "bool")?;
+    fn decode_flag(&mut self, node: &Node) -> Option<Value> {
+        let (scalar, resolved) = self.decode_scalar(node, "bool")?;
         match (resolved, scalar.text.as_str()) {
             (Resolved::Flag(flag), _) => return Some(flag.into()),
             (Resolved::Text, "y" | "Y" | "yes" | "on") => return Some(true.into()),
             (Resolved::Text, "n" | "N" | "no" | "off") => return Some(false.into()),
             _ => {}
         }
-        self.refuse(node, "bool");
+        self.refuse_type(node, "bool");
         None
     }
 
-    fn items(
+    fn decode_items(
         &mut self,
         node: &Node,
         name: &str,
@@ -250,19 +254,19 @@ impl Decoder {
             }
             NodeValue::Scalar(scalar) if resolve_scalar(scalar) == Resolved::Null => None,
             _ => {
-                self.refuse(node, &format!("[]{name}"));
+                self.refuse_type(node, &format!("[]{name}"));
                 None
             }
         }
     }
 
     /// Returns the entries of a mapping, including those of its merge keys. A duplicate key is an error.
-    fn entries(&mut self, node: &Node, name: impl FnOnce() -> String) -> Option<EntryList> {
+    fn decode_entries(&mut self, node: &Node, name: impl FnOnce() -> String) -> Option<EntryList> {
         let entries = match &node.target().value {
             NodeValue::Map(entries) => entries,
             NodeValue::Scalar(scalar) if resolve_scalar(scalar) == Resolved::Null => return None,
             _ => {
-                self.refuse(node, &name());
+                self.refuse_type(node, &name());
                 return None;
             }
         };
@@ -279,13 +283,13 @@ impl Decoder {
             .iter()
             .filter(|entry| entry.0.is_plain && entry.0.text == "<<");
         for (_, value) in merged {
-            self.merge(value, &mut all, 0);
+            self.merge_entries(value, &mut all, 0);
         }
         Some(all.list)
     }
 
     /// Adds the entries of a merge key whose keys do not exist yet.
-    fn merge(&mut self, value: &Node, all: &mut Entries, depth: usize) {
+    fn merge_entries(&mut self, value: &Node, all: &mut Entries, depth: usize) {
         let cost = match &value.target().value {
             NodeValue::Map(entries) => entries.len(),
             NodeValue::List(items) => items.len(),
@@ -300,7 +304,7 @@ impl Decoder {
             NodeValue::Map(entries) => {
                 for (key, value) in entries {
                     if key.text == "<<" {
-                        self.merge(value, all, depth + 1);
+                        self.merge_entries(value, all, depth + 1);
                     } else {
                         all.add(key, value);
                     }
@@ -308,7 +312,7 @@ impl Decoder {
             }
             NodeValue::List(items) => {
                 for item in items {
-                    self.merge(item, all, depth + 1);
+                    self.merge_entries(item, all, depth + 1);
                 }
             }
             _ => {
@@ -337,14 +341,14 @@ impl Decoder {
         self.errors.len() > before
     }
 
-    fn record(&mut self, node: &Node, record: &RecordSchema) -> Option<Value> {
+    fn decode_record(&mut self, node: &Node, record: &RecordSchema) -> Option<Value> {
         let name = self.go_name(record);
-        let entries = self.entries(node, || name)?;
+        let entries = self.decode_entries(node, || name)?;
         let level = self.level();
         let mut found = Map::new();
         for (key, value) in entries {
-            if let Some(field) = record.field(&key, level)
-                && let Some(value) = self.value(&value, field.kind)
+            if let Some(field) = record.find_field(&key, level)
+                && let Some(value) = self.decode_value(&value, field.kind)
             {
                 found.insert(field.name.to_owned(), value);
             }
@@ -363,12 +367,12 @@ impl Decoder {
         Some(Value::Object(ordered))
     }
 
-    fn labels(&mut self, node: &Node) -> Option<Value> {
-        let entries = self.entries(node, || "map[string]string".to_owned())?;
+    fn decode_labels(&mut self, node: &Node) -> Option<Value> {
+        let entries = self.decode_entries(node, || "map[string]string".to_owned())?;
         let mut labels = Map::new();
         for (key, value) in entries {
             let before = self.errors.len();
-            let text = self.text(&value, "string");
+            let text = self.decode_text(&value, "string");
             if self.errors.len() == before {
                 labels.insert(key, text.unwrap_or_else(|| "".into()));
             }
@@ -409,7 +413,7 @@ fn walk_unused(
     report: &mut Report,
 ) {
     let NodeValue::Map(entries) = &node.value else {
-        report.warning(
+        report.add_warning(
             at.clone(),
             format!(
                 "context tree does not match content tree at {at}. Line and column reporting may be inconsistent. \
@@ -419,21 +423,21 @@ fn walk_unused(
         return;
     };
     for (key, _) in entries {
-        if record.field(&key.text, level).is_none() {
-            let place = at.with(PathStep::KeyItself(key.text.clone()));
-            report.warning(place, format!("unused key {}", key.text));
+        if record.find_field(&key.text, level).is_none() {
+            let place = at.with_step(PathStep::KeyItself(key.text.clone()));
+            report.add_warning(place, format!("unused key {}", key.text));
         }
     }
     for field in record.fields_at(level) {
         let entry = entries.iter().find(|entry| entry.0.text == field.name);
         let Some((_, value)) = entry else { continue };
-        let at = at.key(field.name);
+        let at = at.with_key(field.name);
         match (field.kind, &value.value) {
             (ButaneKind::Record(record), _) => walk_unused(value, record, level, &at, report),
             (ButaneKind::Records(record), NodeValue::List(items)) => {
                 let given = items.iter().filter(|item| !is_nothing(item)).count();
                 for (index, item) in items.iter().take(given).enumerate() {
-                    walk_unused(item, record, level, &at.index(index), report);
+                    walk_unused(item, record, level, &at.with_index(index), report);
                 }
             }
             _ => {}

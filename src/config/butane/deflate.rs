@@ -22,7 +22,7 @@ const MAX_HASH_OFFSET: usize = 1 << 24;
 const NO_BLOCK: usize = usize::MAX;
 
 /// Compresses bytes, including the header and trailer of gzip.
-pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn compress_gzip(bytes: &[u8]) -> Vec<u8> {
     // No name, no time, best compression, unknown OS.
     let mut packed = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 0xff];
     packed.extend(Packer::new().pack(bytes));
@@ -79,16 +79,16 @@ impl Packer {
 
     fn pack(mut self, mut bytes: &[u8]) -> Vec<u8> {
         while !bytes.is_empty() {
-            self.step(false);
-            let taken = self.fill(bytes);
+            self.process_input(false);
+            let taken = self.fill_window(bytes);
             bytes = bytes.get(taken..).unwrap_or_default();
         }
-        self.step(true);
+        self.process_input(true);
         self.writer.finish()
     }
 
     /// Copies bytes into the window; returns their number.
-    fn fill(&mut self, bytes: &[u8]) -> usize {
+    fn fill_window(&mut self, bytes: &[u8]) -> usize {
         if self.index >= 2 * WINDOW - (SHORTEST + LONGEST) {
             self.window.copy_within(WINDOW.., 0);
             self.index -= WINDOW;
@@ -123,7 +123,7 @@ impl Packer {
     }
 
     /// Adds the bytes at a position to the table; returns the previous entry.
-    fn enter(&mut self, index: usize) -> u32 {
+    fn enter_position(&mut self, index: usize) -> u32 {
         let bytes = self
             .window
             .get(index..index + SHORTEST)
@@ -137,7 +137,7 @@ impl Packer {
     }
 
     /// Processes the input as long as enough bytes are known, or up to its end.
-    fn step(&mut self, is_last: bool) {
+    fn process_input(&mut self, is_last: bool) {
         if self.end - self.index < SHORTEST + LONGEST && !is_last {
             return;
         }
@@ -151,7 +151,7 @@ impl Packer {
                 return self.flush();
             }
             if self.index < last_entered {
-                self.chain_head = self.enter(self.index) as usize;
+                self.chain_head = self.enter_position(self.index) as usize;
             }
             self.advance(ahead, last_entered);
         }
@@ -177,7 +177,7 @@ impl Packer {
         if let Some(head) = head.filter(|head| *head >= least)
             && ahead > before
             && before < LONGEST
-            && let Some((length, offset)) = self.find(head, ahead)
+            && let Some((length, offset)) = self.find_longest(head, ahead)
         {
             (self.length, self.offset) = (length, offset);
         }
@@ -187,7 +187,7 @@ impl Packer {
             self.index += 1;
             while self.index < end {
                 if self.index < last_entered {
-                    self.enter(self.index);
+                    self.enter_position(self.index);
                 }
                 self.index += 1;
             }
@@ -210,7 +210,7 @@ impl Packer {
     }
 
     /// Returns the longest repetition at the current position: its length and its distance.
-    fn find(&self, head: usize, ahead: usize) -> Option<(usize, usize)> {
+    fn find_longest(&self, head: usize, ahead: usize) -> Option<(usize, usize)> {
         let start = self.index;
         let longest = ahead.min(LONGEST);
         let window = self.window.get(..start + longest)?;
@@ -298,7 +298,12 @@ mod tests {
             inputs.push(noise(count, values));
         }
         for input in inputs {
-            assert_eq!(unpack(&gzip(&input)), input, "{} bytes", input.len());
+            assert_eq!(
+                unpack(&compress_gzip(&input)),
+                input,
+                "{} bytes",
+                input.len()
+            );
         }
     }
 }

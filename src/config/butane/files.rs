@@ -17,13 +17,13 @@ pub trait FilesDir {
     ///
     /// # Errors
     /// A message that names the file.
-    fn read(&self, path: &str) -> Result<Vec<u8>, String>;
+    fn read_file(&self, path: &str) -> Result<Vec<u8>, String>;
 
     /// Lists everything below a directory, depth first; the names in each directory are sorted by their bytes.
     ///
     /// # Errors
     /// A message that names the directory; `root of tree must be a directory` if it is something else.
-    fn walk(&self, path: &str) -> Result<Vec<TreeEntry>, String>;
+    fn walk_tree(&self, path: &str) -> Result<Vec<TreeEntry>, String>;
 }
 
 /// An entry of a tree.
@@ -83,21 +83,21 @@ impl Translator<'_> {
     /// Adds the files of all trees.
     pub(super) fn add_trees(&mut self, config: &mut Out, input: &Value) {
         let trees = input.pointer("/storage/trees").and_then(Value::as_array);
-        let mut listed = Listed::of(config);
+        let mut listed = Listed::from_config(config);
         for (index, tree) in trees.into_iter().flatten().enumerate() {
-            let at = Path::of(&["storage", "trees"]).index(index);
+            let at = Path::from_keys(&["storage", "trees"]).with_index(index);
             let Some(dir) = self.files else {
-                return self.report.error(at, NO_FILES_DIR);
+                return self.report.add_error(at, NO_FILES_DIR);
             };
             let text = |key| tree.get(key).and_then(Value::as_str).unwrap_or_default();
             let Some(local) = path_within(text("local")) else {
-                self.report.error(at, ESCAPE);
+                self.report.add_error(at, ESCAPE);
                 continue;
             };
-            let entries = match dir.walk(&local) {
+            let entries = match dir.walk_tree(&local) {
                 Ok(entries) => entries,
                 Err(message) => {
-                    self.report.error(at, message);
+                    self.report.add_error(at, message);
                     continue;
                 }
             };
@@ -110,7 +110,7 @@ impl Translator<'_> {
             };
             for entry in entries {
                 if let Err(message) = self.add_entry(config, &mut listed, &tree, &entry) {
-                    self.report.error(tree.at.clone(), message);
+                    self.report.add_error(tree.at.clone(), message);
                 }
             }
         }
@@ -146,15 +146,15 @@ impl Translator<'_> {
         executable: bool,
     ) -> Result<(), String> {
         let at = &tree.at;
-        let mut file = match listed.node(config, "files", path) {
+        let mut file = match listed.find_node(config, "files", path) {
             Some(file) => file.clone(),
-            None if listed.has(path) => return Err(NODE_EXISTS.to_owned()),
+            None if listed.has_path(path) => return Err(NODE_EXISTS.to_owned()),
             None => new_node(tree, path),
         };
         let contents = file.get("contents").cloned();
         let mut contents = contents.unwrap_or_else(|| Out::map(at, Vec::new()));
         if contents
-            .text("source")
+            .text_at("source")
             .is_some_and(|source| !source.is_empty())
         {
             return Err(NODE_EXISTS.to_owned());
@@ -168,7 +168,7 @@ impl Translator<'_> {
             let usual = if executable { 0o755 } else { 0o644 };
             file.set("mode", Out::leaf(at, given.unwrap_or(usual)));
         }
-        listed.put(config, "files", path, file);
+        listed.put_node(config, "files", path, file);
         Ok(())
     }
 }
@@ -179,7 +179,7 @@ fn new_node(tree: &Tree<'_>, path: &str) -> Out {
     let mut node = Out::map(at, vec![("path", Out::leaf(at, path))]);
     for key in ["group", "user"] {
         if let Some(owner) = tree.settings.get(key) {
-            node.set(key, Out::of(at, owner));
+            node.set(key, Out::from_json(at, owner));
         }
     }
     node
@@ -199,13 +199,13 @@ fn add_directory(
     {
         return Ok(());
     }
-    if listed.has(path) {
+    if listed.has_path(path) {
         return Err(NODE_EXISTS.to_owned());
     }
     let mut directory = new_node(tree, path);
     let mode = settings.get("dir_mode").and_then(Value::as_i64);
     directory.set("mode", Out::leaf(&tree.at, mode.unwrap_or(0o755)));
-    listed.put(config, "directories", path, directory);
+    listed.put_node(config, "directories", path, directory);
     Ok(())
 }
 
@@ -216,16 +216,20 @@ fn add_link(
     path: &str,
     target: &str,
 ) -> Result<(), String> {
-    let mut link = match listed.node(config, "links", path) {
-        Some(link) if link.text("target").is_some_and(|target| !target.is_empty()) => {
+    let mut link = match listed.find_node(config, "links", path) {
+        Some(link)
+            if link
+                .text_at("target")
+                .is_some_and(|target| !target.is_empty()) =>
+        {
             return Err(NODE_EXISTS.to_owned());
         }
         Some(link) => link.clone(),
-        None if listed.has(path) => return Err(NODE_EXISTS.to_owned()),
+        None if listed.has_path(path) => return Err(NODE_EXISTS.to_owned()),
         None => new_node(tree, path),
     };
     link.set("target", Out::leaf(&tree.at, target));
-    listed.put(config, "links", path, link);
+    listed.put_node(config, "links", path, link);
     Ok(())
 }
 
@@ -237,45 +241,45 @@ pub(super) struct Listed(HashMap<String, Vec<(&'static str, usize)>>);
 
 impl Listed {
     /// Collects the paths of a config.
-    pub(super) fn of(config: &Out) -> Self {
+    pub(super) fn from_config(config: &Out) -> Self {
         let mut listed = Self(HashMap::new());
-        let Some(storage) = config.at(&["storage"]) else {
+        let Some(storage) = config.value_at(&["storage"]) else {
             return listed;
         };
         for list in LISTS {
-            for (at, node) in storage.items(list).iter().enumerate() {
-                if let Some(path) = node.text("path") {
-                    listed.learn(list, path, at);
+            for (at, node) in storage.items_at(list).iter().enumerate() {
+                if let Some(path) = node.text_at("path") {
+                    listed.add_path(list, path, at);
                 }
             }
         }
         listed
     }
 
-    fn learn(&mut self, list: &'static str, path: &str, at: usize) {
+    fn add_path(&mut self, list: &'static str, path: &str, at: usize) {
         let places = self.0.entry(path.to_owned()).or_default();
         places.retain(|place| place.0 != list);
         places.push((list, at));
     }
 
     /// Returns true if a path is in one of the lists.
-    pub(super) fn has(&self, path: &str) -> bool {
+    pub(super) fn has_path(&self, path: &str) -> bool {
         self.0.contains_key(path)
     }
 
-    fn position(&self, list: &str, path: &str) -> Option<usize> {
+    fn find_position(&self, list: &str, path: &str) -> Option<usize> {
         let mut places = self.0.get(path)?.iter();
         places.find(|place| place.0 == list).map(|place| place.1)
     }
 
     /// Returns the entry of a list with this path.
-    fn node<'o>(&self, config: &'o Out, list: &str, path: &str) -> Option<&'o Out> {
-        let at = self.position(list, path)?;
-        config.at(&["storage"])?.items(list).get(at)
+    fn find_node<'o>(&self, config: &'o Out, list: &str, path: &str) -> Option<&'o Out> {
+        let at = self.find_position(list, path)?;
+        config.value_at(&["storage"])?.items_at(list).get(at)
     }
 
     /// Replaces the entry with this path, or appends it.
-    pub(super) fn put(&mut self, config: &mut Out, list: &'static str, path: &str, node: Out) {
+    pub(super) fn put_node(&mut self, config: &mut Out, list: &'static str, path: &str, node: Out) {
         if config.get("storage").is_none() {
             config.set("storage", Out::map(&node.from, Vec::new()));
         }
@@ -284,11 +288,11 @@ impl Listed {
             .get_mut("storage")
             .and_then(|storage| storage.list_mut(list, &from));
         let Some(nodes) = nodes else { return };
-        let listed = self.position(list, path);
+        let listed = self.find_position(list, path);
         match listed.and_then(|at| nodes.get_mut(at)) {
             Some(old) => *old = node,
             None => {
-                self.learn(list, path, nodes.len());
+                self.add_path(list, path, nodes.len());
                 nodes.push(node);
             }
         }

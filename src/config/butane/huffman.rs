@@ -105,7 +105,7 @@ struct Tables {
 impl BlockWriter {
     /// Writes a block. `input` are the bytes behind its tokens, if they are still known.
     pub(super) fn write_block(&mut self, tokens: &[Token], input: Option<&[u8]>) {
-        let tables = Tables::of(tokens);
+        let tables = Tables::from_tokens(tokens);
         let storable = input.filter(|input| input.len() <= MAX_STORED);
         // Extra bits are the same with both kinds of codes; Go counts them only to compare with a stored block.
         let extra = if storable.is_some() {
@@ -210,7 +210,7 @@ impl BlockWriter {
 }
 
 impl Tables {
-    fn of(tokens: &[Token]) -> Self {
+    fn from_tokens(tokens: &[Token]) -> Self {
         let (literal_counts, offset_counts) = count_codes(tokens);
 
         let used = |counts: &[u32]| {
@@ -227,7 +227,7 @@ impl Tables {
             .take(shown.0)
             .chain(offsets.iter().take(shown.1));
         let lengths: Vec<u32> = lengths.map(|code| code.length).collect();
-        let description = describe(&lengths);
+        let description = encode_lengths(&lengths);
         let mut description_counts = vec![0u32; ORDER.len()];
         for (code, _) in &description {
             description_counts[*code] += 1;
@@ -279,7 +279,7 @@ impl Tables {
 }
 
 /// Run-length encodes code lengths: 16 repeats the last one, 17 and 18 are runs of zeros.
-fn describe(lengths: &[u32]) -> Vec<(usize, u32)> {
+fn encode_lengths(lengths: &[u32]) -> Vec<(usize, u32)> {
     let mut described = Vec::new();
     let mut rest = lengths;
     while let Some(first) = rest.first() {

@@ -43,7 +43,7 @@ pub(super) fn check_duplicates(value: &Out, report: &mut Report) {
             .or_default();
         for item in items {
             if !known.insert(key_of(key, item)) {
-                report.error(item.from.clone(), "duplicate entry defined");
+                report.add_error(item.from.clone(), "duplicate entry defined");
             }
         }
     }
@@ -69,7 +69,7 @@ pub(super) fn check_ignition(config: &Out, level: SchemaLevel, report: &mut Repo
         checker.check_storage(storage);
     }
     if let Some(systemd) = config.get("systemd") {
-        checker.check_units(systemd.items("units"));
+        checker.check_units(systemd.items_at("units"));
     }
 }
 
@@ -79,32 +79,38 @@ struct Checker<'r> {
 }
 
 impl Checker<'_> {
-    fn error(&mut self, value: &Out, keys: &[&str], message: &str) {
-        self.report.error(value.place_of(keys), message);
+    fn add_error(&mut self, value: &Out, keys: &[&str], message: &str) {
+        self.report.add_error(value.place_of(keys), message);
     }
 
-    fn check(&mut self, value: &Out, keys: &[&str], message: Option<String>) {
+    fn check_value(&mut self, value: &Out, keys: &[&str], message: Option<String>) {
         if let Some(message) = message {
-            self.report.error(value.place_of(keys), message);
+            self.report.add_error(value.place_of(keys), message);
         }
     }
 
     /// Checks that no file has the path of a unit or a drop-in.
     fn check_conflicts(&mut self, config: &Out) {
         let mut written = BTreeSet::new();
-        let has_text = |value: &Out| value.text("contents").is_some_and(|text| !text.is_empty());
-        let units = config.get("systemd").map(|systemd| systemd.items("units"));
+        let has_text = |value: &Out| {
+            value
+                .text_at("contents")
+                .is_some_and(|text| !text.is_empty())
+        };
+        let units = config
+            .get("systemd")
+            .map(|systemd| systemd.items_at("units"));
         for unit in units.unwrap_or_default() {
             let path = format!(
                 "/etc/systemd/system/{}",
-                unit.text("name").unwrap_or_default()
+                unit.text_at("name").unwrap_or_default()
             );
             for dropin in unit
-                .items("dropins")
+                .items_at("dropins")
                 .iter()
                 .filter(|dropin| has_text(dropin))
             {
-                let name = dropin.text("name").unwrap_or_default();
+                let name = dropin.text_at("name").unwrap_or_default();
                 written.insert(format!("{path}.d/{name}"));
             }
             if has_text(unit) {
@@ -115,9 +121,12 @@ impl Checker<'_> {
             return;
         };
         for list in ["files", "directories", "links"] {
-            for node in storage.items(list) {
-                if node.text("path").is_some_and(|path| written.contains(path)) {
-                    self.error(
+            for node in storage.items_at(list) {
+                if node
+                    .text_at("path")
+                    .is_some_and(|path| written.contains(path))
+                {
+                    self.add_error(
                         node,
                         &["path"],
                         "path conflicts with systemd unit or dropin",
@@ -132,7 +141,7 @@ impl Checker<'_> {
             return;
         };
         if let Some(references) = ignition.get("config") {
-            for reference in references.items("merge") {
+            for reference in references.items_at("merge") {
                 self.check_needed_source(reference);
                 self.check_resource(reference);
             }
@@ -140,8 +149,8 @@ impl Checker<'_> {
                 self.check_resource(replace);
             }
         }
-        if let Some(tls) = ignition.at(&["security", "tls"]) {
-            for authority in tls.items("certificateAuthorities") {
+        if let Some(tls) = ignition.value_at(&["security", "tls"]) {
+            for authority in tls.items_at("certificateAuthorities") {
                 self.check_needed_source(authority);
                 self.check_resource(authority);
             }
@@ -149,124 +158,126 @@ impl Checker<'_> {
     }
 
     fn check_needed_source(&mut self, resource: &Out) {
-        if resource.text("source").unwrap_or_default().is_empty() {
-            self.error(resource, &["source"], "source is required");
+        if resource.text_at("source").unwrap_or_default().is_empty() {
+            self.add_error(resource, &["source"], "source is required");
         }
     }
 
     fn check_storage(&mut self, storage: &Out) {
-        for directory in storage.items("directories") {
+        for directory in storage.items_at("directories") {
             self.check_node(directory);
             self.check_owners(directory);
         }
-        for disk in storage.items("disks") {
+        for disk in storage.items_at("disks") {
             self.check_disk(disk);
         }
-        for file in storage.items("files") {
+        for file in storage.items_at("files") {
             self.check_node(file);
-            if file.is_true("overwrite") && file.at(&["contents", "source"]).is_none() {
+            if file.is_true("overwrite") && file.value_at(&["contents", "source"]).is_none() {
                 let message = "overwrite must be false if source is unspecified";
-                self.error(file, &["overwrite"], message);
+                self.add_error(file, &["overwrite"], message);
             }
             self.check_owners(file);
-            for part in file.items("append") {
+            for part in file.items_at("append") {
                 self.check_resource(part);
             }
             if let Some(contents) = file.get("contents") {
                 self.check_resource(contents);
             }
         }
-        for filesystem in storage.items("filesystems") {
+        for filesystem in storage.items_at("filesystems") {
             self.check_filesystem(filesystem);
         }
-        for link in storage.items("links") {
-            self.check(
+        for link in storage.items_at("links") {
+            self.check_value(
                 link,
                 &["path"],
-                bad_path(link.text("path").unwrap_or_default()),
+                bad_path(link.text_at("path").unwrap_or_default()),
             );
-            if link.text("target").unwrap_or_default().is_empty() && self.level >= SchemaLevel::V5 {
-                self.error(link, &["target"], "link target is required");
+            if link.text_at("target").unwrap_or_default().is_empty()
+                && self.level >= SchemaLevel::V5
+            {
+                self.add_error(link, &["target"], "link target is required");
             }
             self.check_owners(link);
         }
-        for volume in storage.items("luks") {
+        for volume in storage.items_at("luks") {
             self.check_luks(volume);
         }
-        for raid in storage.items("raid") {
+        for raid in storage.items_at("raid") {
             self.check_raid(raid);
         }
     }
 
     /// Checks the path and mode of a file or directory.
     fn check_node(&mut self, node: &Out) {
-        self.check(
+        self.check_value(
             node,
             &["path"],
-            bad_path(node.text("path").unwrap_or_default()),
+            bad_path(node.text_at("path").unwrap_or_default()),
         );
-        let mode = node.number("mode").unwrap_or_default();
+        let mode = node.number_at("mode").unwrap_or_default();
         if !(0..=0o7777).contains(&mode) {
-            self.error(node, &["mode"], "illegal file mode");
+            self.add_error(node, &["mode"], "illegal file mode");
         }
         if mode & 0o7000 != 0 && self.level < SchemaLevel::V8 {
             let message = "setuid/setgid/sticky bits are not supported or functional in spec versions older than 3.6.0";
-            self.report.warning(node.place_of(&["mode"]), message);
+            self.report.add_warning(node.place_of(&["mode"]), message);
         }
     }
 
     fn check_owners(&mut self, node: &Out) {
         for key in ["group", "user"] {
             let Some(owner) = node.get(key) else { continue };
-            let named = owner.text("name").is_some_and(|name| !name.is_empty());
+            let named = owner.text_at("name").is_some_and(|name| !name.is_empty());
             if named && owner.get("id").is_some() {
-                self.error(owner, &[], "cannot set both id and name");
+                self.add_error(owner, &[], "cannot set both id and name");
             }
         }
     }
 
     fn check_resource(&mut self, resource: &Out) {
-        let compression = resource.text("compression").unwrap_or_default();
+        let compression = resource.text_at("compression").unwrap_or_default();
         if !["", "gzip"].contains(&compression) {
-            self.error(resource, &["compression"], "invalid compression method");
+            self.add_error(resource, &["compression"], "invalid compression method");
         }
-        let source = resource.text("source");
+        let source = resource.text_at("source");
         let hash = resource
             .get("verification")
-            .and_then(|one| one.text("hash"));
+            .and_then(|one| one.text_at("hash"));
         if hash.is_some() && source.is_none() {
             let message = "source must be specified if verification is specified";
-            self.error(resource, &["verification", "hash"], message);
+            self.add_error(resource, &["verification", "hash"], message);
         }
         let problem = source
             .filter(|source| !source.is_empty())
             .and_then(|source| bad_url(source, self.level));
-        self.check(resource, &["source"], problem);
-        if !resource.items("httpHeaders").is_empty() {
+        self.check_value(resource, &["source"], problem);
+        if !resource.items_at("httpHeaders").is_empty() {
             let problem = match source.and_then(|source| source.split_once(':')) {
                 Some(("http" | "https", _)) => None,
                 Some(_) => Some("cannot use HTTP headers with this source scheme".to_owned()),
                 None => Some("unable to parse url".to_owned()),
             };
-            self.check(resource, &["httpHeaders"], problem);
+            self.check_value(resource, &["httpHeaders"], problem);
         }
-        self.check(resource, &["verification", "hash"], hash.and_then(bad_hash));
+        self.check_value(resource, &["verification", "hash"], hash.and_then(bad_hash));
     }
 
     fn check_disk(&mut self, disk: &Out) {
-        let device = disk.text("device").unwrap_or_default();
+        let device = disk.text_at("device").unwrap_or_default();
         if device.is_empty() {
-            return self.error(disk, &["device"], "disk device is required");
+            return self.add_error(disk, &["device"], "disk device is required");
         }
-        self.check(disk, &["device"], bad_path(device));
-        for partition in disk.items("partitions") {
-            let label = partition.text("label").unwrap_or_default();
-            if label.is_empty() && partition.number("number").unwrap_or_default() == 0 {
+        self.check_value(disk, &["device"], bad_path(device));
+        for partition in disk.items_at("partitions") {
+            let label = partition.text_at("label").unwrap_or_default();
+            if label.is_empty() && partition.number_at("number").unwrap_or_default() == 0 {
                 let message = "a partition number >= 1 or a label must be specified";
-                self.error(partition, &[], message);
+                self.add_error(partition, &[], message);
             }
             if label.chars().count() > 36 {
-                self.error(
+                self.add_error(
                     partition,
                     &["label"],
                     "partition labels may not exceed 36 characters",
@@ -274,16 +285,17 @@ impl Checker<'_> {
             }
             if label.contains(':') {
                 let message = "partition label will be truncated to text before the colon";
-                self.report.warning(partition.place_of(&["label"]), message);
+                self.report
+                    .add_warning(partition.place_of(&["label"]), message);
             }
         }
     }
 
     fn check_filesystem(&mut self, filesystem: &Out) {
-        let text = |key| filesystem.text(key).unwrap_or_default();
+        let text = |key| filesystem.text_at(key).unwrap_or_default();
         let path = Some(text("path")).filter(|path| !path.is_empty());
-        self.check(filesystem, &["path"], path.and_then(bad_path));
-        self.check(filesystem, &["device"], bad_path(text("device")));
+        self.check_value(filesystem, &["path"], path.and_then(bad_path));
+        self.check_value(filesystem, &["device"], bad_path(text("device")));
         let format = text("format");
         let others = ["path", "label", "uuid"]
             .iter()
@@ -291,13 +303,13 @@ impl Checker<'_> {
             || filesystem.is_true("wipeFilesystem")
             || ["options", "mountOptions"]
                 .iter()
-                .any(|key| !filesystem.items(key).is_empty());
+                .any(|key| !filesystem.items_at(key).is_empty());
         let known = ["ext4", "btrfs", "xfs", "vfat", "swap"];
         if format.is_empty() && others {
             let message = "format cannot be empty when path, label, uuid, wipeFilesystem, options, or mountOptions is specified";
-            self.error(filesystem, &["format"], message);
+            self.add_error(filesystem, &["format"], message);
         } else if !format.is_empty() && !known.contains(&format) {
-            self.error(filesystem, &["format"], "invalid filesystem format");
+            self.add_error(filesystem, &["format"], "invalid filesystem format");
         }
         let longest = [
             ("ext4", 16),
@@ -310,26 +322,32 @@ impl Checker<'_> {
         let problem = longest.filter(|longest| text("label").len() > *longest).map(|longest| {
             format!("filesystem labels cannot be longer than {longest} characters when using {format}")
         });
-        self.check(filesystem, &["label"], problem);
+        self.check_value(filesystem, &["label"], problem);
     }
 
     fn check_luks(&mut self, volume: &Out) {
-        if volume.text("name").is_some_and(|name| name.contains('/')) {
-            self.error(volume, &["name"], "device names cannot contain slashes");
+        if volume
+            .text_at("name")
+            .is_some_and(|name| name.contains('/'))
+        {
+            self.add_error(volume, &["name"], "device names cannot contain slashes");
         }
-        if volume.text("label").is_some_and(|label| label.len() > 47) {
+        if volume
+            .text_at("label")
+            .is_some_and(|label| label.len() > 47)
+        {
             let message = "luks device labels cannot be longer than 47 characters";
-            self.error(volume, &["label"], message);
+            self.add_error(volume, &["label"], message);
         }
-        let problem = match volume.text("device").unwrap_or_default() {
+        let problem = match volume.text_at("device").unwrap_or_default() {
             "" => Some("disk device is required".to_owned()),
             device => bad_path(device),
         };
-        self.check(volume, &["device"], problem);
+        self.check_value(volume, &["device"], problem);
         if let Some(clevis) = volume.get("clevis") {
-            for server in clevis.items("tang") {
-                if server.text("thumbprint").unwrap_or_default().is_empty() {
-                    self.error(server, &["thumbprint"], "thumbprint is required");
+            for server in clevis.items_at("tang") {
+                if server.text_at("thumbprint").unwrap_or_default().is_empty() {
+                    self.add_error(server, &["thumbprint"], "thumbprint is required");
                 }
             }
         }
@@ -339,7 +357,7 @@ impl Checker<'_> {
     }
 
     fn check_raid(&mut self, raid: &Out) {
-        let level = raid.text("level").unwrap_or_default();
+        let level = raid.text_at("level").unwrap_or_default();
         let striped = ["linear", "raid0", "0", "stripe"].contains(&level);
         let known = [
             "linear", "raid0", "0", "stripe", "raid1", "1", "mirror", "raid4", "4", "raid5", "5",
@@ -348,14 +366,14 @@ impl Checker<'_> {
         let problem = match level {
             "" if self.level >= SchemaLevel::V5 => Some("raid level is required"),
             level if !known.contains(&level) => Some("unrecognized raid level"),
-            _ if striped && raid.number("spares").unwrap_or_default() != 0 => {
+            _ if striped && raid.number_at("spares").unwrap_or_default() != 0 => {
                 Some("spares unsupported for linear and raid0 arrays")
             }
             _ => None,
         };
-        self.check(raid, &["level"], problem.map(str::to_owned));
-        if raid.items("devices").is_empty() {
-            self.error(raid, &["devices"], "raid devices required");
+        self.check_value(raid, &["level"], problem.map(str::to_owned));
+        if raid.items_at("devices").is_empty() {
+            self.add_error(raid, &["devices"], "raid devices required");
         }
     }
 
@@ -364,15 +382,15 @@ impl Checker<'_> {
             self.check_instance(unit, units);
         }
         for unit in units {
-            let name = unit.text("name").unwrap_or_default();
+            let name = unit.text_at("name").unwrap_or_default();
             if !has_ignition_suffix(name) {
-                self.error(unit, &["name"], "invalid systemd unit extension");
+                self.add_error(unit, &["name"], "invalid systemd unit extension");
             }
-            let contents = unit.text("contents").unwrap_or_default();
+            let contents = unit.text_at("contents").unwrap_or_default();
             let options = parse_options(contents);
             if let Err(error) = &options {
                 let message = format!("invalid unit content: {}", error.kind);
-                self.error(unit, &["contents"], &message);
+                self.add_error(unit, &["contents"], &message);
             }
             if unit.is_true("enabled")
                 && !contents.is_empty()
@@ -382,15 +400,20 @@ impl Checker<'_> {
                 let message = format!(
                     "unit {name} is enabled, but has no install section so enable does nothing"
                 );
-                self.report.warning(unit.place_of(&["contents"]), message);
+                self.report
+                    .add_warning(unit.place_of(&["contents"]), message);
             }
-            for dropin in unit.items("dropins") {
-                if !dropin.text("name").unwrap_or_default().ends_with(".conf") {
-                    self.error(dropin, &["name"], "invalid systemd drop-in extension");
+            for dropin in unit.items_at("dropins") {
+                if !dropin
+                    .text_at("name")
+                    .unwrap_or_default()
+                    .ends_with(".conf")
+                {
+                    self.add_error(dropin, &["name"], "invalid systemd drop-in extension");
                 }
-                if let Err(error) = parse_options(dropin.text("contents").unwrap_or_default()) {
+                if let Err(error) = parse_options(dropin.text_at("contents").unwrap_or_default()) {
                     let message = format!("invalid unit content: {}", error.kind);
-                    self.error(dropin, &["contents"], &message);
+                    self.add_error(dropin, &["contents"], &message);
                 }
             }
         }
@@ -398,7 +421,7 @@ impl Checker<'_> {
 
     /// Checks the section [Install] for an instance, which comes from its template.
     fn check_instance(&mut self, unit: &Out, units: &[Out]) {
-        let name = unit.text("name").unwrap_or_default();
+        let name = unit.text_at("name").unwrap_or_default();
         let parts = name
             .strip_suffix(".service")
             .and_then(|name| name.split_once('@'));
@@ -408,9 +431,9 @@ impl Checker<'_> {
         };
         let template = format!("{base}@.service");
         let mut others = units.iter().rev();
-        let other = others.find(|other| other.text("name") == Some(&template));
+        let other = others.find(|other| other.text_at("name") == Some(&template));
         let contents = other
-            .and_then(|other| other.text("contents"))
+            .and_then(|other| other.text_at("contents"))
             .filter(|text| !text.is_empty());
         let Some(contents) = contents.filter(|_| unit.is_true("enabled")) else {
             return;
@@ -419,7 +442,8 @@ impl Checker<'_> {
             let (template, name) = (quote_go(&template), quote_go(name));
             let message =
                 format!("template unit {template} for {name} doesn't have Install section");
-            self.report.warning(unit.place_of(&["contents"]), message);
+            self.report
+                .add_warning(unit.place_of(&["contents"]), message);
         }
     }
 }

@@ -99,11 +99,11 @@ pub fn translate_butane(
 ) -> Translation {
     let root = match node::parse_first(text) {
         Ok(root) => root,
-        Err(error) => return unreadable(&error),
+        Err(error) => return unreadable_input(&error),
     };
     let (number, variant) = match root.as_deref().map(decode::decode_header) {
         Some(Ok(header)) => header,
-        Some(Err(error)) => return unreadable(&error),
+        Some(Err(error)) => return unreadable_input(&error),
         None => Default::default(),
     };
     let version = match choose_version(&variant, &number) {
@@ -111,7 +111,7 @@ pub fn translate_butane(
         Err(failed) => return *failed,
     };
     let Some(root) = root else {
-        return unreadable("the document is empty");
+        return unreadable_input("the document is empty");
     };
     let mut translation = translate_version(&root, version, files, options);
     translation.version = Some(version.text);
@@ -119,7 +119,7 @@ pub fn translate_butane(
     translation
 }
 
-fn unreadable(error: &str) -> Translation {
+fn unreadable_input(error: &str) -> Translation {
     Translation::failed(
         format!("Error unmarshaling yaml: {error}"),
         "correct the YAML at this line; the mistake may be on the line before it",
@@ -151,7 +151,7 @@ fn choose_version(variant: &str, number: &str) -> Result<ButaneVersion, Box<Tran
         );
         return Err(Box::new(Translation::failed(error, advice)));
     }
-    let version = ButaneVersion::find(&number).filter(|_| variant == "openshift");
+    let version = ButaneVersion::find_version(&number).filter(|_| variant == "openshift");
     version.ok_or_else(|| {
         let error = format!("No translator exists for variant {variant} with version {number}");
         let known: Vec<&str> = version::VERSIONS
@@ -184,7 +184,7 @@ fn translate_version(
     };
     let mut entries =
         decode::find_unused_keys(root, &schema::CONFIG, version.level).located_in(root);
-    let result = run(&input, version, files, options);
+    let result = translate_value(&input, version, files, options);
     entries.extend(result.report.located_in(root));
     let mut translation = Translation {
         report: entries,
@@ -213,7 +213,7 @@ struct RunResult {
     outcome: Result<Value, &'static str>,
 }
 
-fn run(
+fn translate_value(
     input: &Value,
     version: ButaneVersion,
     files: Option<&dyn FilesDir>,
@@ -240,7 +240,7 @@ fn run(
             warn_of_elided(&whole, &mut report);
         }
         if !report.is_fatal() {
-            result.outcome = judge(&whole, version, options, &mut report);
+            result.outcome = check_result(&whole, version, options, &mut report);
         }
     }
     RunResult {
@@ -277,15 +277,15 @@ fn make_object(translator: &mut Translator<'_>, input: &Value) -> Option<Out> {
         ("kernel_type", "kernelType"),
     ] {
         if let Some(value) = field(key) {
-            let at = Path::of(&["openshift", key]);
+            let at = Path::from_keys(&["openshift", key]);
             spec.push((name.to_owned(), with_items(&at, value)));
         }
     }
     let spec = Out {
-        from: Path::of(&["version"]),
+        from: Path::from_keys(&["version"]),
         value: out::OutValue::Map(spec),
     };
-    let at = Path::of(&["metadata"]);
+    let at = Path::from_keys(&["metadata"]);
     let metadata = input.get("metadata").unwrap_or(&Value::Null);
     Some(Out::map(
         &Path::default(),
@@ -295,7 +295,7 @@ fn make_object(translator: &mut Translator<'_>, input: &Value) -> Option<Out> {
                 Out::leaf(&at, "machineconfiguration.openshift.io/v1"),
             ),
             ("kind", Out::leaf(&at, "MachineConfig")),
-            ("metadata", Out::of(&at, metadata)),
+            ("metadata", Out::from_json(&at, metadata)),
             ("spec", spec),
         ],
     ))
@@ -306,30 +306,30 @@ fn with_items(at: &Path, value: &Value) -> Out {
     match value {
         Value::Array(items) => {
             let items = items.iter().enumerate();
-            let items = items.map(|(index, item)| Out::of(&at.index(index), item));
+            let items = items.map(|(index, item)| Out::from_json(&at.with_index(index), item));
             Out::list(at, items.collect())
         }
-        other => Out::of(at, other),
+        other => Out::from_json(at, other),
     }
 }
 
 /// Warns about fields that raw output omits.
 fn warn_of_elided(whole: &Out, report: &mut Report) {
     for key in ["kernelArguments", "extensions", "fips", "kernelType"] {
-        if let Some(value) = whole.at(&["spec", key]) {
-            report.warning(value.from.clone(), "field ignored in raw mode");
+        if let Some(value) = whole.value_at(&["spec", key]) {
+            report.add_warning(value.from.clone(), "field ignored in raw mode");
         }
     }
 }
 
 /// Checks the result and returns the value to print.
-fn judge(
+fn check_result(
     whole: &Out,
     version: ButaneVersion,
     options: OutputOptions,
     report: &mut Report,
 ) -> Result<Value, &'static str> {
-    let Some(config) = whole.at(&["spec", "config"]) else {
+    let Some(config) = whole.value_at(&["spec", "config"]) else {
         return Err(SOURCE_INVALID);
     };
     // Butane looks up the fields by their path in a MachineConfig, so they are allowed in raw output.

@@ -55,15 +55,18 @@ impl Out {
     }
 
     /// Converts a JSON value; all of it comes from one place.
-    pub(super) fn of(from: &Path, value: &Value) -> Self {
+    pub(super) fn from_json(from: &Path, value: &Value) -> Self {
         let value = match value {
-            Value::Array(items) => {
-                OutValue::List(items.iter().map(|item| Self::of(from, item)).collect())
-            }
+            Value::Array(items) => OutValue::List(
+                items
+                    .iter()
+                    .map(|item| Self::from_json(from, item))
+                    .collect(),
+            ),
             Value::Object(entries) => {
                 let entries = entries
                     .iter()
-                    .map(|(key, value)| (key.clone(), Self::of(from, value)));
+                    .map(|(key, value)| (key.clone(), Self::from_json(from, value)));
                 OutValue::Map(entries.collect())
             }
             other => OutValue::Leaf(other.clone()),
@@ -97,12 +100,12 @@ impl Out {
     }
 
     /// Returns the value at a path of keys.
-    pub(super) fn at(&self, keys: &[&str]) -> Option<&Self> {
+    pub(super) fn value_at(&self, keys: &[&str]) -> Option<&Self> {
         keys.iter().try_fold(self, |value, key| value.get(key))
     }
 
     /// The text at a key.
-    pub(super) fn text(&self, key: &str) -> Option<&str> {
+    pub(super) fn text_at(&self, key: &str) -> Option<&str> {
         self.get(key)?.as_text()
     }
 
@@ -115,7 +118,7 @@ impl Out {
     }
 
     /// The number at a key.
-    pub(super) fn number(&self, key: &str) -> Option<i64> {
+    pub(super) fn number_at(&self, key: &str) -> Option<i64> {
         match &self.get(key)?.value {
             OutValue::Leaf(value) => value.as_i64(),
             _ => None,
@@ -131,7 +134,7 @@ impl Out {
     }
 
     /// Returns the items of the list at a key.
-    pub(super) fn items(&self, key: &str) -> &[Self] {
+    pub(super) fn items_at(&self, key: &str) -> &[Self] {
         match self.get(key).map(|list| &list.value) {
             Some(OutValue::List(items)) => items,
             _ => &[],
@@ -154,7 +157,9 @@ impl Out {
             }
         }
         let missing = last.into_iter().chain(rest);
-        missing.fold(value.from.clone(), |path, key| path.key(&to_snake(key)))
+        missing.fold(value.from.clone(), |path, key| {
+            path.with_key(&to_snake(key))
+        })
     }
 
     /// Sets a value. A new key is inserted in Ignition's order: for a file that of its type, otherwise alphabetical.
@@ -167,16 +172,16 @@ impl Out {
             return;
         }
         let is_node = entries.iter().any(|entry| entry.0 == "path");
-        let own = rank(key, is_node);
+        let own = sort_key(key, is_node);
         let at = entries
             .iter()
-            .position(|entry| rank(&entry.0, is_node) > own);
+            .position(|entry| sort_key(&entry.0, is_node) > own);
         entries.insert(at.unwrap_or(entries.len()), (key.to_owned(), new));
     }
 
     /// Returns the list at a key, which is created if it is missing.
     pub(super) fn list_mut(&mut self, key: &str, from: &Path) -> Option<&mut Vec<Self>> {
-        if self.items(key).is_empty() {
+        if self.items_at(key).is_empty() {
             self.set(key, Self::list(from, Vec::new()));
         }
         match &mut self.get_mut(key)?.value {
@@ -210,7 +215,7 @@ impl Out {
 }
 
 /// Returns the sort key of a key. Keys common to files, directories and links precede their specific keys.
-fn rank(key: &str, is_node: bool) -> (bool, &str) {
+fn sort_key(key: &str, is_node: bool) -> (bool, &str) {
     let own = ["append", "contents", "mode", "hard", "target"];
     (is_node && own.contains(&key), key)
 }
@@ -309,13 +314,13 @@ pub(super) fn key_of(list: &str, item: &Out) -> String {
     let field = match list {
         "files" | "directories" | "links" => "path",
         "disks" | "filesystems" => "device",
-        "partitions" => match item.number("number") {
+        "partitions" => match item.number_at("number") {
             Some(number) if number != 0 => return format!("number:{number}"),
-            _ => return format!("label:{}", item.text("label").unwrap_or_default()),
+            _ => return format!("label:{}", item.text_at("label").unwrap_or_default()),
         },
         "tang" => "url",
         "merge" | "append" | "certificateAuthorities" => "source",
         _ => "name",
     };
-    item.text(field).unwrap_or_default().to_owned()
+    item.text_at(field).unwrap_or_default().to_owned()
 }

@@ -23,7 +23,7 @@ pub(super) struct Path(Vec<PathStep>);
 
 impl Path {
     /// Returns the path of a list of keys.
-    pub(super) fn of(keys: &[&str]) -> Self {
+    pub(super) fn from_keys(keys: &[&str]) -> Self {
         Self(
             keys.iter()
                 .map(|key| PathStep::Key((*key).to_owned()))
@@ -32,17 +32,17 @@ impl Path {
     }
 
     /// Returns the path of a key below this one.
-    pub(super) fn key(&self, key: &str) -> Self {
-        self.with(PathStep::Key(key.to_owned()))
+    pub(super) fn with_key(&self, key: &str) -> Self {
+        self.with_step(PathStep::Key(key.to_owned()))
     }
 
     /// Returns the path of an item below this one.
-    pub(super) fn index(&self, index: usize) -> Self {
-        self.with(PathStep::Index(index))
+    pub(super) fn with_index(&self, index: usize) -> Self {
+        self.with_step(PathStep::Index(index))
     }
 
     /// Returns the path extended by one step.
-    pub(super) fn with(&self, step: PathStep) -> Self {
+    pub(super) fn with_step(&self, step: PathStep) -> Self {
         let mut steps = self.0.clone();
         steps.push(step);
         Self(steps)
@@ -58,7 +58,7 @@ struct Places<'n> {
 
 impl<'n> Places<'n> {
     /// Returns the indexes of the first and the last entry of a key.
-    fn find(
+    fn find_key(
         &mut self,
         map: &'n Node,
         entries: &'n [(MappingKey, Rc<Node>)],
@@ -75,16 +75,16 @@ impl<'n> Places<'n> {
     }
 
     /// Returns the position of the deepest existing node on a path.
-    fn mark(&mut self, path: &Path, root: &'n Node) -> TextMark {
+    fn find_mark(&mut self, path: &Path, root: &'n Node) -> TextMark {
         let mut node = root;
         for step in &path.0 {
             let next = match (step, &node.value) {
                 (PathStep::Key(key), NodeValue::Map(entries)) => {
-                    let found = self.find(node, entries, key);
+                    let found = self.find_key(node, entries, key);
                     found.and_then(|(_, last)| Some(&entries.get(last)?.1))
                 }
                 (PathStep::KeyItself(key), NodeValue::Map(entries)) => {
-                    let found = self.find(node, entries, key);
+                    let found = self.find_key(node, entries, key);
                     let entry = found.and_then(|(first, _)| entries.get(first));
                     return entry.map_or(node.mark, |entry| entry.0.mark);
                 }
@@ -165,12 +165,12 @@ pub(super) struct Report {
 
 impl Report {
     /// Adds an error.
-    pub(super) fn error(&mut self, path: Path, message: impl Into<String>) {
+    pub(super) fn add_error(&mut self, path: Path, message: impl Into<String>) {
         self.entries.push((EntryKind::Error, path, message.into()));
     }
 
     /// Adds a warning.
-    pub(super) fn warning(&mut self, path: Path, message: impl Into<String>) {
+    pub(super) fn add_warning(&mut self, path: Path, message: impl Into<String>) {
         self.entries
             .push((EntryKind::Warning, path, message.into()));
     }
@@ -189,7 +189,7 @@ impl Report {
     pub(super) fn located_in(self, root: &Node) -> Vec<ReportEntry> {
         let mut places = Places::default();
         let entries = self.entries.into_iter().map(|(kind, path, message)| {
-            let mark = places.mark(&path, root);
+            let mark = places.find_mark(&path, root);
             ReportEntry {
                 kind,
                 path: path.to_string(),

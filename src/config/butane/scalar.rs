@@ -49,7 +49,7 @@ pub(super) fn resolve_plain(text: &str) -> Resolved {
         ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Resolved::Float(f64::INFINITY),
         "-.inf" | "-.Inf" | "-.INF" => Resolved::Float(f64::NEG_INFINITY),
         _ if text.starts_with('.') => {
-            decimal(&text.replace('_', "")).map_or(Resolved::Text, Resolved::Float)
+            parse_decimal(&text.replace('_', "")).map_or(Resolved::Text, Resolved::Float)
         }
         _ if text.starts_with(['+', '-']) || text.starts_with(|c: char| c.is_ascii_digit()) => {
             resolve_number(text)
@@ -80,7 +80,7 @@ fn resolve_number(text: &str) -> Resolved {
             return Resolved::Unsigned(number);
         }
     }
-    decimal(&plain).map_or(Resolved::Text, Resolved::Float)
+    parse_decimal(&plain).map_or(Resolved::Text, Resolved::Float)
 }
 
 /// Returns the digits of a number and their base, as Go's `ParseInt` accepts them with base 0.
@@ -97,7 +97,7 @@ fn radix_of(digits: &str) -> Option<(&str, u32)> {
 }
 
 /// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
-fn decimal(text: &str) -> Option<f64> {
+fn parse_decimal(text: &str) -> Option<f64> {
     let body = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (mantissa, exponent) = match body.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, Some(exponent)),

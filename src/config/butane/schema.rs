@@ -60,7 +60,11 @@ pub(super) enum NamedType {
 
 impl RecordSchema {
     /// Returns the field of a key at a level.
-    pub(super) fn field(&self, name: &str, level: SchemaLevel) -> Option<&'static ButaneField> {
+    pub(super) fn find_field(
+        &self,
+        name: &str,
+        level: SchemaLevel,
+    ) -> Option<&'static ButaneField> {
         self.fields_at(level).find(|field| field.name == name)
     }
 

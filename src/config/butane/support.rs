@@ -27,42 +27,42 @@ const USER_FIELDS: [&str; 12] = [
 pub(super) fn check_support(config: &Out, version: ButaneVersion, report: &mut Report) {
     let storage = config.get("storage");
     let filesystems = storage
-        .map(|storage| storage.items("filesystems"))
+        .map(|storage| storage.items_at("filesystems"))
         .unwrap_or_default();
     for filesystem in filesystems {
-        if filesystem.text("format") == Some("btrfs") {
+        if filesystem.text_at("format") == Some("btrfs") {
             let message = "btrfs is not supported in this spec version";
-            report.error(filesystem.place_of(&["format"]), message);
+            report.add_error(filesystem.place_of(&["format"]), message);
         }
     }
     for filesystem in filesystems {
-        if version.level >= SchemaLevel::V5 && filesystem.text("format") == Some("none") {
+        if version.level >= SchemaLevel::V5 && filesystem.text_at("format") == Some("none") {
             let message = "format \"none\" is not supported in this spec version";
-            report.error(filesystem.place_of(&["format"]), message);
+            report.add_error(filesystem.place_of(&["format"]), message);
         }
     }
     for file in storage
-        .map(|storage| storage.items("files"))
+        .map(|storage| storage.items_at("files"))
         .unwrap_or_default()
     {
         let source = file
             .get("contents")
-            .and_then(|contents| contents.text("source"));
+            .and_then(|contents| contents.text_at("source"));
         if source.is_some_and(is_foreign) {
             let message = "file contents source must be data URL in this spec version";
-            report.error(file.place_of(&["contents", "source"]), message);
+            report.add_error(file.place_of(&["contents", "source"]), message);
         }
-        let mode = file.number("mode").unwrap_or_default();
+        let mode = file.number_at("mode").unwrap_or_default();
         if version.minor >= 10 && mode & !0o777 != 0 {
             let message = "special mode bits are not supported in this spec version";
-            report.error(file.place_of(&["mode"]), message);
+            report.add_error(file.place_of(&["mode"]), message);
         }
     }
-    let users = config.get("passwd").map(|passwd| passwd.items("users"));
+    let users = config.get("passwd").map(|passwd| passwd.items_at("users"));
     for user in users.unwrap_or_default() {
-        if user.text("name") != Some("core") {
+        if user.text_at("name") != Some("core") {
             let message = "users other than \"core\" are not supported in this spec version";
-            report.error(user.place_of(&["name"]), message);
+            report.add_error(user.place_of(&["name"]), message);
         }
     }
 }
@@ -78,7 +78,7 @@ pub(super) fn check_fields(config: &Out, version: ButaneVersion) -> Report {
     let mut report = Report::default();
     let mut refuse = |value: Option<&Out>, message: &str| {
         if let Some(value) = value.filter(|value| !is_empty(value)) {
-            report.error(value.from.clone(), message);
+            report.add_error(value.from.clone(), message);
         }
     };
     refuse(
@@ -91,7 +91,7 @@ pub(super) fn check_fields(config: &Out, version: ButaneVersion) -> Report {
         "groups are not supported in this spec version",
     );
     for user in passwd
-        .map(|passwd| passwd.items("users"))
+        .map(|passwd| passwd.items_at("users"))
         .unwrap_or_default()
     {
         for key in USER_FIELDS {
@@ -116,7 +116,7 @@ fn check_storage(
         storage.get("directories"),
         "directories are not supported in this spec version",
     );
-    for file in storage.items("files") {
+    for file in storage.items_at("files") {
         refuse(
             file.get("append"),
             "appending to files is not supported in this spec version",
@@ -124,7 +124,7 @@ fn check_storage(
         let Some(contents) = file.get("contents") else {
             continue;
         };
-        if version.minor < 10 && contents.text("compression") != Some("") {
+        if version.minor < 10 && contents.text_at("compression") != Some("") {
             refuse(
                 contents.get("compression"),
                 "file compression is not supported in this spec version",

@@ -74,7 +74,7 @@ pub(super) const VERSIONS: [ButaneVersion; 18] = [
 
 impl ButaneVersion {
     /// Finds the translator of a version, which is given as a semantic version.
-    pub(super) fn find(text: &str) -> Option<Self> {
+    pub(super) fn find_version(text: &str) -> Option<Self> {
         VERSIONS.into_iter().find(|version| version.text == text)
     }
 
@@ -85,7 +85,7 @@ impl ButaneVersion {
     }
 
     /// Returns true if contents may be compressed.
-    pub(super) fn packs(self) -> bool {
+    pub(super) fn may_compress(self) -> bool {
         self.minor >= 10
     }
 
@@ -100,7 +100,7 @@ impl ButaneVersion {
     }
 
     /// Returns the Go package of a type, which decoding errors mention.
-    pub(super) fn package(self, origin: TypeOrigin) -> String {
+    pub(super) fn go_package(self, origin: TypeOrigin) -> String {
         let (base, fcos) = match self.level {
             SchemaLevel::V3 => ("v0_3", "v1_3"),
             SchemaLevel::V5 => ("v0_5", "v1_5"),

@@ -51,7 +51,7 @@ fn write_value(out: &mut String, value: &Value, indent: usize) {
 
 fn write_key(out: &mut String, key: &str, indent: usize) {
     let is_simple = key.len() <= LONGEST_KEY && !key.contains(['\n', '\r']);
-    let written = match (Style::of(key), is_simple) {
+    let written = match (Style::for_text(key), is_simple) {
         (Style::Block, _) | (_, false) if key.contains('\n') => double_quoted(key),
         (Style::Plain, _) => key.to_owned(),
         (Style::Single, _) => single_quoted(key),
@@ -94,7 +94,7 @@ fn push_indent(out: &mut String, indent: usize) {
 
 fn write_scalar(out: &mut String, value: &Value, indent: usize) {
     match value {
-        Value::String(text) => match Style::of(text) {
+        Value::String(text) => match Style::for_text(text) {
             Style::Plain => out.push_str(text),
             Style::Single => out.push_str(&single_quoted(text)),
             Style::Double => out.push_str(&double_quoted(text)),
@@ -134,8 +134,8 @@ enum Style {
 
 impl Style {
     /// Returns the style that yaml.v3 selects.
-    fn of(text: &str) -> Self {
-        let facts = Facts::of(text);
+    fn for_text(text: &str) -> Self {
+        let facts = Facts::from_text(text);
         if text.contains('\n') {
             return if facts.block_allowed {
                 Self::Block
@@ -162,7 +162,7 @@ struct Facts {
 }
 
 impl Facts {
-    fn of(text: &str) -> Self {
+    fn from_text(text: &str) -> Self {
         let mut facts = Self {
             plain_allowed: !has_indicators(text),
             single_allowed: true,

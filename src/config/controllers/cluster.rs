@@ -83,7 +83,7 @@ impl Base {
     /// Returns the bytes of a file in the base of this pool, from the templates and the base of the kubelet's configuration.
     /// With parts, this is the last of 00, 01, 97 and 98 that has the file; otherwise it is that of the rendered config, which
     /// a generated part may have replaced.
-    pub fn file(&self, pool: &str, path: &str) -> Option<Vec<u8>> {
+    pub fn find_file(&self, pool: &str, path: &str) -> Option<Vec<u8>> {
         match self {
             Self::Rendered(config) => file_of(config, path),
             Self::Parts(parts) => {
@@ -111,7 +111,7 @@ impl Base {
     }
 
     /// Returns a MachineConfig of the cluster; `None` if the parts are unknown.
-    pub fn part(&self, name: &str) -> Option<&Value> {
+    pub fn find_part(&self, name: &str) -> Option<&Value> {
         match self {
             Self::Parts(parts) => parts.get(name),
             Self::Rendered(_) => None,
@@ -180,7 +180,7 @@ impl Cluster {
             .into_iter()
             .filter(|one| one.kind != "MachineConfig")
         {
-            match kept.iter_mut().find(|other| replaces(&object, other)) {
+            match kept.iter_mut().find(|other| is_newer(&object, other)) {
                 Some(other) => *other = object,
                 None => kept.push(object),
             }
@@ -206,7 +206,7 @@ impl Cluster {
     }
 
     /// Returns an object of a kind that exists once in a cluster, such as `Image cluster`.
-    pub fn single(&self, kind: &str, name: &str) -> Option<&ApiObject> {
+    pub fn find_single(&self, kind: &str, name: &str) -> Option<&ApiObject> {
         let found = |object: &&ApiObject| object.kind == kind && object.name == name;
         self.objects.iter().find(found)
     }
@@ -234,7 +234,7 @@ impl Cluster {
     /// Returns the state of a feature gate in kubelet.conf.
     pub fn gate_of_kubelet(&self, name: &str) -> Option<bool> {
         let mut files = self.pools.iter();
-        let bytes = files.find_map(|pool| self.base.file(&pool.name, KUBELET_CONF))?;
+        let bytes = files.find_map(|pool| self.base.find_file(&pool.name, KUBELET_CONF))?;
         let config = yaml::parse_yaml(std::str::from_utf8(&bytes).ok()?).ok()?;
         config.get("featureGates")?.get(name)?.as_bool()
     }
@@ -247,7 +247,7 @@ impl Cluster {
     }
 }
 
-fn replaces(new: &ApiObject, old: &ApiObject) -> bool {
+fn is_newer(new: &ApiObject, old: &ApiObject) -> bool {
     let key = |object: &ApiObject| {
         (
             object.kind.clone(),

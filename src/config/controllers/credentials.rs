@@ -42,21 +42,21 @@ pub(super) fn sync_credentials(cluster: &Cluster, generation: &mut Generation) {
         .filter(|object| object.name != "cluster")
     {
         let text = "The operator ignores it: the only object of this kind is named cluster.";
-        generation.notes.push(note(other, text, false));
+        generation.notes.push(note_about(other, text, false));
     }
-    let Some(object) = cluster.single(KIND, "cluster") else {
+    let Some(object) = cluster.find_single(KIND, "cluster") else {
         return;
     };
-    if !counts(object, cluster, &mut generation.notes) {
+    if !has_effect(object, cluster, &mut generation.notes) {
         return;
     }
-    match make(object, cluster, &mut generation.notes) {
+    match make_configs(object, cluster, &mut generation.notes) {
         Ok(configs) => generation.configs.extend(configs),
         Err(refusal) => generation.refusals.push(refusal),
     }
 }
 
-fn note(object: &ApiObject, text: impl Into<String>, inexact: bool) -> Note {
+fn note_about(object: &ApiObject, text: impl Into<String>, inexact: bool) -> Note {
     Note {
         object: object.title(),
         text: text.into(),
@@ -65,12 +65,12 @@ fn note(object: &ApiObject, text: impl Into<String>, inexact: bool) -> Note {
 }
 
 /// Returns true if the object has an effect in this cluster.
-fn counts(object: &ApiObject, cluster: &Cluster, notes: &mut Vec<Note>) -> bool {
+fn has_effect(object: &ApiObject, cluster: &Cluster, notes: &mut Vec<Note>) -> bool {
     match cluster.named_gate(KIND) {
         Some(true) => true,
         Some(false) => {
             let text = format!("It has no effect: the feature gate {KIND} is off in this cluster.");
-            notes.push(note(object, text, false));
+            notes.push(note_about(object, text, false));
             false
         }
         None => {
@@ -78,13 +78,13 @@ fn counts(object: &ApiObject, cluster: &Cluster, notes: &mut Vec<Note>) -> bool 
                 "It counts only with the feature gate {KIND}, which is on from OpenShift 5.0 on, and is not known here. Give the \
                  object FeatureGate cluster, too."
             );
-            notes.push(note(object, text, true));
+            notes.push(note_about(object, text, true));
             true
         }
     }
 }
 
-fn make(
+fn make_configs(
     object: &ApiObject,
     cluster: &Cluster,
     notes: &mut Vec<Note>,
@@ -97,14 +97,14 @@ fn make(
             name: format!("97-{pool}-generated-{NAME_END}"),
             pool,
             files,
-            owners: vec![owner(object)],
+            owners: vec![owner_reference(object)],
             ..GeneratedConfig::default()
         });
     }
     Ok(configs)
 }
 
-fn owner(object: &ApiObject) -> Value {
+fn owner_reference(object: &ApiObject) -> Value {
     let mut owner = json!({
         "apiVersion": "config.openshift.io/v1",
         "kind": KIND,
@@ -179,7 +179,7 @@ fn files_of_pool(
 ) -> Result<Vec<GeneratedFile>, ObjectRefusal> {
     let of_cloud = OF_CLOUDS
         .iter()
-        .find_map(|path| Some((*path, cluster.base.file(pool, path)?)));
+        .find_map(|path| Some((*path, cluster.base.find_file(pool, path)?)));
     let (path, bytes) = of_cloud.unwrap_or((GENERIC, Vec::new()));
     let (mut providers, had_own) = read_providers(&bytes).map_err(|error| {
         let message = format!("error unmarshalling credential provider config: {error}");
@@ -189,7 +189,7 @@ fn files_of_pool(
     let (overlapping, taken): (BTreeSet<&str>, BTreeSet<&str>) = images
         .iter()
         .map(String::as_str)
-        .partition(|image| overlaps(image, &providers));
+        .partition(|image| overlaps_provider(image, &providers));
     if !overlapping.is_empty() {
         let note = note_overlap(object, &overlapping);
         if !notes.contains(&note) {
@@ -211,7 +211,7 @@ fn files_of_pool(
         return Ok(Vec::new());
     }
     providers.push(own_provider(&taken));
-    let mut files = vec![GeneratedFile::new(path, write(&providers))];
+    let mut files = vec![GeneratedFile::new(path, write_providers(&providers))];
     if path == GENERIC {
         files.push(GeneratedFile::new(DROP_IN, drop_in()));
     }
@@ -225,11 +225,11 @@ fn note_overlap(object: &ApiObject, overlapping: &BTreeSet<&str>) -> Note {
          rendering entries: [{}]. The provider of the platform serves these images.",
         list.join(" ")
     );
-    note(object, text, false)
+    note_about(object, text, false)
 }
 
 /// Returns true for a pattern that overlaps with one of a platform's provider.
-fn overlaps(image: &str, providers: &[Value]) -> bool {
+fn overlaps_provider(image: &str, providers: &[Value]) -> bool {
     let lists = providers
         .iter()
         .filter_map(|provider| provider.get("matchImages")?.as_array());
@@ -300,7 +300,7 @@ fn own_provider(images: &BTreeSet<&str>) -> Value {
     })
 }
 
-fn write(providers: &[Value]) -> Vec<u8> {
+fn write_providers(providers: &[Value]) -> Vec<u8> {
     let file = json!({
         "apiVersion": "kubelet.config.k8s.io/v1",
         "kind": "CredentialProviderConfig",

@@ -131,7 +131,7 @@ impl Family {
     }
 
     /// Returns the objects that it reads, in the form of `oc get`.
-    fn objects(self) -> &'static str {
+    fn read_objects(self) -> &'static str {
         match self {
             Self::Registries => {
                 "imagedigestmirrorsets, imagetagmirrorsets, imagecontentsourcepolicies, images.config, clusterimagepolicies, \
@@ -228,7 +228,10 @@ fn derive_of_parts(request: Request) -> Result<Derived, DeriveError> {
             && !claimed.contains(name)
             && after.configs.iter().any(|config| config.name == *name)
         {
-            return Err(DeriveError::ObjectsMissing(name.clone(), family.objects()));
+            return Err(DeriveError::ObjectsMissing(
+                name.clone(),
+                family.read_objects(),
+            ));
         }
     }
     let touched = |name: &str| Family::of_config(name).is_some_and(|one| families.contains(&one));
@@ -374,7 +377,7 @@ fn derive_on_top(request: Request) -> Result<Derived, DeriveError> {
         .extend(list_stale_credentials(&base, &generated));
     let mut notes = after.notes;
     let gates = cluster.gates.as_ref();
-    notes.extend(doubts(&base, &generated, &request.configs, gates));
+    notes.extend(merge_doubts(&base, &generated, &request.configs, gates));
     changes.parts = order_parts(&generated, request.configs)?;
     let mut pool = request.pool;
     let stream = take_stream(&cluster, &mut pool, &mut notes)?;
@@ -418,7 +421,7 @@ fn order_parts(
 }
 
 /// Returns reasons why the cluster's merge may give a different name than a merge onto the rendered config.
-fn doubts(
+fn merge_doubts(
     base: &Value,
     generated: &[Value],
     configs: &[(ApiObject, Input)],

@@ -163,11 +163,12 @@ pub(super) fn sync_known_fields(cluster: &Cluster, generation: &mut Generation) 
             .filter(|(kinds, ..)| kinds.contains(&object.kind.as_str()));
         for (_, place, keys) in of_kind {
             let mut found = Vec::new();
-            collect(&object.value, place, String::new(), &mut found);
+            collect_values(&object.value, place, String::new(), &mut found);
             for (at, value) in found {
                 let given = value.as_object().into_iter().flatten();
                 let unknown = given.filter(|(key, _)| !keys.contains(&key.as_str()));
-                let notes = unknown.map(|(key, value)| note(object, place, &at, key, value, keys));
+                let notes =
+                    unknown.map(|(key, value)| note_about(object, place, &at, key, value, keys));
                 generation.notes.extend(notes);
             }
         }
@@ -175,7 +176,12 @@ pub(super) fn sync_known_fields(cluster: &Cluster, generation: &mut Generation) 
 }
 
 /// Collects the values at a path, each with its full path.
-fn collect<'v>(value: &'v Value, place: &str, at: String, found: &mut Vec<(String, &'v Value)>) {
+fn collect_values<'v>(
+    value: &'v Value,
+    place: &str,
+    at: String,
+    found: &mut Vec<(String, &'v Value)>,
+) {
     if place.is_empty() {
         found.push((at, value));
         return;
@@ -191,14 +197,14 @@ fn collect<'v>(value: &'v Value, place: &str, at: String, found: &mut Vec<(Strin
         format!("{at}.{key}")
     };
     if key == step {
-        return collect(inner, rest, at, found);
+        return collect_values(inner, rest, at, found);
     }
     for (index, item) in inner.as_array().into_iter().flatten().enumerate() {
-        collect(item, rest, format!("{at}[{index}]"), found);
+        collect_values(item, rest, format!("{at}[{index}]"), found);
     }
 }
 
-fn note(
+fn note_about(
     object: &ApiObject,
     place: &str,
     at: &str,

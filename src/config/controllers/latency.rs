@@ -19,7 +19,7 @@ pub(super) fn is_foreign(object: &ApiObject) -> bool {
 }
 
 /// Returns the previous and the new node configuration.
-fn nodes(cluster: &Cluster) -> (Option<&ApiObject>, Option<&ApiObject>) {
+fn node_configs(cluster: &Cluster) -> (Option<&ApiObject>, Option<&ApiObject>) {
     let mut all = cluster
         .of_kind("Node")
         .filter(|object| is_node(object) && !is_foreign(object));
@@ -32,7 +32,7 @@ fn nodes(cluster: &Cluster) -> (Option<&ApiObject>, Option<&ApiObject>) {
 
 /// Returns both configurations if the step between their profiles is too wide for the operator.
 pub(super) fn forbidden_step(cluster: &Cluster) -> Option<(&ApiObject, &ApiObject)> {
-    let (Some(old), Some(new)) = nodes(cluster) else {
+    let (Some(old), Some(new)) = node_configs(cluster) else {
         return None;
     };
     let is_default = |node| ["", "Default"].contains(&profile_of(node));
@@ -45,7 +45,7 @@ pub(super) fn forbidden_step(cluster: &Cluster) -> Option<(&ApiObject, &ApiObjec
 pub(super) fn config_in_force(cluster: &Cluster) -> Option<&ApiObject> {
     match forbidden_step(cluster) {
         Some((old, _)) => Some(old),
-        None => nodes(cluster).1,
+        None => node_configs(cluster).1,
     }
 }
 

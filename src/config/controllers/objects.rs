@@ -40,10 +40,10 @@ impl ApiObject {
             at: String::new(),
             text: None,
         };
-        Self::placed(value, origin, place)
+        Self::at_place(value, origin, place)
     }
 
-    fn placed(value: Value, origin: &str, place: Place) -> Self {
+    fn at_place(value: Value, origin: &str, place: Place) -> Self {
         let namespace = text_at(&value, "/metadata/namespace");
         Self {
             api_version: text_at(&value, "/apiVersion"),
@@ -187,7 +187,7 @@ fn add_objects(
         }
         return Ok(());
     }
-    let object = ApiObject::placed(value, origin, place);
+    let object = ApiObject::at_place(value, origin, place);
     if object.kind.is_empty() || object.api_version.is_empty() {
         let missing = if object.kind.is_empty() {
             "kind"

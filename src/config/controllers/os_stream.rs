@@ -28,9 +28,9 @@ pub(super) struct StreamImages {
 }
 
 /// Returns the stream that is set for a pool, directly or by the pool `worker`, with the object that sets it.
-fn named<'a>(cluster: &'a Cluster, pool: &str) -> Option<(&'a ApiObject, &'a str)> {
+fn named_stream<'a>(cluster: &'a Cluster, pool: &str) -> Option<(&'a ApiObject, &'a str)> {
     let of = |name: &str| {
-        let object = cluster.single("MachineConfigPool", name)?;
+        let object = cluster.find_single("MachineConfigPool", name)?;
         let stream = object.get("/spec/osImageStream/name")?.as_str()?;
         (!stream.is_empty()).then_some((object, stream))
     };
@@ -38,20 +38,20 @@ fn named<'a>(cluster: &'a Cluster, pool: &str) -> Option<(&'a ApiObject, &'a str
     of(pool).or_else(|| is_custom.then(|| of("worker")).flatten())
 }
 
-fn text<'a>(object: &'a ApiObject, pointer: &str) -> Option<&'a str> {
+fn text_at<'a>(object: &'a ApiObject, pointer: &str) -> Option<&'a str> {
     let text = object.get(pointer)?.as_str()?;
     (!text.is_empty()).then_some(text)
 }
 
 /// Returns the default stream: the one that an admin requested, or else the current one.
 fn default_stream(streams: &ApiObject) -> Option<&str> {
-    text(streams, "/spec/defaultStream").or_else(|| text(streams, "/status/defaultStream"))
+    text_at(streams, "/spec/defaultStream").or_else(|| text_at(streams, "/status/defaultStream"))
 }
 
 /// Returns the name of a pool's stream, if the objects contain it.
 pub(super) fn name_of_pool<'a>(cluster: &'a Cluster, pool: &str) -> Option<&'a str> {
-    let of_cluster = || default_stream(cluster.single(KIND, "cluster")?);
-    let own = named(cluster, pool).map(|(_, stream)| stream);
+    let of_cluster = || default_stream(cluster.find_single(KIND, "cluster")?);
+    let own = named_stream(cluster, pool).map(|(_, stream)| stream);
     own.or_else(of_cluster)
 }
 
@@ -64,10 +64,10 @@ pub(super) fn images_of_pool(
     pool: &str,
     notes: &mut Vec<Note>,
 ) -> Result<Option<StreamImages>, ObjectRefusal> {
-    let named = named(cluster, pool);
-    let Some(streams) = cluster.single(KIND, "cluster") else {
+    let named = named_stream(cluster, pool);
+    let Some(streams) = cluster.find_single(KIND, "cluster") else {
         if let Some((object, stream)) = named {
-            notes.push(note(object, format!(
+            notes.push(note_about(object, format!(
                 "The pool {pool} takes the OS stream {stream}, whose images are not known: give the object OSImageStream cluster, too \
                  (`oc get osimagestream cluster -o yaml`)."
             )));
@@ -77,7 +77,7 @@ pub(super) fn images_of_pool(
     if cluster.named_gate(GATE) == Some(false) {
         notes.push(Note {
             inexact: false,
-            ..note(
+            ..note_about(
                 streams,
                 format!(
                     "OS streams have no effect: the feature gate {GATE} is off in this cluster."
@@ -150,7 +150,7 @@ fn find_stream<'a>(
     stream: &str,
     streams: &'a ApiObject,
 ) -> Result<&'a Value, ObjectRefusal> {
-    let available = available(streams)?;
+    let available = available_streams(streams)?;
     let found = available
         .iter()
         .find(|set| set.get("name").and_then(Value::as_str) == Some(stream));
@@ -168,8 +168,8 @@ pub(super) fn refuse_override(
     image: &str,
 ) -> Result<(), ObjectRefusal> {
     let own = cluster
-        .single("MachineConfigPool", pool)
-        .filter(|object| text(object, "/spec/osImageStream/name").is_some());
+        .find_single("MachineConfigPool", pool)
+        .filter(|object| text_at(object, "/spec/osImageStream/name").is_some());
     match own {
         Some(object) if image != images.os => Err(refuse_object(
             object,
@@ -183,7 +183,7 @@ pub(super) fn refuse_override(
     }
 }
 
-fn note(object: &ApiObject, text: String) -> Note {
+fn note_about(object: &ApiObject, text: String) -> Note {
     Note {
         object: object.title(),
         text,
@@ -198,7 +198,7 @@ fn note_version(streams: &ApiObject, cluster: &Cluster, notes: &mut Vec<Note>) {
     if let (Some(version), Some(operator)) = (version, cluster.base.operator())
         && version != operator
     {
-        notes.push(note(streams, format!(
+        notes.push(note_about(streams, format!(
             "The operator renders nothing yet: ignoring OSImageStream with version {version} (my version: {operator}). Take all \
              objects at the same time."
         )));
@@ -212,17 +212,17 @@ fn note_missing_pools(cluster: &Cluster, pool: &str, streams: &ApiObject, notes:
     let missing: Vec<&str> = names
         .into_iter()
         .flatten()
-        .filter(|name| cluster.single("MachineConfigPool", name).is_none())
+        .filter(|name| cluster.find_single("MachineConfigPool", name).is_none())
         .collect();
     if !missing.is_empty() {
-        notes.push(note(streams, format!(
+        notes.push(note_about(streams, format!(
             "The default stream is taken, because the MachineConfigPool {} was not given. If it names a stream, give it too.",
             missing.join(" and ")
         )));
     }
 }
 
-fn available(streams: &ApiObject) -> Result<&[Value], ObjectRefusal> {
+fn available_streams(streams: &ApiObject) -> Result<&[Value], ObjectRefusal> {
     let list = streams
         .get("/status/availableStreams")
         .and_then(Value::as_array);

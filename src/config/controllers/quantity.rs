@@ -52,8 +52,8 @@ impl Quantity {
     /// # Errors
     /// Kubernetes' message about an invalid quantity.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let parts = split(text)?;
-        let (base, exponent, form) = interpret(parts.suffix).ok_or(WRONG_SUFFIX)?;
+        let parts = split_parts(text)?;
+        let (base, exponent, form) = interpret_suffix(parts.suffix).ok_or(WRONG_SUFFIX)?;
         let digits = format!("{}{}", parts.whole, parts.fraction);
         if digits.len() > BOUND {
             return Err(WRONG_NUMBER.to_owned());
@@ -238,7 +238,7 @@ struct Parts<'a> {
     suffix: &'a str,
 }
 
-fn split(text: &str) -> Result<Parts<'_>, String> {
+fn split_parts(text: &str) -> Result<Parts<'_>, String> {
     if text.is_empty() {
         return Err(WRONG_FORMAT.to_owned());
     }
@@ -265,7 +265,7 @@ fn split(text: &str) -> Result<Parts<'_>, String> {
 }
 
 /// Returns base, exponent and form of a suffix.
-fn interpret(suffix: &str) -> Option<(u32, i32, Form)> {
+fn interpret_suffix(suffix: &str) -> Option<(u32, i32, Form)> {
     if let Some((_, power)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
         return Some((10, *power, Form::Decimal));
     }

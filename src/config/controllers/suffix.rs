@@ -79,7 +79,7 @@ impl<'a> SuffixNames<'a> {
     }
 
     /// Returns the objects that were not given, but own a MachineConfig of this kind in a pool.
-    pub(super) fn strangers(&self, pool: &str) -> impl Iterator<Item = &'a str> {
+    pub(super) fn foreign_owners(&self, pool: &str) -> impl Iterator<Item = &'a str> {
         let of_pool = self.strangers.iter().filter(move |(of, ..)| *of == pool);
         of_pool.map(|(_, owner, _)| *owner)
     }
@@ -88,7 +88,7 @@ impl<'a> SuffixNames<'a> {
     ///
     /// # Errors
     /// The controller's message about too many objects, or an annotation that is not a number.
-    pub(super) fn give(
+    pub(super) fn assign_name(
         &mut self,
         object: &'a ApiObject,
         pool: &ConfigPool,
@@ -96,7 +96,7 @@ impl<'a> SuffixNames<'a> {
         generation: &Generation,
     ) -> Result<String, String> {
         let plain = format!("99-{}-generated-{}", pool.name, self.ending);
-        let name = self.choose(object, pool, &plain, cluster, generation)?;
+        let name = self.choose_name(object, pool, &plain, cluster, generation)?;
         let last = name.rsplit('-').next().unwrap_or_default();
         let suffix = if last.parse::<u32>().is_ok() {
             last
@@ -109,11 +109,11 @@ impl<'a> SuffixNames<'a> {
     }
 
     /// Forgets the suffix of a refused object, which gets no annotation.
-    pub(super) fn forget(&mut self, object: &ApiObject) {
+    pub(super) fn forget_suffix(&mut self, object: &ApiObject) {
         self.given.remove(object.name.as_str());
     }
 
-    fn choose(
+    fn choose_name(
         &self,
         object: &ApiObject,
         pool: &ConfigPool,
@@ -121,23 +121,23 @@ impl<'a> SuffixNames<'a> {
         cluster: &Cluster,
         generation: &Generation,
     ) -> Result<String, String> {
-        match self.suffix(object) {
+        match self.known_suffix(object) {
             Some("") => return Ok(plain.to_owned()),
             Some(suffix) => return Ok(format!("{plain}-{suffix}")),
             None => {}
         }
-        let siblings = self.siblings(object, pool);
-        if siblings.len() == 1 && self.strangers(&pool.name).next().is_none() {
+        let siblings = self.sibling_objects(object, pool);
+        if siblings.len() == 1 && self.foreign_owners(&pool.name).next().is_none() {
             return Ok(plain.to_owned());
         }
-        let born = created(object);
-        if siblings.iter().any(|other| created(other) > born)
+        let born = creation_time(object);
+        if siblings.iter().any(|other| creation_time(other) > born)
             && let Some(name) = name_of_finalizers(object, plain, cluster, generation)
         {
             return Ok(name);
         }
         let mut greatest = 0;
-        let known = siblings.iter().filter_map(|other| self.suffix(other));
+        let known = siblings.iter().filter_map(|other| self.known_suffix(other));
         let strangers = self.strangers.iter().filter(|(of, ..)| *of == pool.name);
         for suffix in known.chain(strangers.map(|(.., suffix)| *suffix)) {
             if suffix.is_empty() {
@@ -157,26 +157,26 @@ impl<'a> SuffixNames<'a> {
         Ok(format!("{plain}-{}", greatest + 1))
     }
 
-    fn suffix<'b>(&'b self, object: &'b ApiObject) -> Option<&'b str> {
+    fn known_suffix<'b>(&'b self, object: &'b ApiObject) -> Option<&'b str> {
         let annotations = object.get("/metadata/annotations");
         let written = annotations.and_then(|all| all.get(SUFFIX)?.as_str());
         let given = self.given.get(object.name.as_str()).map(String::as_str);
         let owned = self.owned.get(object.name.as_str()).copied();
         written
             .or(given)
-            .or(owned.filter(|_| created(object).is_none()))
+            .or(owned.filter(|_| creation_time(object).is_none()))
     }
 
     /// Returns the objects that select the pool when this one is synced: the cluster's, and the new ones up to this one. An
     /// object with a timestamp or annotations comes from a cluster.
-    fn siblings(&self, object: &ApiObject, pool: &ConfigPool) -> Vec<&'a ApiObject> {
+    fn sibling_objects(&self, object: &ApiObject, pool: &ConfigPool) -> Vec<&'a ApiObject> {
         let at = self
             .objects
             .iter()
             .position(|other| other.name == object.name)
             .unwrap_or(self.objects.len());
         let is_known = |other: &ApiObject| {
-            created(other).is_some()
+            creation_time(other).is_some()
                 || other.get("/metadata/annotations").is_some()
                 || self.owned.contains_key(other.name.as_str())
         };
@@ -188,7 +188,7 @@ impl<'a> SuffixNames<'a> {
     }
 }
 
-fn created(object: &ApiObject) -> Option<&str> {
+fn creation_time(object: &ApiObject) -> Option<&str> {
     object.get("/metadata/creationTimestamp")?.as_str()
 }
 
@@ -203,7 +203,7 @@ fn name_of_finalizers(
     let mut best: Option<(u32, &str)> = None;
     for name in finalizers.iter().filter_map(Value::as_str) {
         let exists = matches!(cluster.base, Base::Rendered(_))
-            || cluster.base.part(name).is_some()
+            || cluster.base.find_part(name).is_some()
             || generation.configs.iter().any(|config| config.name == name);
         let number = name.rsplit('-').next().and_then(|last| last.parse().ok());
         let number = number.or_else(|| (name == plain).then_some(0));

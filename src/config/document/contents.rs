@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256, Sha512};
 
 use super::text::Text;
 use crate::base::object::HexDigest;
-use crate::host::root::{digest_ahead, hex};
+use crate::host::root::{digest_ahead, to_hex};
 use crate::host::sys::memory::make_room;
 
 /// Maximum size of a decompressed file (1 GiB); a rendered config itself is limited to 1.5 MiB.
@@ -86,7 +86,7 @@ impl Contents {
     ///
     /// # Errors
     /// The header is invalid. A later defect is reported as an error of the stream.
-    pub fn reader(&self) -> Result<Box<dyn Read + Send + '_>, ContentsError> {
+    pub fn open_reader(&self) -> Result<Box<dyn Read + Send + '_>, ContentsError> {
         let packed: Box<dyn Read + Send + '_> = match &self.source {
             ContentsSource::Fetched(bytes) => return Ok(Box::new(&**bytes)),
             ContentsSource::Url(source) if source.is_empty() => return Ok(Box::new(io::empty())),
@@ -112,8 +112,8 @@ impl Contents {
     }
 
     /// Returns length and digest of the bytes.
-    pub fn measure(&self) -> Result<Measured, ContentsError> {
-        let bounded = self.reader()?.take(MAX_UNPACKED + 1);
+    pub fn measure_bytes(&self) -> Result<Measured, ContentsError> {
+        let bounded = self.open_reader()?.take(MAX_UNPACKED + 1);
         match digest_ahead(bounded, self.packed_size()) {
             Ok((size, _)) if size > MAX_UNPACKED => {
                 Err(ContentsError::TooLarge(MAX_UNPACKED >> 20))
@@ -139,7 +139,7 @@ impl Contents {
         };
         let packed = data_url(source)?;
         if self.gzip {
-            gunzip(&packed)
+            decompress_gzip(&packed)
         } else {
             Ok(packed)
         }
@@ -165,7 +165,7 @@ impl Memo {
         &self,
         contents: impl FnOnce() -> Result<Contents, ContentsError>,
     ) -> Result<Measured, ContentsError> {
-        let measure = || contents().and_then(|contents| contents.measure());
+        let measure = || contents().and_then(|contents| contents.measure_bytes());
         self.0.get_or_init(measure).clone()
     }
 }
@@ -191,8 +191,8 @@ impl fmt::Debug for Contents {
 /// unknown function matches nothing.
 pub fn has_hash(bytes: &[u8], hash: &str) -> bool {
     let found = match hash.split_once('-') {
-        Some(("sha512", _)) => hex(&Sha512::digest(bytes)),
-        Some(("sha256", _)) => hex(&Sha256::digest(bytes)),
+        Some(("sha512", _)) => to_hex(&Sha512::digest(bytes)),
+        Some(("sha256", _)) => to_hex(&Sha256::digest(bytes)),
         _ => return false,
     };
     hash.split_once('-')
@@ -200,7 +200,7 @@ pub fn has_hash(bytes: &[u8], hash: &str) -> bool {
 }
 
 /// Decompresses a gzip stream of one or more members, within bounded memory.
-pub(super) fn gunzip(packed: &[u8]) -> Result<Vec<u8>, ContentsError> {
+pub(super) fn decompress_gzip(packed: &[u8]) -> Result<Vec<u8>, ContentsError> {
     gunzip_within(packed, MAX_UNPACKED)
 }
 
@@ -571,12 +571,12 @@ mod tests {
     #[test]
     fn gzip_members_are_joined_and_truncation_is_an_error() {
         let packed = [pack(b"one "), pack(b"two")].concat();
-        assert_eq!(gunzip(&packed).unwrap(), b"one two");
+        assert_eq!(decompress_gzip(&packed).unwrap(), b"one two");
         assert!(matches!(
-            gunzip(&packed[..packed.len() - 4]),
+            decompress_gzip(&packed[..packed.len() - 4]),
             Err(ContentsError::Gzip(_))
         ));
-        assert!(gunzip(b"").is_err());
+        assert!(decompress_gzip(b"").is_err());
     }
 
     #[test]

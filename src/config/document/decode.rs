@@ -47,7 +47,7 @@ fn locate_finding(converted: Option<&Converted>, mut finding: Finding) -> Findin
 /// # Errors
 /// All errors found during decoding; `check` finds violations of the rules.
 pub(super) fn decode_ignition(text: &str, at: &str) -> Result<Decoded, Vec<Finding>> {
-    let outline = Outline::read(text, at).map_err(|finding| vec![finding])?;
+    let outline = Outline::read_text(text, at).map_err(|finding| vec![finding])?;
     if !matches!(outline, Outline::Object(_)) {
         return Err(vec![not_an_object(outline.as_str(), at)]);
     }
@@ -68,7 +68,7 @@ pub(super) fn decode_ignition(text: &str, at: &str) -> Result<Decoded, Vec<Findi
     };
     let json = Text::from(converted.config.to_string());
     let parsed = json.read_shared(|text| {
-        let outline = Outline::read(text, at).map_err(|finding| vec![finding])?;
+        let outline = Outline::read_text(text, at).map_err(|finding| vec![finding])?;
         decode_spec_3(text, outline, at)
     });
     let mut parsed = parsed.map_err(locate)?;

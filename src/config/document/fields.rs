@@ -193,7 +193,7 @@ mod tests {
     use serde_json::json;
 
     fn outline_of(text: &str) -> Outline<'_> {
-        Outline::read(text, "").unwrap()
+        Outline::read_text(text, "").unwrap()
     }
 
     #[test]

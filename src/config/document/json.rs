@@ -166,7 +166,7 @@ impl<'t> Outline<'t> {
     ///
     /// # Errors
     /// Returns the finding for text that is not JSON.
-    pub(super) fn read(text: &'t str, at: &str) -> Result<Self, Finding> {
+    pub(super) fn read_text(text: &'t str, at: &str) -> Result<Self, Finding> {
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let value = OutlineOf::default().deserialize(&mut deserializer);
         let ended = value.and_then(|value| deserializer.end().map(|()| value));
@@ -335,7 +335,7 @@ impl<'t> JsonSection<'t> {
     }
 
     /// Returns the JSON text of this value, with the value of the key `but` replaced by an empty one of the same kind.
-    pub(super) fn without(&self, but: &str) -> String {
+    pub(super) fn without_key(&self, but: &str) -> String {
         let entries = match self {
             Self::Other(value) => return value.to_string(),
             Self::Object(entries) => entries,
@@ -420,7 +420,7 @@ pub(super) fn from_str<'t, T: Deserialize<'t>>(
     at: &str,
     findings: &mut Vec<Finding>,
 ) -> Result<T, Finding> {
-    check_objects(&Outline::read(text, at)?, at)?;
+    check_objects(&Outline::read_text(text, at)?, at)?;
     from_checked(text, at, findings)
 }
 

@@ -103,7 +103,7 @@ pub struct MachineConfig {
 
 impl MachineConfig {
     /// Returns true if this config contains a file, unit file or drop-in with this path.
-    pub fn brings(&self, path: &str) -> bool {
+    pub fn contains_file(&self, path: &str) -> bool {
         let mut files = self.ignition.storage.files.iter();
         let unit_at = path
             .strip_prefix('/')

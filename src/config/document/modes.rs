@@ -9,11 +9,11 @@ const PERMISSIONS: i64 = 0o777;
 
 /// Returns true if a mode is unusual, but would be usual if its digits were octal.
 pub fn looks_decimal(mode: i64, is_directory: bool) -> bool {
-    meant(mode, is_directory).is_some()
+    intended_mode(mode, is_directory).is_some()
 }
 
 /// Returns the mode that the digits of an unusual mode mean in octal; `None` if the mode is usual, or would still be unusual.
-fn meant(mode: i64, is_directory: bool) -> Option<i64> {
+fn intended_mode(mode: i64, is_directory: bool) -> Option<i64> {
     if !(0..=7777).contains(&mode) || is_usual(mode, is_directory) {
         return None;
     }
@@ -24,7 +24,7 @@ fn meant(mode: i64, is_directory: bool) -> Option<i64> {
 /// Explains which mode was probably intended: the number as written, and both correct ways to write it. `None` if nothing
 /// suggests that its digits are octal.
 pub fn octal_hint(mode: i64, is_directory: bool) -> Option<String> {
-    if let Some(octal) = meant(mode, is_directory) {
+    if let Some(octal) = intended_mode(mode, is_directory) {
         return Some(format!(
             "{mode} is a decimal number; if the mode {octal:04o} is meant, write 0{mode} in YAML, or {octal} in JSON"
         ));
@@ -35,7 +35,7 @@ pub fn octal_hint(mode: i64, is_directory: bool) -> Option<String> {
     if is_usual(mode, is_directory) {
         return None;
     }
-    let octal = meant(*digits, is_directory)?;
+    let octal = intended_mode(*digits, is_directory)?;
     Some(format!(
         "{mode} is the mode {mode:04o}; releases that take off special bits make it of the decimal number {digits}. If the mode \
          {octal:04o} is meant, write 0{digits} in YAML, or {octal} in JSON"

@@ -18,7 +18,7 @@ use super::spec2::Converted;
 use super::text::Text;
 use super::{check, json, served, yaml};
 use crate::base::paths;
-use crate::host::root::sha256;
+use crate::host::root::sha256_hex;
 use crate::host::sys::parallel;
 
 #[derive(Deserialize, Default)]
@@ -241,11 +241,13 @@ fn parse_enveloped(
     origin: &str,
 ) -> Result<MachineConfig, Vec<Finding>> {
     if text.len() < LARGE {
-        return parse_alone(text, envelope, prefix, origin, || sha256(text.as_bytes()));
+        return parse_alone(text, envelope, prefix, origin, || {
+            sha256_hex(text.as_bytes())
+        });
     }
     // The digest covers the whole text and does not depend on parsing. A bare config computes its own.
     let (digest, parsed) = parallel::run_both(
-        || sha256(text.as_bytes()),
+        || sha256_hex(text.as_bytes()),
         || parse_alone(text, envelope, prefix, origin, String::new),
     );
     let mut config = parsed?;
@@ -281,7 +283,7 @@ fn parse_alone(
     let spec = envelope.spec.as_ref();
     let config = spec.and_then(|spec| spec.text_of("config"));
     let spec = spec.map(|spec| {
-        json::from_str::<MachineConfigSpec>(&spec.without("config"), &at, &mut findings)
+        json::from_str::<MachineConfigSpec>(&spec.without_key("config"), &at, &mut findings)
     });
     let spec = spec.transpose().map_err(|finding| vec![finding])?;
     let spec = spec.unwrap_or_default();
@@ -333,7 +335,7 @@ fn parse_alone(
 
 /// Parses an Ignition config as served by the Machine Config Server; one of its files contains the whole MachineConfig.
 fn parse_served(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
-    let outline = Outline::read(text, prefix).map_err(|finding| vec![finding])?;
+    let outline = Outline::read_text(text, prefix).map_err(|finding| vec![finding])?;
     if !served::has_machine_config(&outline) {
         return parse_bare(text, prefix, origin);
     }
@@ -381,7 +383,7 @@ fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, V
     let references = &parsed.config.ignition.config;
     let refers = references.replace.source.is_some() || !references.merge.is_empty();
     let layer = refers.then(|| parse_layer(text, at)).transpose()?;
-    let digest = sha256(text.as_bytes());
+    let digest = sha256_hex(text.as_bytes());
     Ok(MachineConfig {
         name: format!("ignition-{}", digest.get(..12).unwrap_or_default()),
         pool: None,

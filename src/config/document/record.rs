@@ -125,11 +125,11 @@ fn read_object(text: &str) -> RecordReading {
 
 fn try_object(text: &str) -> Result<(String, String), String> {
     let (mut metadata, mut spec) = (Struct::new("metadata", METADATA), Struct::new("spec", SPEC));
-    for (key, value) in entries(text, "")? {
+    for (key, value) in read_entries(text, "")? {
         match known_field(&key, OBJECT) {
             Some(("metadata", _)) => metadata.lay_over(value)?,
             Some(("spec", _)) => spec.lay_over(value)?,
-            Some((name, shape)) => drop(shaped(shape, value, name)?),
+            Some((name, shape)) => drop(shape_value(shape, value, name)?),
             None => {}
         }
     }
@@ -137,8 +137,8 @@ fn try_object(text: &str) -> Result<(String, String), String> {
     let name: Option<String> = name.and_then(|name| serde_json::from_str(name).ok());
     let text = format!(
         "{{\"metadata\":{},\"spec\":{}}}",
-        metadata.written(),
-        spec.written()
+        metadata.to_text(),
+        spec.to_text()
     );
     Ok((name.unwrap_or_default(), text))
 }
@@ -165,17 +165,22 @@ impl Struct {
         if part.get() == "null" {
             return Ok(());
         }
-        for (key, value) in entries(part.get(), self.key)? {
+        for (key, value) in read_entries(part.get(), self.key)? {
             if let Some((name, shape)) = known_field(&key, self.fields) {
-                self.set(name, shape, value)?;
+                self.set_field(name, shape, value)?;
             }
         }
         Ok(())
     }
 
-    fn set(&mut self, name: &'static str, shape: Shape, value: &RawValue) -> Result<(), String> {
+    fn set_field(
+        &mut self,
+        name: &'static str,
+        shape: Shape,
+        value: &RawValue,
+    ) -> Result<(), String> {
         let at = format!("{}.{name}", self.key);
-        let Some(value) = shaped(shape, value, &at)? else {
+        let Some(value) = shape_value(shape, value, &at)? else {
             // A list or map is emptied; any other value is kept.
             if matches!(shape, Shape::Texts | Shape::TextMap | Shape::Objects) {
                 self.values.remove(name);
@@ -183,14 +188,14 @@ impl Struct {
             return Ok(());
         };
         let value = match (shape, self.values.get(name)) {
-            (Shape::TextMap, Some(before)) => merged(before, &value).unwrap_or(value),
+            (Shape::TextMap, Some(before)) => merge_maps(before, &value).unwrap_or(value),
             _ => value,
         };
         self.values.insert(name, value);
         Ok(())
     }
 
-    fn written(&self) -> String {
+    fn to_text(&self) -> String {
         let entry = |(name, _): &(&'static str, Shape)| {
             let value = self.values.get(name)?;
             Some(format!("{}:{}", json!(name), value.get()))
@@ -201,7 +206,7 @@ impl Struct {
 }
 
 /// Returns the union of two maps; the second takes precedence.
-fn merged(before: &RawValue, after: &RawValue) -> Option<Box<RawValue>> {
+fn merge_maps(before: &RawValue, after: &RawValue) -> Option<Box<RawValue>> {
     let mut all: BTreeMap<String, String> = serde_json::from_str(before.get()).ok()?;
     let later: BTreeMap<String, String> = serde_json::from_str(after.get()).ok()?;
     all.extend(later);
@@ -209,22 +214,24 @@ fn merged(before: &RawValue, after: &RawValue) -> Option<Box<RawValue>> {
 }
 
 /// Returns a value in the form of its field, with each inner `null` removed; `None` if the whole value is `null`.
-fn shaped(shape: Shape, value: &RawValue, at: &str) -> Result<Option<Box<RawValue>>, String> {
+fn shape_value(shape: Shape, value: &RawValue, at: &str) -> Result<Option<Box<RawValue>>, String> {
     if value.get() == "null" {
         return Ok(None);
     }
     let own = || value.to_owned();
     let taken = match shape {
         Shape::Raw => Some(own()),
-        Shape::Text => read::<String>(value).map(|_| own()),
-        Shape::Bool => read::<bool>(value).map(|_| own()),
-        Shape::Integer => read::<i64>(value).map(|_| own()),
-        Shape::Objects => read::<Vec<Option<serde_json::Map<String, Value>>>>(value).map(|_| own()),
-        Shape::Texts => read::<Vec<Option<String>>>(value).and_then(|all| {
+        Shape::Text => read_value::<String>(value).map(|_| own()),
+        Shape::Bool => read_value::<bool>(value).map(|_| own()),
+        Shape::Integer => read_value::<i64>(value).map(|_| own()),
+        Shape::Objects => {
+            read_value::<Vec<Option<serde_json::Map<String, Value>>>>(value).map(|_| own())
+        }
+        Shape::Texts => read_value::<Vec<Option<String>>>(value).and_then(|all| {
             let all: Vec<String> = all.into_iter().map(Option::unwrap_or_default).collect();
             serde_json::value::to_raw_value(&all).ok()
         }),
-        Shape::TextMap => read::<BTreeMap<String, Option<String>>>(value).and_then(|all| {
+        Shape::TextMap => read_value::<BTreeMap<String, Option<String>>>(value).and_then(|all| {
             let all = all.into_iter();
             let all: BTreeMap<String, String> = all
                 .map(|(key, text)| (key, text.unwrap_or_default()))
@@ -247,12 +254,12 @@ fn shaped(shape: Shape, value: &RawValue, at: &str) -> Result<Option<Box<RawValu
 }
 
 /// Deserialises a value; `None` if it has another type, which the caller reports.
-fn read<'t, T: Deserialize<'t>>(value: &'t RawValue) -> Option<T> {
+fn read_value<'t, T: Deserialize<'t>>(value: &'t RawValue) -> Option<T> {
     serde_json::from_str(value.get()).ok()
 }
 
 /// Returns the entries of an object in their order, including repeated keys.
-fn entries<'t>(text: &'t str, at: &str) -> Result<Vec<(String, &'t RawValue)>, String> {
+fn read_entries<'t>(text: &'t str, at: &str) -> Result<Vec<(String, &'t RawValue)>, String> {
     match serde_json::from_str(text) {
         Ok(JsonSection::Object(entries)) => Ok(entries),
         Ok(JsonSection::Other(_)) | Err(_) => Err(format!("{at} is not an object")),

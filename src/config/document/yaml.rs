@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
 
     fn read_document(&mut self) -> Result<Value, YamlError> {
         let Some((_, mut value)) = self.read_next_document()? else {
-            return Err(self.error("the document is empty"));
+            return Err(self.error_here("the document is empty"));
         };
         while let Some(first) = self.read_start()? {
             let line = self.line;
@@ -98,7 +98,9 @@ impl<'a> Reader<'a> {
                 value = next;
             } else if !next.is_null() {
                 self.line = line;
-                return Err(self.error("more than one YAML document; give one config at a time"));
+                return Err(
+                    self.error_here("more than one YAML document; give one config at a time")
+                );
             }
         }
         Ok(value)
@@ -141,7 +143,7 @@ impl<'a> Reader<'a> {
             line.get_or_insert(self.line);
         }
         if self.trail.len() > MAX_DEPTH {
-            return Err(self.error("nested too deeply"));
+            return Err(self.error_here("nested too deeply"));
         }
         match event {
             Event::Scalar(text, style, _, tag) => {
@@ -154,9 +156,9 @@ impl<'a> Reader<'a> {
             Event::SequenceStart(..) => self.read_sequence(),
             Event::MappingStart(..) => self.read_mapping(),
             Event::Alias(_) => {
-                Err(self.error("YAML aliases are not supported; write the value out"))
+                Err(self.error_here("YAML aliases are not supported; write the value out"))
             }
-            other => Err(self.error(&format!("unexpected {other:?}"))),
+            other => Err(self.error_here(&format!("unexpected {other:?}"))),
         }
     }
 
@@ -180,7 +182,7 @@ impl<'a> Reader<'a> {
             let key = match self.next_event()? {
                 Event::MappingEnd => return Ok(Value::Object(map)),
                 Event::Scalar(text, ..) => text.into_owned(),
-                _ => return Err(self.error("only plain text can be a key")),
+                _ => return Err(self.error_here("only plain text can be a key")),
             };
             let line = self.line;
             let event = self.next_event()?;
@@ -223,12 +225,12 @@ impl<'a> Reader<'a> {
     }
 
     fn tag_error(&self, suffix: &str) -> YamlError {
-        self.error(&format!(
+        self.error_here(&format!(
             "YAML tag {suffix:?} is not supported; write the value without it"
         ))
     }
 
-    fn error(&self, message: &str) -> YamlError {
+    fn error_here(&self, message: &str) -> YamlError {
         YamlError {
             line: self.line,
             message: message.to_owned(),

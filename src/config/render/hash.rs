@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::config::document::Finding;
 use crate::formats::go_yaml::{self, YamlNode};
-use crate::host::root::hex;
+use crate::host::root::to_hex;
 
 /// The salt before the text (`pkg/controller/render/hash.go`).
 const SALT: [u8; 80] = [
@@ -40,7 +40,7 @@ fn salted_digest(spec: &YamlNode<'_>, keys: &[&'static str]) -> Result<String, F
     let mut digest = Md5::new().chain_update(SALT);
     let entries = hashed.iter().map(|(key, value)| (*key, &**value));
     go_yaml::write_yaml(entries, &mut |piece| digest.update(piece));
-    Ok(hex(&digest.finalize()))
+    Ok(to_hex(&digest.finalize()))
 }
 
 /// Returns the YAML that is hashed: the spec in the operator's types.
@@ -115,7 +115,7 @@ pub enum NameHash {
 
 impl NameHash {
     /// Returns a short name for scripts.
-    pub fn word(&self) -> &'static str {
+    pub fn short_name(&self) -> &'static str {
         match self {
             Self::Right => "right",
             Self::Wrong => "wrong",

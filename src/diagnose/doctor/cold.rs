@@ -164,12 +164,12 @@ fn of_kubelet(one: &Certificate) -> Option<ColdCertificate> {
         not_after: one.not_after,
         ended_by: None,
         renewer,
-        renewed_from: after(one.not_before, one.not_after, LATE),
+        renewed_from: part_after(one.not_before, one.not_after, LATE),
         of_fp_09: true,
     })
 }
 
-fn after(from: u64, until: u64, (part, whole): Part) -> u64 {
+fn part_after(from: u64, until: u64, (part, whole): Part) -> u64 {
     from.saturating_add(until.saturating_sub(from) / whole * part)
 }
 
@@ -181,7 +181,7 @@ fn of_static_pods(pods: &StaticPods) -> Vec<ColdCertificate> {
         .filter(|one| one.in_bundle)
         .collect();
     for one in &pods.certificates {
-        let Some((name, renewer, part)) = classify(&one.path) else {
+        let Some((name, renewer, part)) = classify_file(&one.path) else {
             continue;
         };
         let issuer =
@@ -196,7 +196,7 @@ fn of_static_pods(pods: &StaticPods) -> Vec<ColdCertificate> {
             not_after,
             ended_by: ended_by.map(|issuer| issuer.subject.clone()),
             renewer,
-            renewed_from: after(one.not_before, one.not_after, part),
+            renewed_from: part_after(one.not_before, one.not_after, part),
             of_fp_09: is_of_fp_09(&one.path),
         };
         // Expired authorities in a bundle are normal: the last one to expire counts.
@@ -228,7 +228,7 @@ fn issuer_of<'a>(
 
 /// Returns the name of a file's certificate, what renews it, and the fraction of its lifetime after which that happens; `None`
 /// for a certificate that recovery does not need.
-fn classify(path: &str) -> Option<(String, Renewer, Part)> {
+fn classify_file(path: &str) -> Option<(String, Renewer, Part)> {
     let below = path.strip_prefix("/etc/kubernetes/static-pod-resources/")?;
     let mut parts = below.split('/');
     let (directory, kind, name, file) =
@@ -360,7 +360,7 @@ mod tests {
     fn each_file_has_its_renewer() {
         let of = |path: &str| {
             let path = format!("/etc/kubernetes/static-pod-resources/{path}");
-            classify(&path).map(|(name, renewer, _)| (name, renewer))
+            classify_file(&path).map(|(name, renewer, _)| (name, renewer))
         };
         for &(path, name, renewer) in RENEWERS {
             assert_eq!(of(path), Some((name.to_owned(), renewer)), "{path}");

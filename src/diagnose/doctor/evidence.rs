@@ -473,7 +473,7 @@ impl DoctorEvidence {
     }
 
     /// Returns the running image: from rpm-ostree, else from the origin file.
-    pub fn image(&self) -> Option<String> {
+    pub fn running_image(&self) -> Option<String> {
         let booted = self
             .facts()
             .ok()
@@ -528,36 +528,40 @@ impl DoctorEvidence {
     }
 
     /// Returns the name of the recorded config.
-    pub fn recorded(&self) -> Option<String> {
+    pub fn recorded_name(&self) -> Option<String> {
         self.records.get().and_then(Records::name)
     }
 
     /// Returns the recorded config, if it can be read.
     pub fn config(&self) -> Option<&MachineConfig> {
-        self.records.get().and_then(Records::recorded)
+        self.records.get().and_then(Records::recorded_config)
     }
 
     /// Returns true for a file, unit file or drop-in of the recorded config, which only `apply` may change.
     pub fn is_of_config(&self, path: &str) -> bool {
-        self.config().is_some_and(|config| config.brings(path))
+        self.config()
+            .is_some_and(|config| config.contains_file(path))
     }
 
     /// Returns a path of this root for commands of the running system. On a mounted disk, paths outside the deployment are on
     /// the disk itself, or in the `var` of its stateroot; only mco-rescue resolves them.
-    pub fn path(&self, path: &str) -> String {
-        shell_word(&self.place(path))
+    pub fn shell_path(&self, path: &str) -> String {
+        shell_word(&self.path_below(path))
     }
 
     /// Returns the command that moves a file aside, into a directory in which no program reads it, named as `doctor --fix`
     /// names it.
     pub fn command_to_move_aside(&self, path: &str, directory: &str) -> String {
         let name = path.rsplit('/').next().unwrap_or(path);
-        let (from, to) = (self.path(path), self.path(&format!("{directory}/{name}")));
+        let (from, to) = (
+            self.shell_path(path),
+            self.shell_path(&format!("{directory}/{name}")),
+        );
         format!("mv {from} {to}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)")
     }
 
     /// Returns the same path without shell quoting.
-    pub fn place(&self, path: &str) -> String {
+    pub fn path_below(&self, path: &str) -> String {
         let path = path.trim_start_matches('/');
         let directory = self.upkeep.directory.trim_end_matches('/');
         if self.live {
@@ -572,14 +576,14 @@ impl DoctorEvidence {
         if path == "boot" || path.starts_with("boot/") {
             return format!("{}/{path}", self.root.trim_end_matches('/'));
         }
-        match in_var(path).zip(stateroot(directory)) {
+        match in_var(path).zip(stateroot_of(directory)) {
             Some((path, stateroot)) => format!("{stateroot}/var/{path}"),
             None => format!("{directory}/{path}"),
         }
     }
 
     /// Returns the command with which ostree removes unused files.
-    pub fn cleanup(&self) -> String {
+    pub fn cleanup_command(&self) -> String {
         if self.live {
             "ostree admin cleanup".to_owned()
         } else {
@@ -588,7 +592,7 @@ impl DoctorEvidence {
     }
 
     /// Returns `mco-rescue ARGUMENTS` for this root.
-    pub fn command(&self, arguments: &str) -> String {
+    pub fn own_command(&self, arguments: &str) -> String {
         format!("mco-rescue {arguments}{}", self.at_root())
     }
 
@@ -614,7 +618,7 @@ fn in_var(path: &str) -> Option<String> {
 }
 
 /// Returns the stateroot of a deployment directory `STATEROOT/deploy/NAME`.
-fn stateroot(deployment: &str) -> Option<&str> {
+fn stateroot_of(deployment: &str) -> Option<&str> {
     let (above, _) = deployment.rsplit_once('/')?;
     above.strip_suffix("/deploy")
 }
@@ -669,9 +673,9 @@ mod tests {
             ("/boot", "/boot", "/mnt/boot", "/mnt/boot"),
             ("/sysroot/a", "/sysroot/a", "/mnt/sysroot/a", "/mnt/a"),
         ] {
-            assert_eq!(node.path(path), of_node);
-            assert_eq!(tree.path(path), of_tree);
-            assert_eq!(disk.path(path), of_disk);
+            assert_eq!(node.shell_path(path), of_node);
+            assert_eq!(tree.shell_path(path), of_tree);
+            assert_eq!(disk.shell_path(path), of_disk);
         }
     }
 }

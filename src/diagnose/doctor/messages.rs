@@ -60,7 +60,7 @@ pub struct KnownMessage {
 }
 
 /// Returns a message with a value at its `...`.
-pub fn filled(words: &str, value: &str) -> String {
+pub fn fill_message(words: &str, value: &str) -> String {
     words.replacen("...", value, 1)
 }
 

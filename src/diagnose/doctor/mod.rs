@@ -138,7 +138,7 @@ pub struct Diagnosis {
 
 impl Diagnosis {
     /// Returns the severity of the worst finding.
-    pub fn worst(&self) -> Option<CheckSeverity> {
+    pub fn worst_severity(&self) -> Option<CheckSeverity> {
         self.findings.first().map(|finding| finding.severity)
     }
 }
@@ -161,12 +161,12 @@ impl CheckVerdict {
     }
 
     /// Returns a verdict of missing evidence: the reason, and what to check instead.
-    pub fn unseen(why: impl Into<String>) -> Self {
+    pub fn not_seen(why: impl Into<String>) -> Self {
         Self::healthy().and_unseen(why)
     }
 
     /// Returns a verdict with one finding.
-    pub fn found(finding: DoctorFinding) -> Self {
+    pub fn one_finding(finding: DoctorFinding) -> Self {
         Self {
             findings: vec![finding],
             ..Self::default()
@@ -186,7 +186,7 @@ impl CheckVerdict {
     }
 
     /// Adds findings.
-    pub fn and(mut self, finding: impl IntoIterator<Item = DoctorFinding>) -> Self {
+    pub fn and_findings(mut self, finding: impl IntoIterator<Item = DoctorFinding>) -> Self {
         self.findings.extend(finding);
         self
     }
@@ -213,11 +213,11 @@ impl DoctorFinding {
         let faults = group.faults.iter();
         Self::new(group.weight.into(), group.what, group.means)
             .seen_all(faults.map(|(place, said)| Fact::new(place, said)))
-            .daemon(group.words.clone())
+            .with_message(group.words.clone())
     }
 
     /// Adds a piece of evidence.
-    pub fn seen(mut self, place: impl Into<String>, said: impl Into<String>) -> Self {
+    pub fn with_evidence(mut self, place: impl Into<String>, said: impl Into<String>) -> Self {
         self.evidence.push(Fact {
             place: place.into(),
             said: said.into(),
@@ -231,13 +231,13 @@ impl DoctorFinding {
         self.evidence.extend(facts.by_ref().take(SHOWN));
         let more = facts.count();
         if more > 0 {
-            self = self.seen(format!("and {more} more"), "");
+            self = self.with_evidence(format!("and {more} more"), "");
         }
         self
     }
 
     /// Adds the message that the finding explains.
-    pub fn daemon(mut self, words: Option<String>) -> Self {
+    pub fn with_message(mut self, words: Option<String>) -> Self {
         self.daemon = words;
         self
     }
@@ -288,7 +288,7 @@ impl Fact {
 }
 
 /// Runs all checks.
-pub fn examine(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosis {
+pub fn run_checks(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosis {
     let mut diagnosis = Diagnosis {
         findings: Vec::new(),
         checks: Vec::new(),
@@ -301,7 +301,7 @@ pub fn examine(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosis {
             title: evidence.engine.spell(check.title),
             looks_at: evidence.engine.spell(check.looks_at),
             found: !verdict.findings.is_empty(),
-            unseen: spelled(evidence, verdict.unseen),
+            unseen: spell_texts(evidence, verdict.unseen),
             skipped: verdict.skipped,
         });
         let named = |finding| DoctorFinding {
@@ -321,7 +321,7 @@ pub fn examine(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosis {
     diagnosis
 }
 
-fn spelled(evidence: &DoctorEvidence, texts: Vec<String>) -> Vec<String> {
+fn spell_texts(evidence: &DoctorEvidence, texts: Vec<String>) -> Vec<String> {
     let texts = texts.iter();
     texts.map(|text| evidence.engine.spell(text)).collect()
 }
@@ -336,7 +336,7 @@ fn in_words_of_the_engine(evidence: &DoctorEvidence, finding: DoctorFinding) -> 
             .map(|fact| Fact::new(spell(&fact.place), spell(&fact.said)))
             .collect(),
         means: spell(&finding.means),
-        next: spelled(evidence, finding.next),
+        next: spell_texts(evidence, finding.next),
         ..finding
     }
 }
@@ -376,9 +376,12 @@ fn at_root(evidence: &DoctorEvidence, line: &str) -> String {
             let end = word.strip_prefix(path).unwrap_or_default();
             // The shell expands the path.
             if path.contains(['*', '$']) {
-                format!("{}{path}{end}", evidence.path("").trim_end_matches('/'))
+                format!(
+                    "{}{path}{end}",
+                    evidence.shell_path("").trim_end_matches('/')
+                )
             } else {
-                evidence.path(path) + end
+                evidence.shell_path(path) + end
             }
         }
         _ => word.to_owned(),
@@ -406,14 +409,14 @@ fn name_fixes(findings: &mut [DoctorFinding], evidence: &DoctorEvidence) {
         // What only the slow parts find, only they find again.
         let deep = if evidence.deep { " --deep" } else { "" };
         fix.command = match total(id) {
-            1 => evidence.command(&format!("doctor --fix {id}{deep}")),
-            _ => evidence.command(&format!("doctor --fix {id} --finding {number}{deep}")),
+            1 => evidence.own_command(&format!("doctor --fix {id}{deep}")),
+            _ => evidence.own_command(&format!("doctor --fix {id} --finding {number}{deep}")),
         };
     }
 }
 
 /// Finds a check by its id; `fp-3`, `FP-03` and `3` are the same.
-pub fn named<'a>(checks: &'a [DoctorCheck], id: &str) -> Option<&'a DoctorCheck> {
+pub fn find_check<'a>(checks: &'a [DoctorCheck], id: &str) -> Option<&'a DoctorCheck> {
     let wanted = number_of(id)?;
     checks
         .iter()
@@ -451,11 +454,11 @@ mod tests {
     }
 
     fn notice(_: &DoctorEvidence) -> CheckVerdict {
-        CheckVerdict::found(DoctorFinding::new(CheckSeverity::Notice, "small", ""))
+        CheckVerdict::one_finding(DoctorFinding::new(CheckSeverity::Notice, "small", ""))
     }
 
     fn critical(_: &DoctorEvidence) -> CheckVerdict {
-        CheckVerdict::found(DoctorFinding::new(CheckSeverity::Critical, "big", ""))
+        CheckVerdict::one_finding(DoctorFinding::new(CheckSeverity::Critical, "big", ""))
             .and_unseen("dark")
     }
 
@@ -463,10 +466,10 @@ mod tests {
     fn the_worst_comes_first_and_what_was_not_seen_is_kept() {
         let checks = [check("FP-01", notice), check("FP-02", critical)];
         let evidence = DoctorEvidence::default();
-        let diagnosis = examine(&checks, &evidence);
+        let diagnosis = run_checks(&checks, &evidence);
         let ids: Vec<&str> = diagnosis.findings.iter().map(|one| one.id).collect();
         assert_eq!(ids, ["FP-02", "FP-01"]);
-        assert_eq!(diagnosis.worst(), Some(CheckSeverity::Critical));
+        assert_eq!(diagnosis.worst_severity(), Some(CheckSeverity::Critical));
         assert_eq!(diagnosis.checks[1].unseen, ["dark"]);
     }
 
@@ -475,13 +478,13 @@ mod tests {
         let checks = [check("FP-03", notice), check("FP-13", notice)];
         for id in ["FP-03", "fp-3", "3", "fp03"] {
             assert_eq!(
-                named(&checks, id).map(|check| check.id),
+                find_check(&checks, id).map(|check| check.id),
                 Some("FP-03"),
                 "{id}"
             );
         }
         for id in ["FP-04", "", "FP", "x"] {
-            assert!(named(&checks, id).is_none(), "{id}");
+            assert!(find_check(&checks, id).is_none(), "{id}");
         }
     }
 
@@ -489,7 +492,7 @@ mod tests {
         let finding = |severity, path: &str| {
             DoctorFinding::new(severity, "", "").fixed_by([FixChange::move_aside(path)])
         };
-        CheckVerdict::healthy().and([
+        CheckVerdict::healthy().and_findings([
             finding(CheckSeverity::Notice, "/etc/a"),
             DoctorFinding::new(CheckSeverity::Warning, "", "").fixed_by([]),
             finding(CheckSeverity::Critical, "/etc/b"),
@@ -503,7 +506,7 @@ mod tests {
             ..DoctorEvidence::default()
         };
         let commands = |checks: &[DoctorCheck]| -> Vec<Option<String>> {
-            let findings = examine(checks, &evidence).findings.into_iter();
+            let findings = run_checks(checks, &evidence).findings.into_iter();
             findings.map(|one| Some(one.fix?.command)).collect()
         };
         let several = commands(&[check("FP-03", two_that_files_cure)]);

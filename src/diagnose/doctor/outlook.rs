@@ -8,7 +8,7 @@ use super::cold::{self, ColdCertificate, Renewer};
 use super::{DoctorEvidence, Look};
 use crate::base::order::StableOrder;
 use crate::base::paths;
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::diagnose::doctor::evidence::Kubeconfig;
 use crate::node::certificates::{Certificate, CertificateRole};
 use crate::node::static_pods::StaticPod;
@@ -96,7 +96,7 @@ const DAY: u64 = 86_400;
 
 impl Outlook {
     /// Returns the first step that has this verdict or a worse one.
-    pub fn first(&self, verdict: OutlookVerdict) -> Option<&OutlookStep> {
+    pub fn first_step(&self, verdict: OutlookVerdict) -> Option<&OutlookStep> {
         self.steps.iter().find(|step| step.verdict >= verdict)
     }
 }
@@ -135,7 +135,7 @@ pub fn look_ahead(evidence: &DoctorEvidence, until: u64) -> Result<Outlook, Stri
     steps.order_by_key(|step| step.at);
     let day = |verdict| {
         let first = steps.iter().find(|step| step.verdict >= verdict)?;
-        utc(first.at).split('T').next().map(str::to_owned)
+        format_utc(first.at).split('T').next().map(str::to_owned)
     };
     let worst = steps
         .iter()
@@ -159,12 +159,12 @@ pub fn look_ahead(evidence: &DoctorEvidence, until: u64) -> Result<Outlook, Stri
     if node == NodeKind::ControlPlane {
         notes.push("The recovery also needs etcd with its quorum, and the images of the static pods on the node.".to_owned());
     }
-    let approvals = approvals(&all, &steps, node);
+    let approvals = list_approvals(&all, &steps, node);
     Ok(Outlook {
         next: if approvals.is_empty() {
             Vec::new()
         } else {
-            commands(&all, node, until)
+            list_commands(&all, node, until)
         },
         node,
         now: time.now,
@@ -304,7 +304,7 @@ fn without_client(
     })
 }
 
-fn approvals(all: &[ColdCertificate], steps: &[OutlookStep], node: NodeKind) -> Vec<Approval> {
+fn list_approvals(all: &[ColdCertificate], steps: &[OutlookStep], node: NodeKind) -> Vec<Approval> {
     let client = steps.iter().find(|step| {
         step.path.ends_with("/kubelet-client-current.pem")
             && step.verdict == OutlookVerdict::NeedsHands
@@ -338,7 +338,7 @@ fn approvals(all: &[ColdCertificate], steps: &[OutlookStep], node: NodeKind) -> 
 }
 
 /// Returns an admin's commands: on a control plane that recovers, with the node's kubeconfig while that is valid.
-fn commands(all: &[ColdCertificate], node: NodeKind, until: u64) -> Vec<String> {
+fn list_commands(all: &[ColdCertificate], node: NodeKind, until: u64) -> Vec<String> {
     let own = all.iter().find(|one| one.path == cold::RECOVERY);
     let with = match (node, own) {
         (NodeKind::Worker, _) => String::new(),

@@ -77,7 +77,7 @@ impl Diagnosis {
 
 impl Since {
     /// Returns the differences that no check explains.
-    pub fn unexplained(&self) -> impl Iterator<Item = &SinceDifference> {
+    pub fn unexplained_differences(&self) -> impl Iterator<Item = &SinceDifference> {
         let all = self.differences.iter();
         all.filter(|one| one.explained_by.is_empty())
     }
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn changed_evidence_comes_first_among_equals() {
         let finding = |id, severity, place: &str| {
-            let finding = DoctorFinding::new(severity, "", "").seen(place, "");
+            let finding = DoctorFinding::new(severity, "", "").with_evidence(place, "");
             DoctorFinding { id, ..finding }
         };
         let mut diagnosis = Diagnosis {
@@ -173,7 +173,7 @@ mod tests {
         let since = diagnosis.since.unwrap();
         assert_eq!(since.differences[0].explained_by, ["FP-02"]);
         let left: Vec<&str> = since
-            .unexplained()
+            .unexplained_differences()
             .map(|one| one.difference.subject.as_str())
             .collect();
         assert_eq!(left, ["/etc/motd"]);
@@ -188,7 +188,8 @@ mod tests {
             one
         };
         let explained = |place: &str, said: &str, one: SinceDifference| {
-            let finding = DoctorFinding::new(CheckSeverity::Warning, "", "").seen(place, said);
+            let finding =
+                DoctorFinding::new(CheckSeverity::Warning, "", "").with_evidence(place, said);
             let mut diagnosis = Diagnosis {
                 findings: vec![DoctorFinding {
                     id: "FP-18",

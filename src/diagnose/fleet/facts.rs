@@ -26,15 +26,15 @@ pub(super) const COMPARED: [Compared; 8] = [
     ("recorded image", |status| {
         or_none(text_of(status, "recorded_image").map(str::to_owned))
     }),
-    ("desired config", |status| or_none(desired(status))),
-    ("running image", |status| or_none(running(status))),
+    ("desired config", |status| or_none(desired_config(status))),
+    ("running image", |status| or_none(running_image(status))),
     ("changed by hand", |status| or_none(by_hand(status))),
     ("next boot", |status| {
         or_none(next_boot(status).map(|(words, _)| words))
     }),
-    ("interrupted run", |status| or_none(interrupted(status))),
+    ("interrupted run", |status| or_none(interrupted_run(status))),
     ("daemon", |status| {
-        or_none(daemon(status).map(|(words, _)| words))
+        or_none(daemon_state(status).map(|(words, _)| words))
     }),
 ];
 
@@ -51,7 +51,7 @@ pub fn five_facts(status: &Value) -> [StatusFact; 5] {
         value: value.unwrap_or_else(|| empty.to_owned()),
         alarm,
     };
-    let runs = match (running(status), text_of(status, "deployment")) {
+    let runs = match (running_image(status), text_of(status, "deployment")) {
         (Some(image), Some(deployment)) => Some(format!("{image} (deployment {deployment})")),
         (Some(image), None) => Some(image),
         (None, deployment) => deployment.map(|name| format!("deployment {name}")),
@@ -68,9 +68,9 @@ pub fn five_facts(status: &Value) -> [StatusFact; 5] {
         (Some(name), None) => Some(name.to_owned()),
         (None, note) => note.map(str::to_owned),
     };
-    let interrupted = interrupted(status);
+    let interrupted = interrupted_run(status);
     let is_half = interrupted.is_some() && text_of(status, "pending") != Some("staged");
-    let (daemon, daemon_alarm) = match daemon(status) {
+    let (daemon, daemon_alarm) = match daemon_state(status) {
         Some((words, alarm)) => (Some(words), alarm),
         None => (None, false),
     };
@@ -97,11 +97,11 @@ fn or_none(value: Option<String>) -> String {
     value.unwrap_or_else(|| "(none)".to_owned())
 }
 
-fn running(status: &Value) -> Option<String> {
+fn running_image(status: &Value) -> Option<String> {
     text_of(status.get("os")?, "booted").map(str::to_owned)
 }
 
-fn desired(status: &Value) -> Option<String> {
+fn desired_config(status: &Value) -> Option<String> {
     text_of(status.get("annotations")?, "desired").map(str::to_owned)
 }
 
@@ -142,7 +142,7 @@ fn next_boot(status: &Value) -> Option<(String, bool)> {
     (!parts.is_empty()).then(|| (parts.join("; "), alarm))
 }
 
-fn interrupted(status: &Value) -> Option<String> {
+fn interrupted_run(status: &Value) -> Option<String> {
     let words = match text_of(status, "pending")? {
         "nothing" => return None,
         "staged" => "files of a run that changed nothing",
@@ -157,7 +157,7 @@ fn interrupted(status: &Value) -> Option<String> {
 }
 
 /// Returns the states that the daemon may reach.
-fn daemon(status: &Value) -> Option<(String, bool)> {
+fn daemon_state(status: &Value) -> Option<(String, bool)> {
     let daemon = status.get("daemon")?;
     if daemon.get("no_kubelet").and_then(Value::as_bool) == Some(true) {
         return Some((

@@ -110,7 +110,7 @@ pub struct FleetNode {
 
 impl FleetNode {
     /// Adds a document. Of two documents of one kind, keeps the newer; without timestamps, the one added last.
-    pub fn add(&mut self, document: NodeDocument) {
+    pub fn add_document(&mut self, document: NodeDocument) {
         let (kept, new) = match document {
             NodeDocument::Status(new) => (&mut self.status, new),
             NodeDocument::Doctor(new) => (&mut self.doctor, new),
@@ -145,12 +145,12 @@ impl FleetNode {
     }
 
     /// Returns the time of the status document.
-    pub fn seen(&self) -> Option<u64> {
+    pub fn status_time(&self) -> Option<u64> {
         time_of(self.status.as_ref()?)
     }
 
     /// Returns the time of the oldest document.
-    pub fn oldest(&self) -> Option<u64> {
+    pub fn oldest_time(&self) -> Option<u64> {
         let all = [&self.status, &self.doctor];
         all.into_iter().flatten().filter_map(time_of).min()
     }
@@ -222,7 +222,7 @@ pub struct Trouble {
 
 impl Trouble {
     /// Returns each problem of the check in one line, with its nodes, most frequent first.
-    pub fn kinds(&self) -> Vec<(&str, Vec<&str>)> {
+    pub fn group_kinds(&self) -> Vec<(&str, Vec<&str>)> {
         let mut kinds: Vec<(&str, Vec<&str>)> = Vec::new();
         for one in &self.nodes {
             match kinds.iter_mut().find(|(what, _)| *what == one.what) {
@@ -301,12 +301,12 @@ impl Fleet {
             node.is_stale = dates.any(|date| date.abs_diff(now) >= STALE);
         }
         nodes.order_by(|a, b| {
-            let key = |node: &FleetNode| (node.health(), natural(&node.name));
+            let key = |node: &FleetNode| (node.health(), natural_key(&node.name));
             key(a).cmp(&key(b))
         });
         Self {
-            troubles: troubles(&nodes),
-            differences: differences(&nodes),
+            troubles: find_troubles(&nodes),
+            differences: find_differences(&nodes),
             nodes,
             skipped,
         }
@@ -327,14 +327,14 @@ impl Fleet {
     }
 
     /// Returns the number of nodes with this health.
-    pub fn count(&self, health: NodeHealth) -> usize {
+    pub fn count_nodes(&self, health: NodeHealth) -> usize {
         let nodes = self.nodes.iter();
         nodes.filter(|node| node.health() == health).count()
     }
 }
 
 /// Splits a name so that numbers compare as numbers: `worker-2` sorts before `worker-10`.
-fn natural(name: &str) -> Vec<(String, u64)> {
+fn natural_key(name: &str) -> Vec<(String, u64)> {
     let mut parts = vec![(String::new(), 0_u64)];
     let mut in_number = false;
     for c in name.chars() {
@@ -359,7 +359,7 @@ fn natural(name: &str) -> Vec<(String, u64)> {
     parts
 }
 
-fn troubles(nodes: &[FleetNode]) -> Vec<Trouble> {
+fn find_troubles(nodes: &[FleetNode]) -> Vec<Trouble> {
     let mut all: BTreeMap<&str, Vec<TroubledNode>> = BTreeMap::new();
     for node in nodes {
         for finding in node.doctor.iter().flat_map(list_findings) {
@@ -386,7 +386,7 @@ fn troubles(nodes: &[FleetNode]) -> Vec<Trouble> {
     all
 }
 
-fn differences(nodes: &[FleetNode]) -> Vec<SiblingDifference> {
+fn find_differences(nodes: &[FleetNode]) -> Vec<SiblingDifference> {
     let mut pools: BTreeMap<&str, Vec<(&FleetNode, &Value)>> = BTreeMap::new();
     for node in nodes {
         if let (Some(pool), Some(status)) = (node.pool(), &node.status) {
@@ -399,13 +399,13 @@ fn differences(nodes: &[FleetNode]) -> Vec<SiblingDifference> {
             let values = siblings
                 .iter()
                 .map(|(node, status)| (node.name.as_str(), read(status)));
-            all.extend(difference(pool, fact, values.collect()));
+            all.extend(find_difference(pool, fact, values.collect()));
         }
     }
     all
 }
 
-fn difference(
+fn find_difference(
     pool: &str,
     fact: &'static str,
     values: Vec<(&str, String)>,
@@ -500,10 +500,10 @@ mod tests {
     #[test]
     fn a_document_without_any_key_is_no_reason_to_panic() {
         let mut node = FleetNode::default();
-        node.add(NodeDocument::Status(
+        node.add_document(NodeDocument::Status(
             json!({"recorded": 3, "os": [], "daemon": "x"}),
         ));
-        node.add(NodeDocument::Doctor(
+        node.add_document(NodeDocument::Doctor(
             json!({"findings": [1, {}, {"severity": "awful"}]}),
         ));
         assert_eq!(node.health(), NodeHealth::Unknown);

@@ -46,14 +46,14 @@ impl<'a> Builder<'a> {
         }
     }
 
-    pub(super) fn keep(&mut self, subject: &str, what: &str) {
+    pub(super) fn keep_subject(&mut self, subject: &str, what: &str) {
         self.result.kept.push(Keeping {
             subject: subject.to_owned(),
             what: what.to_owned(),
         });
     }
 
-    pub(super) fn refuse(&mut self, subject: &str, reason: &str, next: &str) {
+    pub(super) fn refuse_subject(&mut self, subject: &str, reason: &str, next: &str) {
         self.result.unkept.push(Unkept {
             subject: subject.to_owned(),
             reason: reason.to_owned(),
@@ -81,7 +81,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Returns the object at a path, as observed.
-    pub(super) fn object(&self, path: &RootPath) -> Option<&'a Object> {
+    pub(super) fn find_object(&self, path: &RootPath) -> Option<&'a Object> {
         let found = self.request.found.get(path);
         found.or_else(|| self.request.node.object(path))
     }
@@ -89,20 +89,20 @@ impl<'a> Builder<'a> {
     /// Returns a regular file with its bytes; refuses anything else.
     pub(super) fn regular_file(&mut self, path: &RootPath) -> Option<(Object, &'a [u8])> {
         let subject = path.to_string();
-        if let Some((reason, next)) = self.limit(path) {
-            self.refuse(&subject, reason, next);
+        if let Some((reason, next)) = self.find_limit(path) {
+            self.refuse_subject(&subject, reason, next);
             return None;
         }
         if let Some(cause) = self.request.node.obstructed.get(path) {
-            self.refuse(
+            self.refuse_subject(
                 &subject,
                 &format!("cannot be examined: {cause}"),
                 "run it as root",
             );
             return None;
         }
-        let Some(object) = self.object(path) else {
-            self.refuse(
+        let Some(object) = self.find_object(path) else {
+            self.refuse_subject(
                 &subject,
                 "the file is missing, and a MachineConfig cannot remove a file",
                 "take it out of the MachineConfig that brings it, or restore it with `mco-rescue apply`",
@@ -114,7 +114,7 @@ impl<'a> Builder<'a> {
                 "it is {}; a MachineConfig holds only regular files",
                 kind_noun(&object.kind)
             );
-            self.refuse(
+            self.refuse_subject(
                 &subject,
                 &reason,
                 "put a file there, or make it with a unit that runs at boot",
@@ -133,18 +133,18 @@ impl<'a> Builder<'a> {
     /// Refuses a file whose contents are not known.
     fn refuse_unread(&mut self, subject: &str, object: &Object) {
         if object.size() <= MAX_FILE {
-            return self.refuse(subject, "it cannot be read", "run it as root");
+            return self.refuse_subject(subject, "it cannot be read", "run it as root");
         }
         let reason = format!(
             "it has {} bytes; a MachineConfig holds files up to {MAX_FILE}",
             object.size()
         );
         let next = "put it into the OS image, or fetch it with a unit";
-        self.refuse(subject, &reason, next);
+        self.refuse_subject(subject, &reason, next);
     }
 
     /// Returns the reason why a path is not kept. A path given by name may be kept even if an object expresses it better.
-    fn limit(&self, path: &RootPath) -> Option<(&'static str, &'static str)> {
+    fn find_limit(&self, path: &RootPath) -> Option<(&'static str, &'static str)> {
         let is_named = self.request.within.contains(path);
         // The templates create some static pods and their files; those of operators are in no config.
         let mut files = self.request.desired.files.iter();
@@ -161,7 +161,7 @@ impl<'a> Builder<'a> {
                 "its extended attributes ({}) are not kept; a MachineConfig has none",
                 names.join(", ")
             );
-            self.refuse(
+            self.refuse_subject(
                 &path.to_string(),
                 &reason,
                 "set them with a unit that runs at boot",
@@ -231,7 +231,7 @@ impl<'a> Builder<'a> {
             let units: Vec<Value> = self
                 .units
                 .iter()
-                .map(|(name, unit)| unit.object(name))
+                .map(|(name, unit)| unit.unit_object(name))
                 .collect();
             config.insert("systemd".to_owned(), json!({ "units": units }));
         }
@@ -253,7 +253,7 @@ impl<'a> Builder<'a> {
 }
 
 impl KeptUnit {
-    fn object(&self, name: &str) -> Value {
+    fn unit_object(&self, name: &str) -> Value {
         let mut unit = json!({ "name": name });
         if let Some(contents) = &self.contents {
             unit["contents"] = contents.as_str().into();

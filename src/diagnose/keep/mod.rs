@@ -137,7 +137,7 @@ fn keep_subject(
         return;
     }
     if has(DriftKind::Image) {
-        builder.refuse(
+        builder.refuse_subject(
             subject,
             "an image is not a change of files",
             "set spec.osImageURL in a MachineConfig of its own, or go back to the image of the config",
@@ -146,7 +146,7 @@ fn keep_subject(
     }
     if has(DriftKind::Arguments) {
         let details: Vec<&str> = drifts.iter().map(|drift| drift.detail.as_str()).collect();
-        builder.refuse(
+        builder.refuse_subject(
             subject,
             &format!(
                 "{}; a MachineConfig only adds kernel arguments, it cannot take one away or move it",
@@ -167,7 +167,7 @@ fn keep_subject(
             Some(unit) => {
                 switched.insert(unit);
             }
-            None => builder.refuse(
+            None => builder.refuse_subject(
                 subject,
                 "the link belongs to no unit of the config, and a MachineConfig cannot hold links",
                 "enable or disable the unit by name, with systemctl",
@@ -176,13 +176,13 @@ fn keep_subject(
         return;
     }
     let Some(path) = path else {
-        builder.refuse(subject, "is not a path", &next_verify());
+        builder.refuse_subject(subject, "is not a path", &next_verify());
         return;
     };
     if request.desired.files.iter().any(|file| file.path == path) {
         return keep_file(builder, &path);
     }
-    match units::UnitPart::of(&path) {
+    match units::UnitPart::at_path(&path) {
         Some(part) if part.is_of(request.desired) => units::keep_part(builder, &path, &part),
         _ => keep_other(builder, &path, drifts),
     }
@@ -204,7 +204,7 @@ fn next_verify() -> String {
 /// Refuses a path of the config that is neither a file nor a unit: a directory or a link.
 fn keep_other(builder: &mut Builder<'_>, path: &RootPath, drifts: &[&Drift]) {
     let details: Vec<&str> = drifts.iter().map(|drift| drift.detail.as_str()).collect();
-    builder.refuse(
+    builder.refuse_subject(
         &path.to_string(),
         &format!(
             "{}; the daemon takes no directories and links in a MachineConfig",
@@ -215,7 +215,7 @@ fn keep_other(builder: &mut Builder<'_>, path: &RootPath, drifts: &[&Drift]) {
 }
 
 fn keep_found(builder: &mut Builder<'_>, path: &RootPath) {
-    match units::UnitPart::of(path) {
+    match units::UnitPart::at_path(path) {
         Some(part) => units::keep_part(builder, path, &part),
         None => keep_file(builder, path),
     }
@@ -235,7 +235,7 @@ fn keep_file(builder: &mut Builder<'_>, path: &RootPath) {
         return;
     };
     if object.mode & !0o777 != 0 {
-        builder.refuse(
+        builder.refuse_subject(
             &subject,
             &format!(
                 "its mode is {:04o}; a MachineConfig holds modes up to 0777, without setuid, setgid and sticky bits",
@@ -271,14 +271,14 @@ fn keep_file(builder: &mut Builder<'_>, path: &RootPath) {
         None => format!("{} bytes, mode {:04o}", bytes.len(), object.mode),
     };
     builder.add_file(path, bytes, object.mode, owner);
-    builder.keep(&subject, &shown);
+    builder.keep_subject(&subject, &shown);
 }
 
 fn keep_keys(builder: &mut Builder<'_>, subject: &str) {
     let request = builder.request;
     let path = RootPath::fixed(paths::CORE_KEYS);
     let Some(bytes) = request.contents.get(&path) else {
-        builder.refuse(
+        builder.refuse_subject(
             subject,
             "the keys cannot be read, or the file is missing; a MachineConfig only adds keys",
             &next_verify(),
@@ -298,14 +298,14 @@ fn keep_keys(builder: &mut Builder<'_>, subject: &str) {
         .find(|key| !found.contains(&key.as_str()))
     {
         let name = lost.split_whitespace().next_back().unwrap_or_default();
-        builder.refuse(
+        builder.refuse_subject(
             subject,
             &format!("the key {name:?} is not there any more, and a MachineConfig only adds keys"),
             "take it out of the MachineConfig that brings it, such as 99-worker-ssh",
         );
     }
     if let Some(other) = found.iter().find(|line| line.starts_with('#')) {
-        builder.refuse(
+        builder.refuse_subject(
             subject,
             &format!("the line {other:?} is not a key"),
             "take the line out; comments go behind the key",
@@ -325,7 +325,7 @@ fn keep_keys(builder: &mut Builder<'_>, subject: &str) {
             .iter()
             .any(|drift| drift.detail.contains("mode or owner"))
         {
-            builder.refuse(
+            builder.refuse_subject(
                 subject,
                 "mode and owner of the keys' file are fixed",
                 &format!("`{}` restores them", mco_rescue("apply")),
@@ -335,7 +335,7 @@ fn keep_keys(builder: &mut Builder<'_>, subject: &str) {
     }
     let count = crate::base::text::count_noun(new.len(), "key");
     builder.add_keys(new);
-    builder.keep(subject, &format!("{count} of core"));
+    builder.keep_subject(subject, &format!("{count} of core"));
 }
 
 fn keep_password(builder: &mut Builder<'_>, subject: &str, drifts: &[&Drift]) {
@@ -343,11 +343,11 @@ fn keep_password(builder: &mut Builder<'_>, subject: &str, drifts: &[&Drift]) {
     let hash = request
         .node
         .accounts
-        .password("core")
+        .find_password("core")
         .filter(|hash| !is_locked(hash));
     let Some(hash) = hash else {
         let details: Vec<&str> = drifts.iter().map(|drift| drift.detail.as_str()).collect();
-        builder.refuse(
+        builder.refuse_subject(
             subject,
             &format!(
                 "{}; a MachineConfig cannot lock a password",
@@ -359,7 +359,7 @@ fn keep_password(builder: &mut Builder<'_>, subject: &str, drifts: &[&Drift]) {
     };
     if builder.may_take(subject, Some("the hash of core's password")) {
         builder.set_password(hash);
-        builder.keep(subject, "the hash of core's password");
+        builder.keep_subject(subject, "the hash of core's password");
     }
 }
 
@@ -367,7 +367,7 @@ fn keep_argument(builder: &mut Builder<'_>, argument: &str) {
     let request = builder.request;
     let shown = secrets::shown_argument(argument);
     let Some(facts) = request.node.system.facts() else {
-        builder.refuse(
+        builder.refuse_subject(
             &shown,
             "the kernel arguments of this node are unknown",
             "run it on the running node, without --root",
@@ -376,7 +376,7 @@ fn keep_argument(builder: &mut Builder<'_>, argument: &str) {
     };
     let has = |all: &[String]| all.iter().any(|one| one == argument);
     if !has(facts.arguments.tokens()) {
-        builder.refuse(
+        builder.refuse_subject(
             &shown,
             "the node does not have this kernel argument",
             "compare it with `rpm-ostree kargs`",
@@ -386,7 +386,7 @@ fn keep_argument(builder: &mut Builder<'_>, argument: &str) {
     let secret = secrets::has_secret_argument(argument).then_some("its value may be a secret");
     if builder.may_take(&shown, secret) {
         builder.add_argument(argument);
-        builder.keep(&shown, "kernel argument");
+        builder.keep_subject(&shown, "kernel argument");
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) struct UnitPart {
 
 impl UnitPart {
     /// Returns the part at a path; `None` for other paths.
-    pub(super) fn of(path: &RootPath) -> Option<Self> {
+    pub(super) fn at_path(path: &RootPath) -> Option<Self> {
         let below = path
             .relative()
             .strip_prefix(paths::UNITS)?
@@ -74,7 +74,7 @@ pub(super) fn keep_part(builder: &mut Builder<'_>, path: &RootPath, part: &UnitP
     }
     let text = match text_of(bytes) {
         Ok(text) => text.to_owned(),
-        Err((reason, next)) => return builder.refuse(&subject, reason, next),
+        Err((reason, next)) => return builder.refuse_subject(&subject, reason, next),
     };
     builder.note_attributes(path);
     if !builder.may_take(&subject, reason_of(path, &object, bytes)) {
@@ -85,7 +85,7 @@ pub(super) fn keep_part(builder: &mut Builder<'_>, path: &RootPath, part: &UnitP
     match &part.dropin {
         Some(dropin) => {
             unit.dropins.insert(dropin.clone(), text);
-            builder.keep(&subject, "drop-in");
+            builder.keep_subject(&subject, "drop-in");
         }
         None => {
             unit.contents = Some(text);
@@ -101,7 +101,7 @@ pub(super) fn keep_part(builder: &mut Builder<'_>, path: &RootPath, part: &UnitP
                     None => "",
                 });
             }
-            builder.keep(&subject, &what);
+            builder.keep_subject(&subject, &what);
         }
     }
 }
@@ -115,7 +115,7 @@ fn keep_without_contents(
 ) -> bool {
     let request = builder.request;
     let subject = path.to_string();
-    let object = builder.object(path);
+    let object = builder.find_object(path);
     let is_mask = object.is_some_and(|object| match &object.kind {
         ObjectKind::Symlink { target } => target == DEV_NULL,
         _ => false,
@@ -123,7 +123,7 @@ fn keep_without_contents(
     match (object, &part.dropin) {
         (Some(_), None) if is_mask => {
             if let Some((reason, next)) = limit_of(path) {
-                builder.refuse(&subject, reason, next);
+                builder.refuse_subject(&subject, reason, next);
                 return true;
             }
             let unit = builder.units.entry(part.unit.clone()).or_default();
@@ -131,7 +131,7 @@ fn keep_without_contents(
             if known.is_some_and(|unit| unit.enabled == Some(true)) {
                 unit.enabled = Some(false);
             }
-            builder.keep(&subject, "masked");
+            builder.keep_subject(&subject, "masked");
             note_links_of_masked(builder, part, known);
         }
         _ if request.node.obstructed.contains_key(path) => return false,
@@ -139,11 +139,11 @@ fn keep_without_contents(
         (None, Some(dropin)) => {
             let unit = builder.units.entry(part.unit.clone()).or_default();
             unit.dropins.insert(dropin.clone(), String::new());
-            builder.keep(&subject, "no such drop-in");
+            builder.keep_subject(&subject, "no such drop-in");
         }
         (None, None) if known.is_some_and(|unit| unit.mask == Some(true)) => {
             builder.units.entry(part.unit.clone()).or_default().mask = Some(false);
-            builder.keep(&subject, "not masked");
+            builder.keep_subject(&subject, "not masked");
         }
         _ => return false,
     }
@@ -184,7 +184,7 @@ fn note_links_of_masked(builder: &mut Builder<'_>, part: &UnitPart, known: Optio
         return;
     };
     if has_links != wanted {
-        builder.refuse(
+        builder.refuse_subject(
             &part.unit,
             "it is masked and kept so, but the links that enable it differ; a MachineConfig that masks a unit leaves its links alone",
             "nothing: a masked unit does not start",
@@ -203,7 +203,7 @@ fn has_plain_metadata(builder: &mut Builder<'_>, subject: &str, object: &Object)
         "mode and owner are {:04o} and {}:{}; units of a MachineConfig are always 0644 and of root",
         object.mode, object.uid, object.gid
     );
-    builder.refuse(
+    builder.refuse_subject(
         subject,
         &reason,
         "set mode 0644 and owner root, and run it again",
@@ -259,12 +259,12 @@ pub(super) fn keep_switch(builder: &mut Builder<'_>, name: &str) {
     match (wanted, found) {
         (Some(wanted), Some(found)) if wanted != found => {
             builder.units.entry(name.to_owned()).or_default().enabled = Some(found);
-            builder.keep(name, if found { "enabled" } else { "disabled" });
+            builder.keep_subject(name, if found { "enabled" } else { "disabled" });
         }
         _ => {
             let state = unit_file_state(&request.node.units, name, &request.node.systemd);
             let state = state.map_or_else(|_| "unreadable".to_owned(), |state| state.to_string());
-            builder.refuse(
+            builder.refuse_subject(
                 name,
                 &format!(
                     "it is {state}, but some of its links differ; a MachineConfig says only enabled or disabled"

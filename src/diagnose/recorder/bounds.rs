@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sha2::{Digest, Sha256};
 
 use super::AreaFacts;
-use crate::host::root::hex;
+use crate::host::root::to_hex;
 
 /// Suffix of the subject of a directory that is kept as one fact.
 const WHOLE: &str = "/**";
@@ -16,7 +16,7 @@ pub fn bound_facts(mut facts: AreaFacts, limit: usize) -> AreaFacts {
     while facts.len() > limit {
         let mut entries: BTreeMap<String, usize> = BTreeMap::new();
         for path in facts.keys() {
-            for above in above(path).skip(1) {
+            for above in path_and_parents(path).skip(1) {
                 *entries.entry(above.to_owned()).or_default() += 1;
             }
         }
@@ -33,13 +33,13 @@ pub fn bound_facts(mut facts: AreaFacts, limit: usize) -> AreaFacts {
         let Some((directory, 2..)) = chosen.map(|(path, count)| (path.clone(), *count)) else {
             break;
         };
-        facts = gathered(facts, &directory);
+        facts = merge_directory(facts, &directory);
     }
     facts
 }
 
 /// Returns the facts with those of one directory merged into one.
-fn gathered(facts: AreaFacts, directory: &str) -> AreaFacts {
+fn merge_directory(facts: AreaFacts, directory: &str) -> AreaFacts {
     let (inside, mut others): (AreaFacts, AreaFacts) = facts
         .into_iter()
         .partition(|(path, _)| is_below(path, directory));
@@ -47,7 +47,7 @@ fn gathered(facts: AreaFacts, directory: &str) -> AreaFacts {
     for (path, value) in &inside {
         hash.update(format!("{path}\0{value}\n"));
     }
-    let digest = hex(&hash.finalize());
+    let digest = to_hex(&hash.finalize());
     let digest = digest.get(..12).unwrap_or_default();
     others.insert(
         format!("{directory}{WHOLE}"),
@@ -72,7 +72,7 @@ pub fn align_facts(mut one: AreaFacts, mut other: AreaFacts) -> (AreaFacts, Area
             let whole = format!("{directory}{WHOLE}");
             let has_entries = facts.keys().any(|path| is_below(path, directory));
             if !facts.contains_key(&whole) && has_entries {
-                *facts = gathered(std::mem::take(facts), directory);
+                *facts = merge_directory(std::mem::take(facts), directory);
             }
         }
     }
@@ -85,7 +85,7 @@ fn is_below(path: &str, directory: &str) -> bool {
 }
 
 /// Returns a path and the directories above it.
-fn above(path: &str) -> impl Iterator<Item = &str> {
+fn path_and_parents(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |path| Some(path.rsplit_once('/')?.0))
         .filter(|path| !path.is_empty())
 }

@@ -60,12 +60,12 @@ pub fn compare_snapshots(before: &Snapshot, after: &Snapshot, same_key: bool) ->
     for area in Area::ALL {
         match (before.facts.get(&area), after.facts.get(&area)) {
             (Some(before), Some(after)) => {
-                let unread = Unread::find(before, after);
+                let unread = Unread::find_unread(before, after);
                 let found = compare_area(area, before, after, same_key).into_iter();
                 all.differences
-                    .extend(found.filter(|one| !unread.hides(one)));
+                    .extend(found.filter(|one| !unread.may_hide(one)));
                 all.not_compared
-                    .extend(unread.words().map(|words| (area, words)));
+                    .extend(unread.describe_unread().map(|words| (area, words)));
             }
             (None, None) if !before.unseen.contains_key(&area) => {}
             (seen, _) => {
@@ -93,7 +93,7 @@ struct Unread<'a> {
 }
 
 impl<'a> Unread<'a> {
-    fn find(before: &'a AreaFacts, after: &'a AreaFacts) -> Self {
+    fn find_unread(before: &'a AreaFacts, after: &'a AreaFacts) -> Self {
         let of = |facts: &'a AreaFacts| {
             let unread = facts
                 .iter()
@@ -107,7 +107,7 @@ impl<'a> Unread<'a> {
     }
 
     /// Returns true for a difference that may be apparent only, because it concerns something that was not read.
-    fn hides(&self, one: &Difference) -> bool {
+    fn may_hide(&self, one: &Difference) -> bool {
         let is_in = |unread: &&&str| {
             let below = one.subject.strip_prefix(**unread);
             below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
@@ -126,7 +126,7 @@ impl<'a> Unread<'a> {
         one.subject != **unread || is_alike || before == "object" || after == "object"
     }
 
-    fn words(&self) -> Option<String> {
+    fn describe_unread(&self) -> Option<String> {
         let side = |when: &str, unread: &[&str]| match unread {
             [] => None,
             [one] => Some(format!("{when}: {one} could not be read")),
@@ -147,7 +147,10 @@ fn compare_area(
     after: &AreaFacts,
     same_key: bool,
 ) -> Vec<Difference> {
-    let (before, after) = (readable(before, same_key), readable(after, same_key));
+    let (before, after) = (
+        without_digests(before, same_key),
+        without_digests(after, same_key),
+    );
     let (before, after) = match area {
         Area::Etc => align_facts(before, after),
         _ => (before, after),
@@ -181,7 +184,7 @@ fn compare_area(
 }
 
 /// Returns the facts without digests, if those cannot be compared.
-fn readable(facts: &AreaFacts, same_key: bool) -> AreaFacts {
+fn without_digests(facts: &AreaFacts, same_key: bool) -> AreaFacts {
     if same_key {
         return facts.clone();
     }
@@ -285,7 +288,7 @@ mod tests {
     fn an_area_of_one_side_alone_is_not_compared() {
         let before = snapshot(&[(Area::Units, "kubelet.service", "running")]);
         let mut after = Snapshot::default();
-        after.put(Area::Units, Err("systemd does not run".to_owned()));
+        after.put_area(Area::Units, Err("systemd does not run".to_owned()));
         let all = compare_snapshots(&before, &after, true);
         assert_eq!(all.differences, []);
         assert_eq!(all.not_compared[&Area::Units], "now: systemd does not run");

@@ -8,14 +8,14 @@ use serde::Deserialize;
 use crate::base::kargs::Kargs;
 use crate::base::paths;
 use crate::base::secrets::{is_secret_name, redacted_argument, redacted_url};
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::change::session::known_signer;
 use crate::change::source::server;
 use crate::diagnose::recorder::bounds::bound_facts;
 use crate::diagnose::recorder::digest::DigestKey;
 use crate::diagnose::recorder::known::{FileStamp, KnownFiles};
 use crate::diagnose::recorder::{Area, AreaFacts, Snapshot, secrets};
-use crate::host::root::{Root, RootPath, sha256};
+use crate::host::root::{Root, RootPath, sha256_hex};
 use crate::judge::daemon::annotations;
 use crate::node::command::{CommandRunner, rpm, systemctl};
 use crate::node::platform::{read_interfaces, read_unmounted_partitions};
@@ -58,51 +58,54 @@ impl Observer<'_> {
     /// Reads all facts.
     pub(super) fn observe(&mut self) -> Snapshot {
         let mut all = Snapshot::default();
-        all.put(Area::BootEntries, self.boot_entries());
-        all.put(Area::Deployment, self.deployments());
-        all.put(Area::Origin, self.origin());
-        all.put(Area::CommandLine, self.command_line());
-        all.put(Area::BootFiles, self.boot_files());
+        all.put_area(Area::BootEntries, self.boot_entries());
+        all.put_area(Area::Deployment, self.deployment_facts());
+        all.put_area(Area::Origin, self.origin_facts());
+        all.put_area(Area::CommandLine, self.command_line());
+        all.put_area(Area::BootFiles, self.boot_files());
         if let Some(facts) = self.system_partition().transpose() {
-            all.put(Area::Esp, facts);
+            all.put_area(Area::Esp, facts);
         }
-        all.put(Area::Interfaces, self.interfaces());
-        all.put(Area::Addresses, self.addresses());
-        all.put(Area::Disks, self.disks());
-        all.put(Area::Certificates, Ok(self.certificates()));
-        let etc = self.tree(&RootPath::fixed("etc"));
+        all.put_area(Area::Interfaces, self.interface_facts());
+        all.put_area(Area::Addresses, self.address_facts());
+        all.put_area(Area::Disks, self.disk_facts());
+        all.put_area(Area::Certificates, Ok(self.certificate_facts()));
+        let etc = self.tree_facts(&RootPath::fixed("etc"));
         let etc = etc.map_err(|error| error.to_string());
         let etc = etc.and_then(|facts| facts.ok_or_else(|| "/etc is missing".to_owned()));
-        all.put(Area::Etc, etc.map(|facts| bound_facts(facts, MAX_LISTED)));
-        all.put(Area::Units, self.units());
-        all.put(Area::Config, self.config());
-        all.put(Area::Daemon, self.daemon());
-        all.put(Area::Clock, self.clock());
-        let versions = self.versions(&all);
-        all.put(Area::Versions, versions);
+        all.put_area(Area::Etc, etc.map(|facts| bound_facts(facts, MAX_LISTED)));
+        all.put_area(Area::Units, self.unit_facts());
+        all.put_area(Area::Config, self.config_facts());
+        all.put_area(Area::Daemon, self.daemon_facts());
+        all.put_area(Area::Clock, self.clock_facts());
+        let versions = self.version_facts(&all);
+        all.put_area(Area::Versions, versions);
         all
     }
 
     /// Returns the text of a file; `None` if it is missing.
-    fn text(&self, path: &str) -> Result<Option<String>, String> {
+    fn read_text(&self, path: &str) -> Result<Option<String>, String> {
         let path = RootPath::parse(path).map_err(|error| error.to_string())?;
         let bytes = self.root.read_within(&path, MAX_TEXT);
         let bytes = bytes.map_err(|error| error.to_string())?;
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()))
     }
 
-    fn exists(&self, path: &'static str) -> Result<bool, String> {
+    fn path_exists(&self, path: &'static str) -> Result<bool, String> {
         let exists = self.root.exists(&RootPath::fixed(path));
         exists.map_err(|error| error.to_string())
     }
 
-    fn names(&self, path: &RootPath) -> Result<Vec<String>, String> {
+    fn list_names(&self, path: &RootPath) -> Result<Vec<String>, String> {
         self.root.list(path).map_err(|error| error.to_string())
     }
 
     /// Returns the size of a file in bytes; `None` if it is missing.
-    fn size(&self, path: &RootPath) -> Result<Option<i64>, String> {
-        let place = self.root.place(path).map_err(|error| error.to_string())?;
+    fn file_size(&self, path: &RootPath) -> Result<Option<i64>, String> {
+        let place = self
+            .root
+            .open_place(path)
+            .map_err(|error| error.to_string())?;
         let Some(place) = place else { return Ok(None) };
         let stat = place.stat();
         let stat = stat.map_err(|errno| format!("{path}: {}", errno.desc()))?;
@@ -110,7 +113,7 @@ impl Observer<'_> {
     }
 
     /// Returns `NAME=VALUE` with a digest in place of what is secret in it.
-    fn shown(&self, setting: &str) -> String {
+    fn show_setting(&self, setting: &str) -> String {
         let setting = match setting.split_once('=') {
             Some((name, value)) if value.contains("://") => {
                 format!("{name}={}", redacted_url(value))
@@ -123,10 +126,10 @@ impl Observer<'_> {
     }
 
     /// Returns the arguments by their names.
-    fn arguments(&self, kargs: &Kargs) -> AreaFacts {
+    fn argument_facts(&self, kargs: &Kargs) -> AreaFacts {
         let mut facts = AreaFacts::new();
         for token in kargs.tokens() {
-            let shown = self.shown(token);
+            let shown = self.show_setting(token);
             let (name, value) = shown.split_once('=').unwrap_or((&shown, ""));
             let known = facts.entry(name.to_owned()).or_default();
             let space = if known.is_empty() { "" } else { " " };
@@ -136,17 +139,17 @@ impl Observer<'_> {
     }
 
     /// Returns the value of a variable of the boot loader, which may hold kernel arguments.
-    fn variable(&self, key: &str, value: &str) -> String {
+    fn show_variable(&self, key: &str, value: &str) -> String {
         if is_secret_name(key) {
             return format!("#{}", self.key.digest(value.as_bytes()));
         }
         let kargs = Kargs::parse(value);
-        let shown = kargs.tokens().iter().map(|token| self.shown(token));
+        let shown = kargs.tokens().iter().map(|token| self.show_setting(token));
         shown.collect::<Vec<_>>().join(" ")
     }
 
     fn argument_line(&self, kargs: &Kargs) -> String {
-        let facts = self.arguments(kargs);
+        let facts = self.argument_facts(kargs);
         let words = facts.iter().map(|(name, value)| match value.as_str() {
             "" => name.clone(),
             value => format!("{name}={value}"),
@@ -157,8 +160,8 @@ impl Observer<'_> {
     fn boot_entries(&self) -> Result<AreaFacts, String> {
         let entries =
             bootloader::read_boot_entries(self.root).map_err(|error| error.to_string())?;
-        if !self.exists("boot/loader")? {
-            return if self.exists("boot/grub")? {
+        if !self.path_exists("boot/loader")? {
+            return if self.path_exists("boot/grub")? {
                 Ok(AreaFacts::new())
             } else {
                 Err("/boot/loader is missing".to_owned())
@@ -182,7 +185,7 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn deployments(&self) -> Result<AreaFacts, String> {
+    fn deployment_facts(&self) -> Result<AreaFacts, String> {
         let all = deploy_directories::list_deploy_directories(self.root)
             .map_err(|error| error.to_string())?;
         let host = Host::observe(self.root).map_err(|error| error.to_string())?;
@@ -199,7 +202,7 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn origin(&self) -> Result<AreaFacts, String> {
+    fn origin_facts(&self) -> Result<AreaFacts, String> {
         let host = Host::observe(self.root).map_err(|error| error.to_string())?;
         let Some(deployment) = host.deployment else {
             return Ok(AreaFacts::new());
@@ -211,7 +214,7 @@ impl Observer<'_> {
             if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
                 name.clone_into(&mut section);
             } else if let Some((key, value)) = line.split_once('=') {
-                let shown = self.shown(&format!("{}={}", key.trim(), value.trim()));
+                let shown = self.show_setting(&format!("{}={}", key.trim(), value.trim()));
                 let value = shown.split_once('=').map_or("", |(_, value)| value);
                 facts.insert(format!("{section}.{}", key.trim()), value.to_owned());
             }
@@ -220,26 +223,26 @@ impl Observer<'_> {
     }
 
     fn command_line(&self) -> Result<AreaFacts, String> {
-        let line = self.text("/proc/cmdline")?;
+        let line = self.read_text("/proc/cmdline")?;
         let line = line.ok_or("/proc/cmdline is missing below this root")?;
-        Ok(self.arguments(&Kargs::parse(&line)))
+        Ok(self.argument_facts(&Kargs::parse(&line)))
     }
 
     fn boot_files(&mut self) -> Result<AreaFacts, String> {
         let mut facts = AreaFacts::new();
         for file in BOOT_FILES {
             if let Ok(path) = RootPath::parse(&format!("/boot/{file}")) {
-                let fact = self.file(&path);
+                let fact = self.file_fact(&path);
                 facts.extend(fact.map(|fact| (path.to_string(), fact)));
             }
         }
         for file in ["/boot/grub2/grubenv", "/boot/grub/grubenv"] {
-            let text = self.text(file)?.unwrap_or_default();
+            let text = self.read_text(file)?.unwrap_or_default();
             let lines = text.lines().filter(|line| !line.starts_with('#'));
             for (key, value) in lines.filter_map(|line| line.split_once('=')) {
                 // These change at each boot.
                 if !key.starts_with("boot_") {
-                    facts.insert(format!("{file} {key}"), self.variable(key, value));
+                    facts.insert(format!("{file} {key}"), self.show_variable(key, value));
                 }
             }
         }
@@ -250,10 +253,10 @@ impl Observer<'_> {
             facts.insert(format!("/boot/ostree/{}", kernel.name), words);
         }
         let top = RootPath::fixed(paths::BOOT);
-        let kernels = self.names(&top)?.into_iter();
+        let kernels = self.list_names(&top)?.into_iter();
         let kernels = kernels.filter(|name| KERNELS.iter().any(|begin| name.starts_with(begin)));
         for path in kernels.filter_map(|name| top.join(&name).ok()) {
-            let size = self.size(&path)?;
+            let size = self.file_size(&path)?;
             facts.extend(size.map(|size| (path.to_string(), format!("{size} bytes"))));
         }
         Ok(facts)
@@ -263,7 +266,7 @@ impl Observer<'_> {
     fn system_partition(&mut self) -> Result<Option<AreaFacts>, String> {
         for place in ["boot/efi", "efi"] {
             let top = RootPath::fixed(place);
-            let facts = self.tree(&top).map_err(|error| error.to_string())?;
+            let facts = self.tree_facts(&top).map_err(|error| error.to_string())?;
             if let Some(facts) = facts.filter(|facts| !facts.is_empty()) {
                 return Ok(Some(bound_facts(facts, 300)));
             }
@@ -271,23 +274,26 @@ impl Observer<'_> {
         let (known, key) = (self.known, self.key);
         let found = read_unmounted_partitions(self.root, &mut |path, size, modified| {
             let stamp = FileStamp::of_fat(size, modified);
-            known.find(&unmounted(path), stamp).is_none()
+            known.find_digest(&unmounted_name(path), stamp).is_none()
         })?;
         let mut facts = AreaFacts::new();
         for file in found {
-            let path = unmounted(&file.path);
+            let path = unmounted_name(&file.path);
             let stamp = FileStamp::of_fat(file.size, file.modified);
             let digest = match &file.bytes {
                 Some(bytes) => key.digest(bytes),
-                None => known.find(&path, stamp).unwrap_or_default().to_owned(),
+                None => known
+                    .find_digest(&path, stamp)
+                    .unwrap_or_default()
+                    .to_owned(),
             };
-            self.fresh.learn(&path, stamp, &digest, self.now);
+            self.fresh.add_digest(&path, stamp, &digest, self.now);
             facts.insert(path, format!("{} bytes #{digest}", file.size));
         }
         Ok((!facts.is_empty()).then_some(facts))
     }
 
-    fn interfaces(&self) -> Result<AreaFacts, String> {
+    fn interface_facts(&self) -> Result<AreaFacts, String> {
         let mut facts = AreaFacts::new();
         // Functions of a device come and go with the pods that use them.
         for one in read_interfaces(self.root)?
@@ -304,8 +310,8 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn addresses(&self) -> Result<AreaFacts, String> {
-        let trie = self.text("/proc/net/fib_trie")?;
+    fn address_facts(&self) -> Result<AreaFacts, String> {
+        let trie = self.read_text("/proc/net/fib_trie")?;
         let trie = trie.ok_or("/proc/net/fib_trie is missing below this root")?;
         let mut facts = AreaFacts::new();
         let mut last = "";
@@ -316,12 +322,12 @@ impl Observer<'_> {
                 facts.insert(last.to_owned(), "IPv4".to_owned());
             }
         }
-        let inet6 = self.text("/proc/net/if_inet6")?.unwrap_or_default();
+        let inet6 = self.read_text("/proc/net/if_inet6")?.unwrap_or_default();
         for line in inet6.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             // 00 is the scope of addresses that other networks reach.
             if let [address, _, _, "00", _, interface] = words.as_slice()
-                && let Some(address) = ipv6(address)
+                && let Some(address) = parse_ipv6(address)
             {
                 facts.insert(address, format!("IPv6, {interface}"));
             }
@@ -329,9 +335,9 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn disks(&self) -> Result<AreaFacts, String> {
+    fn disk_facts(&self) -> Result<AreaFacts, String> {
         let by_id = RootPath::fixed("dev/disk/by-id");
-        let names = self.names(&by_id)?;
+        let names = self.list_names(&by_id)?;
         if names.is_empty() {
             return Err("/dev/disk/by-id is missing below this root".to_owned());
         }
@@ -348,7 +354,7 @@ impl Observer<'_> {
                 continue;
             };
             let device = link.rsplit('/').next().unwrap_or_default();
-            let blocks = self.text(&format!("/sys/class/block/{device}/size"))?;
+            let blocks = self.read_text(&format!("/sys/class/block/{device}/size"))?;
             let bytes = blocks.and_then(|text| text.parse::<u64>().ok()?.checked_mul(512));
             let words = bytes.map_or_else(|| "disk".to_owned(), |bytes| format!("{bytes} bytes"));
             facts.insert(name, words);
@@ -356,11 +362,15 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn certificates(&self) -> AreaFacts {
+    fn certificate_facts(&self) -> AreaFacts {
         let (all, unseen) = certificates::read_certificates(self.root);
         let mut facts = AreaFacts::new();
         for one in all.into_iter().take(MAX_CERTIFICATES) {
-            let dates = format!("{} to {}", utc(one.not_before), utc(one.not_after));
+            let dates = format!(
+                "{} to {}",
+                format_utc(one.not_before),
+                format_utc(one.not_after)
+            );
             let subject = format!("{} {}", one.path, one.subject);
             // A bundle may hold several of one name.
             let known = facts.entry(subject).or_default();
@@ -371,7 +381,7 @@ impl Observer<'_> {
         facts
     }
 
-    fn units(&self) -> Result<AreaFacts, String> {
+    fn unit_facts(&self) -> Result<AreaFacts, String> {
         if !self.root.is_live() {
             return Err("the node's systemd answers only on the node itself".to_owned());
         }
@@ -391,7 +401,7 @@ impl Observer<'_> {
         Ok(facts.take(MAX_UNITS).collect())
     }
 
-    fn config(&self) -> Result<AreaFacts, String> {
+    fn config_facts(&self) -> Result<AreaFacts, String> {
         let mut facts = AreaFacts::new();
         let record = self.root.read(&RootPath::fixed(paths::CURRENT_CONFIG));
         if let Some(bytes) = record.map_err(|error| error.to_string())? {
@@ -400,12 +410,12 @@ impl Observer<'_> {
             facts.insert("recorded".to_owned(), name);
             let digest = format!("{} bytes #{}", bytes.len(), self.key.digest(&bytes));
             facts.insert("recorded contents".to_owned(), digest);
-            let signed = known_signer(self.root, Some(&sha256(&bytes)));
+            let signed = known_signer(self.root, Some(&sha256_hex(&bytes)));
             facts.extend(
                 signed.map(|signed| ("recorded config signed by".to_owned(), signed.to_string())),
             );
         }
-        let image = self.text(&format!("/{}", paths::CURRENT_IMAGE))?;
+        let image = self.read_text(&format!("/{}", paths::CURRENT_IMAGE))?;
         facts.extend(image.map(|image| ("recorded image".to_owned(), redacted_url(&image))));
         let seen = annotations::read_annotations(self.root).map_err(|error| error.to_string())?;
         if let Some(seen) = seen {
@@ -426,7 +436,7 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn daemon(&self) -> Result<AreaFacts, String> {
+    fn daemon_facts(&self) -> Result<AreaFacts, String> {
         let seen = annotations::read_annotations(self.root).map_err(|error| error.to_string())?;
         let state = seen.and_then(|seen| seen.state);
         Ok(state
@@ -436,7 +446,7 @@ impl Observer<'_> {
     }
 
     /// The offset in steps, so that it is the same at each boot of a node with a good clock.
-    fn clock(&self) -> Result<AreaFacts, String> {
+    fn clock_facts(&self) -> Result<AreaFacts, String> {
         let heard = server::remembered_clock(self.root).map_err(|error| error.to_string())?;
         let offset = heard.and_then(|heard| Some((heard.seen?, heard.date)));
         let words = offset.map(|(own, said)| {
@@ -459,13 +469,13 @@ impl Observer<'_> {
             .collect())
     }
 
-    fn versions(&self, now: &Snapshot) -> Result<AreaFacts, String> {
+    fn version_facts(&self, now: &Snapshot) -> Result<AreaFacts, String> {
         let mut facts = AreaFacts::new();
         let mut put = |key: &str, value: Option<String>| {
             let value = value.filter(|value| !value.is_empty());
             facts.extend(value.map(|value| (key.to_owned(), value)));
         };
-        put("kernel", self.text("/proc/sys/kernel/osrelease")?);
+        put("kernel", self.read_text("/proc/sys/kernel/osrelease")?);
         let release = OsRelease::read(self.root).map_err(|error| error.to_string())?;
         let keys = ["OSTREE_VERSION", "VERSION", "VERSION_ID"];
         let mut version = keys.iter().map(|key| release.get(key));
@@ -480,7 +490,7 @@ impl Observer<'_> {
         );
         put("systemd", self.systemd_version()?);
         for (key, path) in [("kubelet", "usr/bin/kubelet"), ("crio", "usr/bin/crio")] {
-            let size = self.size(&RootPath::fixed(path))?;
+            let size = self.file_size(&RootPath::fixed(path))?;
             put(
                 &format!("{key} program"),
                 size.map(|size| format!("{size} bytes")),
@@ -497,7 +507,7 @@ impl Observer<'_> {
             "usr/lib64/systemd",
             "usr/lib/x86_64-linux-gnu/systemd",
         ] {
-            let names = self.names(&RootPath::fixed(place))?;
+            let names = self.list_names(&RootPath::fixed(place))?;
             let version = names
                 .iter()
                 .find_map(|name| name.strip_prefix("libsystemd-shared-")?.strip_suffix(".so"));
@@ -511,11 +521,15 @@ impl Observer<'_> {
     /// Returns the versions of packages. rpm is asked only if the snapshot before is of other programs.
     fn package_versions(&self, now: &Snapshot, own: &AreaFacts) -> Result<AreaFacts, String> {
         let programs = ["kubelet program", "crio program"];
-        let in_use =
-            |snapshot: &Snapshot| snapshot.get(Area::Deployment, "in use").map(str::to_owned);
+        let in_use = |snapshot: &Snapshot| {
+            snapshot
+                .get_fact(Area::Deployment, "in use")
+                .map(str::to_owned)
+        };
         let same = self.before.filter(|before| {
-            let is_same =
-                |key: &&str| before.get(Area::Versions, key) == own.get(*key).map(String::as_str);
+            let is_same = |key: &&str| {
+                before.get_fact(Area::Versions, key) == own.get(*key).map(String::as_str)
+            };
             in_use(before) == in_use(now) && programs.iter().all(is_same)
         });
         if let Some(facts) = same.and_then(|before| before.facts.get(&Area::Versions)) {
@@ -525,7 +539,7 @@ impl Observer<'_> {
             let known = known.map(|(key, value)| (key.clone(), value.clone()));
             return Ok(known.collect());
         }
-        if !self.root.is_live() || !self.exists("usr/bin/rpm")? {
+        if !self.root.is_live() || !self.path_exists("usr/bin/rpm")? {
             return Ok(AreaFacts::new());
         }
         rpm::query_versions(self.runner, &PACKAGES).map_err(|error| error.to_string())
@@ -533,7 +547,7 @@ impl Observer<'_> {
 }
 
 /// The name of a file of a partition that is not mounted.
-fn unmounted(path: &str) -> String {
+fn unmounted_name(path: &str) -> String {
     format!("EFI/{path}")
 }
 
@@ -580,13 +594,13 @@ struct Metadata {
     name: String,
 }
 
-fn ipv6(digits: &str) -> Option<String> {
+fn parse_ipv6(digits: &str) -> Option<String> {
     let number = u128::from_str_radix(digits, 16).ok()?;
     (digits.len() == 32).then(|| std::net::Ipv6Addr::from(number).to_string())
 }
 
 /// Reads the list of files of which copies are kept, and those files. What is refused is returned with its reason.
-pub(super) fn copies(root: &Root) -> (BTreeMap<String, String>, Vec<String>) {
+pub(super) fn read_copies(root: &Root) -> (BTreeMap<String, String>, Vec<String>) {
     let list = RootPath::fixed(paths::RECORDER_COPIES);
     let (mut kept, mut refused) = (BTreeMap::new(), Vec::new());
     let list = match root.read_within(&list, MAX_TEXT) {
@@ -598,7 +612,7 @@ pub(super) fn copies(root: &Root) -> (BTreeMap<String, String>, Vec<String>) {
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     let mut total = 0;
     for line in lines {
-        match copy(root, line) {
+        match read_copy(root, line) {
             Ok(None) => {}
             Ok(Some(text)) if total + text.len() <= MAX_COPIES => {
                 total += text.len();
@@ -619,12 +633,14 @@ const MAX_COPIES: usize = 32 << 10;
 /// Bytes of one copy.
 const MAX_COPY: u64 = 16 << 10;
 
-fn copy(root: &Root, line: &str) -> Result<Option<String>, String> {
+fn read_copy(root: &Root, line: &str) -> Result<Option<String>, String> {
     if let Some(why) = secrets::refuse_path(line) {
         return Err(why.to_owned());
     }
     let path = RootPath::parse(line).map_err(|error| error.to_string())?;
-    let place = root.place(&path).map_err(|error| error.cause.to_string())?;
+    let place = root
+        .open_place(&path)
+        .map_err(|error| error.cause.to_string())?;
     let Some(place) = place else { return Ok(None) };
     let stat = place.stat().map_err(|errno| errno.desc().to_owned())?;
     let Some(stat) = stat else { return Ok(None) };
@@ -637,7 +653,7 @@ fn copy(root: &Root, line: &str) -> Result<Option<String>, String> {
     if u64::try_from(stat.st_size).unwrap_or(u64::MAX) > MAX_COPY {
         return Err(format!("has more than {} KiB", MAX_COPY >> 10));
     }
-    let bytes = place.read().map_err(|errno| errno.desc().to_owned())?;
+    let bytes = place.read_file().map_err(|errno| errno.desc().to_owned())?;
     let text = String::from_utf8(bytes.unwrap_or_default());
     let text = text.map_err(|_| "is not text".to_owned())?;
     match secrets::refuse_text(&text) {

@@ -19,14 +19,14 @@ const MAX_ENTRIES: usize = 20_000;
 
 impl Observer<'_> {
     /// Returns the facts about everything below a directory, on its own file system; `None` if it is missing.
-    pub(super) fn tree(&mut self, top: &RootPath) -> Result<Option<AreaFacts>, RootError> {
+    pub(super) fn tree_facts(&mut self, top: &RootPath) -> Result<Option<AreaFacts>, RootError> {
         let Some(device) = device_of(self.root, top)? else {
             return Ok(None);
         };
         let (mut facts, mut open) = (AreaFacts::new(), vec![top.clone()]);
         while let Some(folder) = open.pop() {
             let names = self.root.list(&folder);
-            let directory = self.root.directory(&folder);
+            let directory = self.root.open_directory(&folder);
             let (Ok(names), Ok(Some(directory))) = (names, directory) else {
                 facts.insert(folder.to_string(), format!("directory{UNREADABLE}"));
                 continue;
@@ -62,7 +62,7 @@ impl Observer<'_> {
                 if is_directory && stat.st_dev == device {
                     open.push(path.clone());
                 }
-                let fact = self.object(&path, &place, &stat);
+                let fact = self.object_fact(&path, &place, &stat);
                 facts.insert(path.to_string(), fact);
             }
         }
@@ -70,18 +70,18 @@ impl Observer<'_> {
     }
 
     /// Returns the fact about one file, link or directory; `None` if it is missing. Links on the way are followed.
-    pub(super) fn file(&mut self, path: &RootPath) -> Option<String> {
-        let place = match self.root.place(path) {
+    pub(super) fn file_fact(&mut self, path: &RootPath) -> Option<String> {
+        let place = match self.root.open_place(path) {
             Ok(place) => place?,
             Err(_) => return Some(format!("object{UNREADABLE}")),
         };
         match place.stat() {
-            Ok(stat) => Some(self.object(path, &place, &stat?)),
+            Ok(stat) => Some(self.object_fact(path, &place, &stat?)),
             Err(_) => Some(format!("object{UNREADABLE}")),
         }
     }
 
-    fn object(&mut self, path: &RootPath, place: &Place, stat: &FileStat) -> String {
+    fn object_fact(&mut self, path: &RootPath, place: &Place, stat: &FileStat) -> String {
         let mode = stat.st_mode & 0o7777;
         let owner = match (stat.st_uid, stat.st_gid) {
             (0, 0) => String::new(),
@@ -89,7 +89,7 @@ impl Observer<'_> {
         };
         match stat.st_mode & libc::S_IFMT {
             libc::S_IFREG => {
-                let contents = self.contents(path, place, stat);
+                let contents = self.contents_fact(path, place, stat);
                 format!("{mode:04o}{owner} {} bytes{contents}", stat.st_size)
             }
             libc::S_IFLNK => match self.root.read_link(path) {
@@ -101,16 +101,16 @@ impl Observer<'_> {
         }
     }
 
-    fn contents(&mut self, path: &RootPath, place: &Place, stat: &FileStat) -> String {
+    fn contents_fact(&mut self, path: &RootPath, place: &Place, stat: &FileStat) -> String {
         if stat.st_size == 0 {
             return String::new();
         }
         let (path, stamp) = (path.to_string(), FileStamp::from(stat));
-        let known = self.known.find(&path, stamp).map(str::to_owned);
+        let known = self.known.find_digest(&path, stamp).map(str::to_owned);
         let digest = known.or_else(|| self.read_digest(place, stat));
         match digest {
             Some(digest) => {
-                self.fresh.learn(&path, stamp, &digest, self.now);
+                self.fresh.add_digest(&path, stamp, &digest, self.now);
                 format!(" #{digest}")
             }
             None if stat.st_size > MAX_FILE => format!(", not read, changed at {}", stat.st_mtime),
@@ -122,7 +122,7 @@ impl Observer<'_> {
         if stat.st_size > MAX_FILE || self.bytes_read > MAX_READ {
             return None;
         }
-        let (mut file, mut hasher) = (place.open().ok()?, self.key.hasher());
+        let (mut file, mut hasher) = (place.open_file().ok()?, self.key.hasher());
         let mut left = u64::try_from(MAX_FILE).unwrap_or_default();
         let mut buffer = vec![0; 64 << 10];
         loop {
@@ -140,7 +140,7 @@ impl Observer<'_> {
 }
 
 fn device_of(root: &Root, path: &RootPath) -> Result<Option<u64>, RootError> {
-    let Some(directory) = root.directory(path)? else {
+    let Some(directory) = root.open_directory(path)? else {
         return Ok(None);
     };
     let place = Place {

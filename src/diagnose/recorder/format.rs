@@ -10,7 +10,7 @@ use flate2::write::ZlibEncoder;
 use serde::{Deserialize, Serialize};
 
 use super::{Area, AreaFacts, Part, Snapshot, SnapshotRecord};
-use crate::host::root::sha256;
+use crate::host::root::sha256_hex;
 use crate::host::sealed;
 use crate::host::state_file::other_version;
 
@@ -66,11 +66,11 @@ pub enum FormatError {
 pub fn part_texts(snapshot: &Snapshot) -> io::Result<BTreeMap<Part, (String, Vec<u8>)>> {
     let mut all: BTreeMap<Part, PartText> = BTreeMap::new();
     for (area, facts) in &snapshot.facts {
-        let text = all.entry(area.part()).or_default();
+        let text = all.entry(area.part_of()).or_default();
         text.facts.insert(*area, facts.clone());
     }
     for (area, why) in &snapshot.unseen {
-        let text = all.entry(area.part()).or_default();
+        let text = all.entry(area.part_of()).or_default();
         text.unseen.insert(*area, why.clone());
     }
     if !snapshot.copies.is_empty() {
@@ -85,7 +85,7 @@ pub fn part_texts(snapshot: &Snapshot) -> io::Result<BTreeMap<Part, (String, Vec
 }
 
 fn name_of(text: &[u8]) -> String {
-    let digest = sha256(text);
+    let digest = sha256_hex(text);
     digest.get(..NAME).unwrap_or(&digest).to_owned()
 }
 
@@ -187,9 +187,9 @@ mod tests {
     fn snapshot() -> Snapshot {
         let mut all = Snapshot::default();
         let fact = |k: &str, v: &str| [(k.to_owned(), v.to_owned())].into();
-        all.put(Area::Etc, Ok(fact("/etc/fstab", "0644 9 bytes #abc")));
-        all.put(Area::Clock, Ok(fact("server", "within 2 seconds")));
-        all.put(Area::Units, Err("systemd does not run here".to_owned()));
+        all.put_area(Area::Etc, Ok(fact("/etc/fstab", "0644 9 bytes #abc")));
+        all.put_area(Area::Clock, Ok(fact("server", "within 2 seconds")));
+        all.put_area(Area::Units, Err("systemd does not run here".to_owned()));
         all.copies = fact("/etc/fstab", "a b\n");
         all
     }

@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use nix::sys::stat::FileStat;
 
-use crate::host::root::sha256;
+use crate::host::root::sha256_hex;
 
 /// Seconds within which a second change may leave the times unchanged: such a file is read again next time.
 const RACY: i64 = 2;
@@ -56,13 +56,13 @@ pub struct KnownFiles(BTreeMap<String, (FileStamp, String)>);
 
 impl KnownFiles {
     /// Returns the digest of a file if it is unchanged.
-    pub fn find(&self, path: &str, stamp: FileStamp) -> Option<&str> {
+    pub fn find_digest(&self, path: &str, stamp: FileStamp) -> Option<&str> {
         let (known, digest) = self.0.get(path)?;
         (*known == stamp).then_some(digest)
     }
 
     /// Adds a digest, unless the file was changed within the last seconds: it could change again without a new stamp.
-    pub fn learn(&mut self, path: &str, stamp: FileStamp, digest: &str, now: u64) {
+    pub fn add_digest(&mut self, path: &str, stamp: FileStamp, digest: &str, now: u64) {
         let now = i64::try_from(now).unwrap_or_default();
         let is_old =
             stamp.inode == 0 || stamp.modified.0.max(stamp.changed.0) < now.saturating_sub(RACY);
@@ -87,7 +87,7 @@ impl KnownFiles {
                 stamp.changed.1
             );
         }
-        let seal = sha256(text.as_bytes());
+        let seal = sha256_hex(text.as_bytes());
         (text + &seal + "\n").into_bytes()
     }
 
@@ -99,7 +99,7 @@ impl KnownFiles {
     fn try_parse(bytes: &[u8], key: &str) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
         let (text, seal) = text.split_at(text.rfind('\n')? + 1);
-        if sha256(text.as_bytes()) != seal {
+        if sha256_hex(text.as_bytes()) != seal {
             return None;
         }
         // A name may end in a carriage return.
@@ -145,26 +145,26 @@ mod tests {
     #[test]
     fn a_digest_counts_as_long_as_all_times_are_the_same() {
         let mut known = KnownFiles::default();
-        known.learn("/etc/a b", stamp(100, 100), "abc", 1000);
+        known.add_digest("/etc/a b", stamp(100, 100), "abc", 1000);
         let back = KnownFiles::parse(&known.to_bytes("k"), "k");
         assert_eq!(back, known);
-        assert_eq!(back.find("/etc/a b", stamp(100, 100)), Some("abc"));
+        assert_eq!(back.find_digest("/etc/a b", stamp(100, 100)), Some("abc"));
         // The modification time was set back after a change.
-        assert_eq!(back.find("/etc/a b", stamp(100, 200)), None);
-        assert_eq!(back.find("/etc/b", stamp(100, 100)), None);
+        assert_eq!(back.find_digest("/etc/a b", stamp(100, 200)), None);
+        assert_eq!(back.find_digest("/etc/b", stamp(100, 100)), None);
     }
 
     #[test]
     fn a_file_that_was_just_changed_is_read_again() {
         let mut known = KnownFiles::default();
-        known.learn("/etc/a", stamp(100, 999), "abc", 1000);
+        known.add_digest("/etc/a", stamp(100, 999), "abc", 1000);
         assert_eq!(known, KnownFiles::default());
     }
 
     #[test]
     fn a_damaged_file_and_one_of_another_key_are_not_used() {
         let mut known = KnownFiles::default();
-        known.learn("/etc/a", stamp(100, 100), "abc", 1000);
+        known.add_digest("/etc/a", stamp(100, 100), "abc", 1000);
         let bytes = known.to_bytes("k");
         assert_eq!(KnownFiles::parse(&bytes, "other"), KnownFiles::default());
         for at in 0..bytes.len() {
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_name_that_ends_in_a_carriage_return_keeps_it() {
         let mut known = KnownFiles::default();
-        known.learn("/etc/a\r", FileStamp::of_fat(1, 2), "digest", 10);
+        known.add_digest("/etc/a\r", FileStamp::of_fat(1, 2), "digest", 10);
         assert_eq!(KnownFiles::parse(&known.to_bytes("key"), "key"), known);
     }
 }

@@ -6,18 +6,18 @@ use super::Snapshot;
 use super::differences::Comparison;
 use super::digest::{DigestKey, KEY_BYTES};
 pub use super::facts::MAX_LISTED;
-use super::facts::{Observer, copies};
+use super::facts::{Observer, read_copies};
 use super::known::KnownFiles;
 use super::shelf::Shelf;
 use crate::base::diff::unified_between;
 use crate::base::paths;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::node::command::CommandRunner;
 
 /// Returns the key of the node's digests; `None` if the recorder has not run, or only root may read it.
 pub fn digest_key(root: &Root) -> Option<DigestKey> {
-    let shelf = Shelf::at(root, &RootPath::fixed(paths::RECORDER));
+    let shelf = Shelf::open_at(root, &RootPath::fixed(paths::RECORDER));
     let key = shelf.ok().flatten().map(|shelf| shelf.read_key());
     key.and_then(Result::ok).flatten()
 }
@@ -52,7 +52,7 @@ pub struct SnapshotLook {
 }
 
 /// Reads the facts of a node. `before`: the last snapshot.
-pub fn look(
+pub fn take_facts(
     root: &Root,
     runner: &dyn CommandRunner,
     key: &DigestKey,
@@ -66,12 +66,12 @@ pub fn look(
         known,
         fresh: KnownFiles::default(),
         before,
-        now: now(),
+        now: current_time(),
         files_read: 0,
         bytes_read: 0,
     };
     let mut snapshot = observer.observe();
-    let (copies, refused) = copies(root);
+    let (copies, refused) = read_copies(root);
     snapshot.copies = copies;
     SnapshotLook {
         snapshot,
@@ -109,7 +109,7 @@ pub fn observe_now(
     };
     // Without the key only sizes, modes and owners are compared.
     let key = own.unwrap_or_else(|| DigestKey::new(&[0; KEY_BYTES]));
-    let seen = look(root, runner, &key, &shelf.known(&key), Some(before));
+    let seen = take_facts(root, runner, &key, &shelf.read_known(&key), Some(before));
     (seen.snapshot, key.id())
 }
 

@@ -114,7 +114,7 @@ impl Area {
     }
 
     /// Returns the part of a snapshot that stores the area: areas that change together are stored together.
-    pub(crate) fn part(self) -> Part {
+    pub(crate) fn part_of(self) -> Part {
         match self {
             Self::BootEntries
             | Self::Deployment
@@ -164,7 +164,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Adds the facts of an area, or the reason why they are missing.
-    pub fn put(&mut self, area: Area, facts: Result<AreaFacts, String>) {
+    pub fn put_area(&mut self, area: Area, facts: Result<AreaFacts, String>) {
         match facts {
             Ok(facts) => drop(self.facts.insert(area, facts)),
             Err(why) => drop(self.unseen.insert(area, why)),
@@ -172,7 +172,7 @@ impl Snapshot {
     }
 
     /// Returns one fact.
-    pub fn get(&self, area: Area, subject: &str) -> Option<&str> {
+    pub fn get_fact(&self, area: Area, subject: &str) -> Option<&str> {
         self.facts.get(&area)?.get(subject).map(String::as_str)
     }
 }

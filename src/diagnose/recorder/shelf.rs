@@ -51,7 +51,7 @@ impl Shelf {
     pub fn find(root: &Root) -> Result<Option<Self>, RootError> {
         let mut found = None;
         for place in PLACES {
-            let Some(shelf) = Self::at(root, &RootPath::fixed(place))? else {
+            let Some(shelf) = Self::open_at(root, &RootPath::fixed(place))? else {
                 continue;
             };
             if !shelf.records.is_empty() {
@@ -66,11 +66,11 @@ impl Shelf {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn at(root: &Root, path: &RootPath) -> Result<Option<Self>, RootError> {
+    pub fn open_at(root: &Root, path: &RootPath) -> Result<Option<Self>, RootError> {
         if root.plain_directory(path)?.is_none() {
             return Ok(None);
         }
-        Self::open(root.within(path)?, path.to_string()).map(Some)
+        Self::open(root.open_within(path)?, path.to_string()).map(Some)
     }
 
     /// Opens a directory that holds snapshots.
@@ -90,7 +90,7 @@ impl Shelf {
             let Some(number) = format::record_of_file(file) else {
                 continue;
             };
-            let read = shelf.read(file, MAX_RECORD);
+            let read = shelf.read_file(file, MAX_RECORD);
             let parsed = read.and_then(|bytes| {
                 let record = format::parse_record(&bytes).map_err(|why| why.to_string())?;
                 if record.number == number {
@@ -109,11 +109,11 @@ impl Shelf {
     }
 
     /// Reads the parts of a snapshot. Also returns the parts that cannot be used; the facts of the others are complete.
-    pub fn snapshot(&self, record: &SnapshotRecord) -> (Snapshot, Vec<Damaged>) {
+    pub fn read_snapshot(&self, record: &SnapshotRecord) -> (Snapshot, Vec<Damaged>) {
         let (mut snapshot, mut damaged) = (Snapshot::default(), Vec::new());
         for name in record.parts.values() {
             let file = format::part_file(name);
-            let unpacked = self.read(&file, MAX_PART).and_then(|bytes| {
+            let unpacked = self.read_file(&file, MAX_PART).and_then(|bytes| {
                 format::unpack_part(name, &bytes, &mut snapshot).map_err(|why| why.to_string())
             });
             if let Err(why) = unpacked {
@@ -146,8 +146,8 @@ impl Shelf {
     }
 
     /// Returns the known digests.
-    pub fn known(&self, key: &DigestKey) -> KnownFiles {
-        let bytes = self.read(KNOWN, MAX_KNOWN).unwrap_or_default();
+    pub fn read_known(&self, key: &DigestKey) -> KnownFiles {
+        let bytes = self.read_file(KNOWN, MAX_KNOWN).unwrap_or_default();
         KnownFiles::parse(&bytes, &key.id())
     }
 
@@ -161,7 +161,7 @@ impl Shelf {
         let file = format::part_file(name);
         self.files.binary_search(&file).ok()?;
         let path = RootPath::parse(&format!("/{file}")).ok()?;
-        let stat = self.directory.place(&path).ok()??.stat().ok()??;
+        let stat = self.directory.open_place(&path).ok()??.stat().ok()??;
         usize::try_from(stat.st_size).ok()
     }
 
@@ -170,12 +170,12 @@ impl Shelf {
     /// # Errors
     /// The part cannot be read.
     pub fn part_bytes(&self, name: &str) -> Result<Vec<u8>, String> {
-        self.read(&format::part_file(name), MAX_PART)
+        self.read_file(&format::part_file(name), MAX_PART)
     }
 
-    fn read(&self, file: &str, limit: u64) -> Result<Vec<u8>, String> {
+    fn read_file(&self, file: &str, limit: u64) -> Result<Vec<u8>, String> {
         let path = RootPath::parse(&format!("/{file}")).map_err(|error| error.to_string())?;
-        let place = self.directory.place(&path);
+        let place = self.directory.open_place(&path);
         let place = place.map_err(|error| error.cause.to_string())?;
         let stat = place.and_then(|place| place.stat().ok().flatten());
         // A link could lead anywhere, and reading a pipe never ends.

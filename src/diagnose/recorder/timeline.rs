@@ -92,11 +92,11 @@ pub fn make_history(sources: &HistorySources<'_>) -> Vec<HistoryEntry> {
         let known = all.iter_mut().find(|one| one.run.as_ref() == Some(&run.id));
         match known {
             Some(entry) => entry.can_go_back = run.can_go_back,
-            None => insert(&mut all, of_run(run)),
+            None => insert_entry(&mut all, of_run(run)),
         }
     }
     for entry in failed_boots(sources) {
-        insert(&mut all, entry);
+        insert_entry(&mut all, entry);
     }
     if let Some((boot, began)) = &sources.running {
         let has_snapshot = |record: &SnapshotRecord| {
@@ -105,13 +105,13 @@ pub fn make_history(sources: &HistorySources<'_>) -> Vec<HistoryEntry> {
         if !sources.records.iter().any(has_snapshot) {
             let entry = HistoryEntry {
                 boot: Some(boot.clone()),
-                ..empty(Some(*began), Event::Boot, Outcome::Running)
+                ..empty_entry(Some(*began), Event::Boot, Outcome::Running)
             };
             // Its runs come after it.
             let own = all.iter().position(|one| one.boot.as_ref() == Some(boot));
             match own {
                 Some(at) => all.insert(at, entry),
-                None => insert(&mut all, entry),
+                None => insert_entry(&mut all, entry),
             }
         }
     }
@@ -144,14 +144,14 @@ fn failed_boots(sources: &HistorySources<'_>) -> Vec<HistoryEntry> {
     let failed = starts.filter(|(start, next)| start.at < next.at && is_known(start.at, next.at));
     let entry = |start: &KnownBoot| HistoryEntry {
         kernel: start.kernel.clone(),
-        ..empty(Some(start.at), Event::Boot, Outcome::NoEnd)
+        ..empty_entry(Some(start.at), Event::Boot, Outcome::NoEnd)
     };
     failed.map(|(start, _)| entry(start)).collect()
 }
 
 /// Inserts an entry without a snapshot before entries that are not earlier: a boot or run begins before the snapshot at its
 /// end.
-fn insert(all: &mut Vec<HistoryEntry>, entry: HistoryEntry) {
+fn insert_entry(all: &mut Vec<HistoryEntry>, entry: HistoryEntry) {
     let later = |one: &HistoryEntry| one.at >= entry.at;
     // From the end: an early set-back of the clock must not pull later entries to the front.
     let at = all
@@ -161,7 +161,7 @@ fn insert(all: &mut Vec<HistoryEntry>, entry: HistoryEntry) {
     all.insert(at, entry);
 }
 
-fn empty(at: Option<u64>, event: Event, outcome: Outcome) -> HistoryEntry {
+fn empty_entry(at: Option<u64>, event: Event, outcome: Outcome) -> HistoryEntry {
     HistoryEntry {
         snapshot: None,
         at,
@@ -188,7 +188,7 @@ fn of_record(record: &SnapshotRecord) -> HistoryEntry {
         boot: record.boot.clone(),
         run: record.run.clone(),
         notes: record.notes.clone(),
-        ..empty(Some(record.at), record.event, record.outcome)
+        ..empty_entry(Some(record.at), record.event, record.outcome)
     }
 }
 
@@ -197,7 +197,7 @@ fn of_run(run: &KnownRun) -> HistoryEntry {
         config: run.config.clone(),
         run: Some(run.id.clone()),
         can_go_back: run.can_go_back,
-        ..empty(Some(run.at), run.event, run.outcome)
+        ..empty_entry(Some(run.at), run.event, run.outcome)
     }
 }
 
@@ -244,7 +244,7 @@ pub fn came_between(
     now: u64,
 ) -> (TimelineMoment, TimelineMoment) {
     let is_as_now = |snapshot: &Snapshot| {
-        let value = snapshot.get(difference.area, &difference.subject);
+        let value = snapshot.get_fact(difference.area, &difference.subject);
         value == difference.after.as_deref()
     };
     let has_area =
@@ -433,7 +433,7 @@ mod tests {
     fn a_change_came_between_the_last_other_and_the_first_equal_snapshot() {
         let with = |value: &str| {
             let mut snapshot = Snapshot::default();
-            snapshot.put(
+            snapshot.put_area(
                 Area::Etc,
                 Ok([("/etc/a".to_owned(), value.to_owned())].into()),
             );

@@ -52,24 +52,24 @@ pub fn encrypt_to(plain: &[u8], recipients: &[Recipient]) -> Result<Vec<u8>, Age
     if recipients.is_empty() {
         return Err(AgeError::NoRecipient);
     }
-    let file_key = random::<FILE_KEY>()?;
+    let file_key = random_bytes::<FILE_KEY>()?;
     let mut header = format!("{VERSION}\n");
     for recipient in recipients {
-        header.push_str(&written(&recipient.wrap(&file_key)?));
+        header.push_str(&write_stanza(&recipient.wrap_key(&file_key)?));
     }
     header.push_str("---");
-    let mac_key = hmac::Key::new(hmac::HMAC_SHA256, &derive(&file_key, b"", b"header")?);
+    let mac_key = hmac::Key::new(hmac::HMAC_SHA256, &derive_key(&file_key, b"", b"header")?);
     let mac = hmac::sign(&mac_key, header.as_bytes());
     header.push_str(&format!(" {}\n", STANDARD_NO_PAD.encode(mac)));
-    let nonce = random::<16>()?;
+    let nonce = random_bytes::<16>()?;
     let mut out = header.into_bytes();
     out.extend(nonce);
-    stream(&derive(&file_key, &nonce, b"payload")?, plain, &mut out)?;
+    encrypt_stream(&derive_key(&file_key, &nonce, b"payload")?, plain, &mut out)?;
     Ok(out)
 }
 
 /// Returns the lines of a stanza. The last line of the body is always shorter than a full one, and empty if necessary.
-fn written(stanza: &Stanza) -> String {
+fn write_stanza(stanza: &Stanza) -> String {
     let mut out = format!("-> {}\n", stanza.arguments.join(" "));
     let body = STANDARD_NO_PAD.encode(&stanza.body);
     for (index, letter) in body.chars().enumerate() {
@@ -86,7 +86,7 @@ fn written(stanza: &Stanza) -> String {
 }
 
 /// Encrypts the content in chunks, each with its number; the last one is marked.
-fn stream(key: &[u8; 32], plain: &[u8], out: &mut Vec<u8>) -> Result<(), AgeError> {
+fn encrypt_stream(key: &[u8; 32], plain: &[u8], out: &mut Vec<u8>) -> Result<(), AgeError> {
     let mut chunks = plain.chunks(CHUNK).peekable();
     let mut number = 0_u64;
     let mut chunk = chunks.next().unwrap_or_default();
@@ -98,7 +98,7 @@ fn stream(key: &[u8; 32], plain: &[u8], out: &mut Vec<u8>) -> Result<(), AgeErro
             *counter = number.to_be_bytes();
         }
         last.fill(u8::from(next.is_none()));
-        out.extend(seal(key, nonce, chunk)?);
+        out.extend(seal_bytes(key, nonce, chunk)?);
         number += 1;
         match next {
             Some(next) => chunk = next,
@@ -108,7 +108,7 @@ fn stream(key: &[u8; 32], plain: &[u8], out: &mut Vec<u8>) -> Result<(), AgeErro
 }
 
 /// Encrypts a few bytes with a key that is not used for anything else with this nonce.
-fn seal(key: &[u8; 32], nonce: [u8; 12], plain: &[u8]) -> Result<Vec<u8>, AgeError> {
+fn seal_bytes(key: &[u8; 32], nonce: [u8; 12], plain: &[u8]) -> Result<Vec<u8>, AgeError> {
     let key = UnboundKey::new(&CHACHA20_POLY1305, key).map_err(|_| AgeError::Refused)?;
     let mut sealed = plain.to_vec();
     LessSafeKey::new(key)
@@ -122,7 +122,7 @@ fn seal(key: &[u8; 32], nonce: [u8; 12], plain: &[u8]) -> Result<Vec<u8>, AgeErr
 }
 
 /// HKDF with SHA-256.
-fn derive(secret: &[u8], salt: &[u8], label: &[u8]) -> Result<[u8; 32], AgeError> {
+fn derive_key(secret: &[u8], salt: &[u8], label: &[u8]) -> Result<[u8; 32], AgeError> {
     let mut key = [0; 32];
     Salt::new(HKDF_SHA256, salt)
         .extract(secret)
@@ -132,7 +132,7 @@ fn derive(secret: &[u8], salt: &[u8], label: &[u8]) -> Result<[u8; 32], AgeError
     Ok(key)
 }
 
-fn random<const N: usize>() -> Result<[u8; N], AgeError> {
+fn random_bytes<const N: usize>() -> Result<[u8; N], AgeError> {
     let mut bytes = [0; N];
     SystemRandom::new()
         .fill(&mut bytes)
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn the_last_line_of_a_body_is_never_a_whole_one() {
         let of = |length| {
-            written(&Stanza {
+            write_stanza(&Stanza {
                 arguments: vec!["x".to_owned()],
                 body: vec![7; length],
             })

@@ -9,7 +9,7 @@ use curve25519_dalek::montgomery::MontgomeryPoint;
 use num_bigint::BigUint;
 use sha2::{Digest, Sha256};
 
-use super::{AgeError, FILE_KEY, Stanza, derive, random, seal};
+use super::{AgeError, FILE_KEY, Stanza, derive_key, random_bytes, seal_bytes};
 use crate::base::ssh_key::{self, KeyError, PublicKey};
 
 const X25519: &str = "age-encryption.org/v1/X25519";
@@ -84,12 +84,12 @@ impl Recipient {
             return Err(RecipientError::Secret);
         }
         if small.starts_with("age1") {
-            return Self::age(line);
+            return Self::parse_age(line);
         }
-        Self::ssh(line)
+        Self::parse_ssh(line)
     }
 
-    fn age(line: &str) -> Result<Self, RecipientError> {
+    fn parse_age(line: &str) -> Result<Self, RecipientError> {
         let checked = match CheckedHrpstring::new::<Bech32>(line) {
             Ok(checked) => checked,
             // Longer ones belong to plugins, or are post-quantum keys.
@@ -108,12 +108,12 @@ impl Recipient {
         let bytes: Vec<u8> = checked.byte_iter().collect();
         let bytes = <[u8; 32]>::try_from(bytes).map_err(|_| RecipientError::Damaged)?;
         Ok(Self {
-            key: EncryptionKey::X25519(usable(MontgomeryPoint(bytes))?),
+            key: EncryptionKey::X25519(require_usable(MontgomeryPoint(bytes))?),
             shown: line.to_ascii_lowercase(),
         })
     }
 
-    fn ssh(line: &str) -> Result<Self, RecipientError> {
+    fn parse_ssh(line: &str) -> Result<Self, RecipientError> {
         let (key, wire) = ssh_key::read_wire(line).map_err(|error| match error {
             KeyError::NoType => RecipientError::NoKey,
             error => RecipientError::Ssh(error),
@@ -129,7 +129,7 @@ impl Recipient {
                 let point = point.ok_or(RecipientError::Weak)?;
                 EncryptionKey::SshEd25519 {
                     blob: wire.blob,
-                    point: usable(point.to_montgomery())?,
+                    point: require_usable(point.to_montgomery())?,
                 }
             }
             ("ssh-rsa", [exponent, modulus]) => {
@@ -165,26 +165,26 @@ impl Recipient {
     }
 
     /// Encrypts the file key to this key.
-    pub(super) fn wrap(&self, file_key: &[u8; FILE_KEY]) -> Result<Stanza, AgeError> {
+    pub(super) fn wrap_key(&self, file_key: &[u8; FILE_KEY]) -> Result<Stanza, AgeError> {
         match &self.key {
             EncryptionKey::X25519(theirs) => {
-                let (ours, shared) = agree(theirs)?;
+                let (ours, shared) = agree_secret(theirs)?;
                 let mut arguments = vec!["X25519".to_owned()];
                 arguments.push(STANDARD_NO_PAD.encode(ours));
-                let body = wrapped(&shared, &ours, theirs, X25519, file_key)?;
+                let body = wrap_shared(&shared, &ours, theirs, X25519, file_key)?;
                 Ok(Stanza { arguments, body })
             }
             EncryptionKey::SshEd25519 { blob, point } => {
-                let (ours, shared) = agree(point)?;
+                let (ours, shared) = agree_secret(point)?;
                 // A signing key gets a separate number for this use.
-                let tweak = derive(b"", blob, SSH_ED25519.as_bytes())?;
+                let tweak = derive_key(b"", blob, SSH_ED25519.as_bytes())?;
                 let shared = MontgomeryPoint(shared).mul_clamped(tweak).to_bytes();
                 let arguments = vec![
                     "ssh-ed25519".to_owned(),
                     fingerprint(blob),
                     STANDARD_NO_PAD.encode(ours),
                 ];
-                let body = wrapped(&shared, &ours, point, SSH_ED25519, file_key)?;
+                let body = wrap_shared(&shared, &ours, point, SSH_ED25519, file_key)?;
                 Ok(Stanza { arguments, body })
             }
             EncryptionKey::SshRsa {
@@ -193,8 +193,8 @@ impl Recipient {
                 modulus,
             } => {
                 let length = usize::try_from(modulus.bits().div_ceil(8)).unwrap_or_default();
-                let seed = random::<32>()?;
-                let padded = oaep(file_key, SSH_RSA, length, seed).ok_or(AgeError::Refused)?;
+                let seed = random_bytes::<32>()?;
+                let padded = pad_oaep(file_key, SSH_RSA, length, seed).ok_or(AgeError::Refused)?;
                 let number = BigUint::from_bytes_be(&padded).modpow(exponent, modulus);
                 let bytes = number.to_bytes_be();
                 let mut body = vec![0; length.saturating_sub(bytes.len())];
@@ -209,7 +209,7 @@ impl Recipient {
 }
 
 /// Refuses the few points with which every key agrees on the same secret.
-fn usable(point: MontgomeryPoint) -> Result<MontgomeryPoint, RecipientError> {
+fn require_usable(point: MontgomeryPoint) -> Result<MontgomeryPoint, RecipientError> {
     if point.mul_clamped([0x55; 32]).to_bytes() == [0; 32] {
         Err(RecipientError::Weak)
     } else {
@@ -218,15 +218,15 @@ fn usable(point: MontgomeryPoint) -> Result<MontgomeryPoint, RecipientError> {
 }
 
 /// Returns the public half of a new key, and the secret shared with theirs.
-fn agree(theirs: &MontgomeryPoint) -> Result<([u8; 32], [u8; 32]), AgeError> {
-    let secret = random::<32>()?;
+fn agree_secret(theirs: &MontgomeryPoint) -> Result<([u8; 32], [u8; 32]), AgeError> {
+    let secret = random_bytes::<32>()?;
     let ours = MontgomeryPoint::mul_base_clamped(secret).to_bytes();
     let shared = theirs.mul_clamped(secret).to_bytes();
     Ok((ours, shared))
 }
 
 /// Encrypts the file key with the shared secret. That is used only once, so the nonce is zero.
-fn wrapped(
+fn wrap_shared(
     shared: &[u8; 32],
     ours: &[u8; 32],
     theirs: &MontgomeryPoint,
@@ -234,8 +234,8 @@ fn wrapped(
     file_key: &[u8; FILE_KEY],
 ) -> Result<Vec<u8>, AgeError> {
     let salt = [ours.as_slice(), theirs.as_bytes()].concat();
-    let key = derive(shared, &salt, label.as_bytes())?;
-    seal(&key, [0; 12], file_key)
+    let key = derive_key(shared, &salt, label.as_bytes())?;
+    seal_bytes(&key, [0; 12], file_key)
 }
 
 /// Returns the tag by which the owner of a key recognizes the stanza.
@@ -245,15 +245,15 @@ fn fingerprint(blob: &[u8]) -> String {
 }
 
 /// Pads a message for RSA: OAEP of RFC 8017 with SHA-256. Returns `None` if the key is too short for the message.
-fn oaep(message: &[u8], label: &str, length: usize, seed: [u8; 32]) -> Option<Vec<u8>> {
+fn pad_oaep(message: &[u8], label: &str, length: usize, seed: [u8; 32]) -> Option<Vec<u8>> {
     let zeros = length.checked_sub(message.len() + 2 * seed.len() + 2)?;
     let mut data = Sha256::digest(label.as_bytes()).to_vec();
     data.resize(data.len() + zeros, 0);
     data.push(1);
     data.extend(message);
-    mask(&mut data, &seed);
+    mask_bytes(&mut data, &seed);
     let mut seed = seed;
-    mask(&mut seed, &data);
+    mask_bytes(&mut seed, &data);
     let mut out = vec![0];
     out.extend(seed);
     out.extend(data);
@@ -261,7 +261,7 @@ fn oaep(message: &[u8], label: &str, length: usize, seed: [u8; 32]) -> Option<Ve
 }
 
 /// Applies MGF1 with SHA-256 to the bytes.
-fn mask(bytes: &mut [u8], seed: &[u8]) {
+fn mask_bytes(bytes: &mut [u8], seed: &[u8]) {
     for (number, chunk) in (0_u32..).zip(bytes.chunks_mut(32)) {
         let mut hasher = Sha256::new();
         hasher.update(seed);
@@ -316,9 +316,9 @@ mod tests {
 
     #[test]
     fn a_key_that_is_too_short_for_the_padding_is_no_reason_to_panic() {
-        assert_eq!(oaep(&[1; 16], "x", 60, [2; 32]), None);
+        assert_eq!(pad_oaep(&[1; 16], "x", 60, [2; 32]), None);
         assert_eq!(
-            oaep(&[1; 16], "x", 256, [2; 32]).map(|all| all.len()),
+            pad_oaep(&[1; 16], "x", 256, [2; 32]).map(|all| all.len()),
             Some(256)
         );
     }

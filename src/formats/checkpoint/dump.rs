@@ -15,8 +15,8 @@ pub(super) fn of_processors(object: &Object) -> Option<String> {
     Some(format!(
         "(*state.CPUManagerCheckpoint){{PolicyName:(string){} DefaultCPUSet:(string){} \
          Entries:(map[string]map[string]string){pods} Checksum:(checksum.Checksum)0}}",
-        text(object, "policyName")?,
-        text(object, "defaultCpuSet")?,
+        text_at(object, "policyName")?,
+        text_at(object, "defaultCpuSet")?,
     ))
 }
 
@@ -40,7 +40,7 @@ pub(super) fn of_memory(object: &Object, with_pods: bool) -> Option<String> {
     Some(format!(
         "(*state.MemoryManagerCheckpoint){{PolicyName:(string){} MachineState:(state.NUMANodeMap){} \
          Entries:(state.ContainerMemoryAssignments){entries}{pods} Checksum:(checksum.Checksum)0}}",
-        text(object, "policyName")?,
+        text_at(object, "policyName")?,
         of_nodes(object.get("machineState"))?,
     ))
 }
@@ -65,16 +65,16 @@ fn of_node(node: &Value) -> Option<String> {
         let table = table.as_object()?;
         Some(format!(
             "<*>{{TotalMemSize:(uint64){} SystemReserved:(uint64){} Allocatable:(uint64){} Reserved:(uint64){} Free:(uint64){}}}",
-            number(table, "total")?,
-            number(table, "systemReserved")?,
-            number(table, "allocatable")?,
-            number(table, "reserved")?,
-            number(table, "free")?,
+            number_at(table, "total")?,
+            number_at(table, "systemReserved")?,
+            number_at(table, "allocatable")?,
+            number_at(table, "reserved")?,
+            number_at(table, "free")?,
         ))
     })?;
     Some(format!(
         "<*>{{NumberOfAssignments:(int){} MemoryMap:(map[v1.ResourceName]*state.MemoryTable){memory} Cells:([]int){}}}",
-        number(node, "numberOfAssignments")?,
+        number_at(node, "numberOfAssignments")?,
         of_list(node.get("cells"), of_number)?,
     ))
 }
@@ -84,8 +84,8 @@ fn of_block(block: &Value) -> Option<String> {
     Some(format!(
         "{{NUMAAffinity:([]int){} Type:(v1.ResourceName){} Size:(uint64){}}}",
         of_list(block.get("numaAffinity"), of_number)?,
-        text(block, "type")?,
-        number(block, "size")?,
+        text_at(block, "type")?,
+        number_at(block, "size")?,
     ))
 }
 
@@ -115,14 +115,14 @@ fn of_list(value: Option<&Value>, of: impl Fn(&Value) -> Option<String>) -> Opti
     }
 }
 
-fn text<'a>(object: &'a Object, key: &str) -> Option<&'a str> {
+fn text_at<'a>(object: &'a Object, key: &str) -> Option<&'a str> {
     match object.get(key) {
         None | Some(Value::Null) => Some(""),
         Some(value) => value.as_str(),
     }
 }
 
-fn number(object: &Object, key: &str) -> Option<u64> {
+fn number_at(object: &Object, key: &str) -> Option<u64> {
     match object.get(key) {
         None | Some(Value::Null) => Some(0),
         Some(value) => value.as_u64(),

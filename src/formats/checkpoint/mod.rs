@@ -147,7 +147,7 @@ impl CheckpointFile {
     }
 
     /// Returns the kubelet's message about a file that it refuses with this parser error.
-    pub fn message(self, error: &str) -> String {
+    pub fn kubelet_message(self, error: &str) -> String {
         let path = self.path();
         let of_manager = |name: &str| {
             format!(
@@ -167,20 +167,20 @@ impl CheckpointFile {
     }
 
     /// Judges the bytes of the file, for a kubelet of this minor version of Kubernetes.
-    pub fn judge(self, bytes: &[u8], minor: Option<u32>) -> JudgedCheckpoint {
+    pub fn judge_bytes(self, bytes: &[u8], minor: Option<u32>) -> JudgedCheckpoint {
         let mut checkpoint = JudgedCheckpoint {
             verdict: CheckpointVerdict::Sound,
             policy: None,
             is_old_form: false,
         };
-        let object = match parse(bytes) {
+        let object = match parse_object(bytes) {
             Ok(object) => object,
             Err(verdict) => {
                 checkpoint.verdict = verdict;
                 return checkpoint;
             }
         };
-        checkpoint.policy = policy(&object);
+        checkpoint.policy = find_policy(&object);
         checkpoint.is_old_form = self == Self::PodStatus && is_old_form(&object);
         checkpoint.verdict = match self {
             Self::Devices => CheckpointVerdict::Sound,
@@ -223,17 +223,17 @@ impl CheckpointFile {
         ) else {
             return other_form();
         };
-        let made = u64::from(fnv(&["(string)", data]));
+        let made = u64::from(fnv1a_of(&["(string)", data]));
         if made == stored || (has_legacy && stored == 0) {
             CheckpointVerdict::Sound
         } else {
-            corrupted(key, stored, made)
+            corrupted_verdict(key, stored, made)
         }
     }
 }
 
 /// Parses a file like Go does: invalid UTF-8 is replaced.
-fn parse(bytes: &[u8]) -> Result<Map<String, Value>, CheckpointVerdict> {
+fn parse_object(bytes: &[u8]) -> Result<Map<String, Value>, CheckpointVerdict> {
     let damaged = |why: &str, error: Option<String>| CheckpointVerdict::Damaged {
         why: why.to_owned(),
         error,
@@ -288,7 +288,7 @@ fn is_own_limit(error: &str) -> bool {
 }
 
 /// Returns the policy in the contents; those in `data` take precedence if there are any.
-fn policy(object: &Map<String, Value>) -> Option<String> {
+fn find_policy(object: &Map<String, Value>) -> Option<String> {
     let inner: Option<Value> = object
         .get("data")
         .and_then(Value::as_str)
@@ -315,12 +315,12 @@ fn judge_processors(object: &Map<String, Value>, minor: Option<u32>) -> Checkpoi
     let Some(dump) = dump::of_processors(object) else {
         return other_form();
     };
-    let made = u64::from(fnv(&[&dump]));
+    let made = u64::from(fnv1a_of(&[&dump]));
     match object.get("checksum").and_then(Value::as_u64) {
         Some(0) => CheckpointVerdict::Sound,
         Some(stored) if stored == made => CheckpointVerdict::Sound,
         Some(_) if minor.is_some_and(|minor| minor > KNOWN_DUMP) => other_form(),
-        Some(stored) => corrupted("checksum", stored, made),
+        Some(stored) => corrupted_verdict("checksum", stored, made),
         None => other_form(),
     }
 }
@@ -339,7 +339,10 @@ fn judge_memory(object: &Map<String, Value>) -> CheckpointVerdict {
     }
     let stored = object.get("checksum").and_then(Value::as_u64);
     let made = [false, true].map(|with_pods| dump::of_memory(object, with_pods));
-    let mut made = made.iter().flatten().map(|dump| u64::from(fnv(&[dump])));
+    let mut made = made
+        .iter()
+        .flatten()
+        .map(|dump| u64::from(fnv1a_of(&[dump])));
     if made.any(|made| Some(made) == stored) {
         CheckpointVerdict::Sound
     } else {
@@ -361,7 +364,7 @@ fn other_form() -> CheckpointVerdict {
     CheckpointVerdict::Unknown("its form is not known here".to_owned())
 }
 
-fn corrupted(key: &str, stored: u64, made: u64) -> CheckpointVerdict {
+fn corrupted_verdict(key: &str, stored: u64, made: u64) -> CheckpointVerdict {
     CheckpointVerdict::Damaged {
         why: format!("{key} is {stored}, its contents have {made}"),
         error: Some("checkpoint is corrupted".to_owned()),
@@ -369,7 +372,7 @@ fn corrupted(key: &str, stored: u64, made: u64) -> CheckpointVerdict {
 }
 
 /// Returns FNV-1a (32 bits) of the concatenated parts.
-fn fnv(parts: &[&str]) -> u32 {
+fn fnv1a_of(parts: &[&str]) -> u32 {
     let bytes = parts.iter().flat_map(|part| part.bytes());
     bytes.fold(0x811c_9dc5, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -414,9 +417,13 @@ mod tests {
                 r#"{"policyName":"static","machineState":{"0":{"numberOfAssignments":0,"memoryMap":{"memory":{"total":2048,"systemReserved":512,"allocatable":1536,"reserved":512,"free":1024}},"cells":[]}},"entries":{"pod":{"container1":[{"numaAffinity":[0],"type":"memory","size":512}]}},"podEntries":{"pod":{"memoryBlocks":[{"numaAffinity":[0],"type":"memory","size":512}]}},"checksum":1278640530}"#,
             ),
         ] {
-            assert_eq!(file.judge(text.as_bytes(), None).verdict, Sound, "{text}");
+            assert_eq!(
+                file.judge_bytes(text.as_bytes(), None).verdict,
+                Sound,
+                "{text}"
+            );
             let wrong = text.replace("none", "nine").replace("512", "513");
-            let verdict = file.judge(wrong.as_bytes(), None).verdict;
+            let verdict = file.judge_bytes(wrong.as_bytes(), None).verdict;
             match file {
                 CheckpointFile::Memory => assert!(matches!(verdict, Unknown(_)), "{wrong}"),
                 _ => assert!(matches!(verdict, Damaged { .. }), "{wrong}: {verdict:?}"),
@@ -446,7 +453,7 @@ mod tests {
                 r"invalid character '\x00' after top-level value",
             ),
         ] {
-            let verdict = CheckpointFile::Allocated.judge(bytes, None).verdict;
+            let verdict = CheckpointFile::Allocated.judge_bytes(bytes, None).verdict;
             let expected = Damaged {
                 why: why.to_owned(),
                 error: Some(error.to_owned()),
@@ -454,7 +461,7 @@ mod tests {
             assert_eq!(verdict, expected);
         }
         for bytes in [&b"x"[..], b"[]", b"{\"a\" 1}", b"\xff"] {
-            let verdict = CheckpointFile::Devices.judge(bytes, None).verdict;
+            let verdict = CheckpointFile::Devices.judge_bytes(bytes, None).verdict;
             assert!(matches!(verdict, Damaged { .. }), "{bytes:?}: {verdict:?}");
         }
     }
@@ -502,14 +509,18 @@ mod tests {
                 None,
             ),
         ] {
-            let verdict = file.judge(text.as_bytes(), minor).verdict;
+            let verdict = file.judge_bytes(text.as_bytes(), minor).verdict;
             assert!(matches!(verdict, Unknown(_)), "{text}: {verdict:?}");
         }
     }
 
     #[test]
     fn policy_form_and_readers_are_known() {
-        let of = |text: &str| CheckpointFile::Cpu.judge(text.as_bytes(), None).policy;
+        let of = |text: &str| {
+            CheckpointFile::Cpu
+                .judge_bytes(text.as_bytes(), None)
+                .policy
+        };
         assert_eq!(
             of(r#"{"policyName":"none","checksum":0}"#).as_deref(),
             Some("none")
@@ -517,7 +528,7 @@ mod tests {
         let data = r#"{"policyName":"none","data":"{\"policyName\":\"static\"}","dataChecksum":0}"#;
         assert_eq!(of(data).as_deref(), Some("static"));
         let old = br#"{"allocationEntries":{},"checksum":1}"#;
-        let judged = CheckpointFile::PodStatus.judge(old, Some(32));
+        let judged = CheckpointFile::PodStatus.judge_bytes(old, Some(32));
         assert!(judged.is_old_form && judged.verdict == Sound);
         assert_eq!(kubernetes_minor("4.18.3-rc.1"), Some(31));
         assert_eq!(kubernetes_minor("4.17.0-okd-scos.1"), Some(30));

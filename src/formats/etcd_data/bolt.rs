@@ -54,7 +54,7 @@ impl Bytes for &[u8] {
 /// Returns true if the first page is a meta page, so that the file is a database, intact or not.
 pub fn is_database(bytes: &impl Bytes) -> bool {
     let mut page = [0; HEADER + 8];
-    bytes.read_at(0, &mut page).is_ok() && short(&page, HEADER) == Some(MAGIC)
+    bytes.read_at(0, &mut page).is_ok() && read_u32(&page, HEADER) == Some(MAGIC)
 }
 
 /// A fault of a database.
@@ -150,17 +150,17 @@ impl BoltMeta {
     /// Parses a meta page; `None` if it is not valid.
     fn parse(page: &[u8]) -> Option<Self> {
         let meta = page.get(HEADER..HEADER + 64)?;
-        let valid = long(meta, 56)? == fnv1a(&meta[..56])
-            && short(meta, 0)? == MAGIC
-            && short(meta, 4)? == VERSION;
-        let page_size = u64::from(short(meta, 8)?);
+        let valid = read_u64(meta, 56)? == fnv1a(&meta[..56])
+            && read_u32(meta, 0)? == MAGIC
+            && read_u32(meta, 4)? == VERSION;
+        let page_size = u64::from(read_u32(meta, 8)?);
         let sane = page_size.is_power_of_two() && (1024..=16 << 20).contains(&page_size);
         Some(Self {
             page_size,
-            root: long(meta, 16)?,
-            freelist: long(meta, 32)?,
-            pages: long(meta, 40)?,
-            commit: long(meta, 48)?,
+            root: read_u64(meta, 16)?,
+            freelist: read_u64(meta, 32)?,
+            pages: read_u64(meta, 40)?,
+            commit: read_u64(meta, 48)?,
         })
         .filter(|_| valid && sane)
     }
@@ -250,14 +250,14 @@ impl<B: Bytes> Database<B> {
     ///
     /// # Errors
     /// A page on the way is damaged, or cannot be read.
-    pub fn contents(&self) -> Result<BoltContents, BoltError> {
+    pub fn read_contents(&self) -> Result<BoltContents, BoltError> {
         let mut contents = BoltContents::default();
-        if let Some(index) = self.find(b"meta", b"consistent_index")? {
+        if let Some(index) = self.find_value(b"meta", b"consistent_index")? {
             contents.consistent_index = consistent_index(&index)?;
         }
-        if let Some(bucket) = self.bucket(b"alarm")? {
+        if let Some(bucket) = self.find_bucket(b"alarm")? {
             let mut alarms = Vec::new();
-            self.leaves(&bucket, &mut |key, _| {
+            self.visit_bucket(&bucket, &mut |key, _| {
                 // Keys of a damaged page may overlap, so they are not stored.
                 if alarms.len() < ALARMS {
                     alarms.push(kind_of_alarm(key));
@@ -274,20 +274,23 @@ impl<B: Bytes> Database<B> {
     ///
     /// # Errors
     /// A page or a value is damaged, or cannot be read.
-    pub fn walk(&self) -> Result<(), BoltError> {
+    pub fn walk_pages(&self) -> Result<(), BoltError> {
         let mut walk = Walk {
             database: self,
             seen: vec![0; usize::try_from(self.pages_at_most() / 64 + 1).unwrap_or_default()],
         };
         walk.seen[0] |= 3;
         if self.meta.freelist != NOT_STORED {
-            let page = self.page(self.meta.freelist)?;
+            let page = self.read_page(self.meta.freelist)?;
             if page.flags & FREELIST == 0 {
-                return Err(damaged(self.meta.freelist, PageFault::Type(page.flags)));
+                return Err(damaged_page(
+                    self.meta.freelist,
+                    PageFault::Type(page.flags),
+                ));
             }
-            walk.mark(self.meta.freelist, page.overflow)?;
+            walk.mark_pages(self.meta.freelist, page.overflow)?;
         }
-        walk.bucket(self.meta.root, None, DEPTH)
+        walk.walk_bucket(self.meta.root, None, DEPTH)
     }
 
     /// Returns the number of pages, limited to those that the file has.
@@ -295,9 +298,9 @@ impl<B: Bytes> Database<B> {
         self.meta.pages.min(self.length / self.meta.page_size + 1)
     }
 
-    fn page(&self, number: u64) -> Result<Page, BoltError> {
+    fn read_page(&self, number: u64) -> Result<Page, BoltError> {
         if number < 2 || number >= self.meta.pages {
-            return Err(damaged(number, PageFault::OutOfBounds));
+            return Err(damaged_page(number, PageFault::OutOfBounds));
         }
         let size = self.meta.page_size;
         let truncated = || BoltFault::Truncated { page: number };
@@ -308,12 +311,12 @@ impl<B: Bytes> Database<B> {
         self.bytes.read_at(at, &mut header)?;
         let page = Page::parse(&header);
         if page.id != number {
-            return Err(damaged(number, PageFault::Identifies(page.id)));
+            return Err(damaged_page(number, PageFault::Identifies(page.id)));
         }
         let whole = size * (u64::from(page.overflow) + 1);
         let behind = number + u64::from(page.overflow) >= self.meta.pages;
         if behind || whole > LARGEST {
-            return Err(damaged(number, PageFault::OutOfBounds));
+            return Err(damaged_page(number, PageFault::OutOfBounds));
         }
         if whole > room {
             return Err(truncated().into());
@@ -324,47 +327,47 @@ impl<B: Bytes> Database<B> {
     }
 
     /// The page of a tree.
-    fn node(&self, number: u64) -> Result<Page, BoltError> {
-        let page = self.page(number)?;
+    fn read_node(&self, number: u64) -> Result<Page, BoltError> {
+        let page = self.read_page(number)?;
         match page.flags & (BRANCH | LEAF) {
-            0 => Err(damaged(number, PageFault::Type(page.flags))),
+            0 => Err(damaged_page(number, PageFault::Type(page.flags))),
             _ => Ok(page),
         }
     }
 
     /// Returns the value of a bucket: its root page, and what follows.
-    fn bucket(&self, name: &[u8]) -> Result<Option<Vec<u8>>, BoltError> {
-        self.lookup(self.meta.root, name)
+    fn find_bucket(&self, name: &[u8]) -> Result<Option<Vec<u8>>, BoltError> {
+        self.find_in_tree(self.meta.root, name)
     }
 
-    fn find(&self, bucket: &[u8], key: &[u8]) -> Result<Option<Vec<u8>>, BoltError> {
-        let Some(bucket) = self.bucket(bucket)? else {
+    fn find_value(&self, bucket: &[u8], key: &[u8]) -> Result<Option<Vec<u8>>, BoltError> {
+        let Some(bucket) = self.find_bucket(bucket)? else {
             return Ok(None);
         };
         match Bucket::parse(&bucket) {
-            Some(Bucket::Tree(root)) => self.lookup(root, key),
-            Some(Bucket::Inline(page)) => Ok(page.value(key)),
+            Some(Bucket::Tree(root)) => self.find_in_tree(root, key),
+            Some(Bucket::Inline(page)) => Ok(page.find_value(key)),
             None => Ok(None),
         }
     }
 
-    fn lookup(&self, root: u64, key: &[u8]) -> Result<Option<Vec<u8>>, BoltError> {
+    fn find_in_tree(&self, root: u64, key: &[u8]) -> Result<Option<Vec<u8>>, BoltError> {
         let mut number = root;
         for _ in 0..DEPTH {
-            let page = self.node(number)?;
+            let page = self.read_node(number)?;
             if page.flags & BRANCH == 0 {
-                return Ok(page.value(key));
+                return Ok(page.find_value(key));
             }
             let mut next = None;
             for place in 0..page.count {
-                let (first, child) = page.branch(place).ok_or_else(|| outside(number))?;
+                let (first, child) = page.branch_at(place).ok_or_else(|| page_outside(number))?;
                 if next.is_none() || first <= key {
                     next = Some(child);
                 }
             }
-            number = next.ok_or_else(|| outside(number))?;
+            number = next.ok_or_else(|| page_outside(number))?;
         }
-        Err(damaged(number, PageFault::Twice))
+        Err(damaged_page(number, PageFault::Twice))
     }
 
     /// Calls `each` with the keys and values of a top-level bucket, in no particular order; never, if the bucket does not
@@ -377,14 +380,18 @@ impl<B: Bytes> Database<B> {
         name: &[u8],
         each: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<(), BoltError> {
-        match self.bucket(name)? {
+        match self.find_bucket(name)? {
             Some(bucket) => self.leaves_within(&bucket, self.pages_at_most(), each),
             None => Ok(()),
         }
     }
 
     /// Calls `each` for all keys and values of a small bucket.
-    fn leaves(&self, bucket: &[u8], each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BoltError> {
+    fn visit_bucket(
+        &self,
+        bucket: &[u8],
+        each: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), BoltError> {
         self.leaves_within(bucket, PAGES, each)
     }
 
@@ -398,7 +405,7 @@ impl<B: Bytes> Database<B> {
         let mut left = pages;
         let mut pages = match Bucket::parse(bucket) {
             Some(Bucket::Inline(page)) => {
-                page.leaves(each);
+                page.visit_leaves(each);
                 return Ok(());
             }
             Some(Bucket::Tree(root)) => vec![root],
@@ -406,13 +413,13 @@ impl<B: Bytes> Database<B> {
         };
         while let (Some(number), Some(rest)) = (pages.pop(), u64::checked_sub(left, 1)) {
             left = rest;
-            let page = self.node(number)?;
+            let page = self.read_node(number)?;
             if page.flags & BRANCH == 0 {
-                page.leaves(each);
+                page.visit_leaves(each);
                 continue;
             }
             for place in 0..page.count {
-                pages.push(page.branch(place).ok_or_else(|| outside(number))?.1);
+                pages.push(page.branch_at(place).ok_or_else(|| page_outside(number))?.1);
             }
         }
         Ok(())
@@ -427,12 +434,12 @@ const PAGES: u64 = 64;
 /// tolerated, because etcd does not check for overlaps, but not without limit.
 const OVERLAPS: usize = 16;
 
-fn damaged(page: u64, fault: PageFault) -> BoltError {
+fn damaged_page(page: u64, fault: PageFault) -> BoltError {
     BoltFault::Page { page, fault }.into()
 }
 
-fn outside(page: u64) -> BoltError {
-    damaged(page, PageFault::Element)
+fn page_outside(page: u64) -> BoltError {
+    damaged_page(page, PageFault::Element)
 }
 
 /// A page, including its overflow pages.
@@ -452,7 +459,7 @@ enum Bucket {
 
 impl Bucket {
     fn parse(value: &[u8]) -> Option<Self> {
-        Some(match long(value, 0)? {
+        Some(match read_u64(value, 0)? {
             0 => {
                 let bytes = value.get(ELEMENT..)?;
                 let page = Page::parse(bytes.get(..HEADER)?);
@@ -477,46 +484,46 @@ impl Page {
     fn parse(header: &[u8]) -> Self {
         let half = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
         Self {
-            id: long(header, 0).unwrap_or_default(),
+            id: read_u64(header, 0).unwrap_or_default(),
             flags: half(8),
             count: half(10),
-            overflow: short(header, 12).unwrap_or_default(),
+            overflow: read_u32(header, 12).unwrap_or_default(),
             bytes: Vec::new(),
         }
     }
 
     /// Returns the key and the page number of an element.
-    fn branch(&self, place: u16) -> Option<(&[u8], u64)> {
+    fn branch_at(&self, place: u16) -> Option<(&[u8], u64)> {
         let at = HEADER + usize::from(place) * ELEMENT;
         let element = self.bytes.get(at..at + ELEMENT)?;
-        let key = self.part(at, short(element, 0)?, short(element, 4)?)?;
-        Some((key, long(element, 8)?))
+        let key = self.bytes_at(at, read_u32(element, 0)?, read_u32(element, 4)?)?;
+        Some((key, read_u64(element, 8)?))
     }
 
-    fn leaf(&self, place: u16) -> Option<Leaf<'_>> {
+    fn leaf_at(&self, place: u16) -> Option<Leaf<'_>> {
         let at = HEADER + usize::from(place) * ELEMENT;
         let element = self.bytes.get(at..at + ELEMENT)?;
-        let (position, key) = (short(element, 4)?, short(element, 8)?);
+        let (position, key) = (read_u32(element, 4)?, read_u32(element, 8)?);
         Some(Leaf {
-            is_bucket: short(element, 0)? & 1 == 1,
-            key: self.part(at, position, key)?,
-            value: self.part(at, position.checked_add(key)?, short(element, 12)?)?,
+            is_bucket: read_u32(element, 0)? & 1 == 1,
+            key: self.bytes_at(at, position, key)?,
+            value: self.bytes_at(at, position.checked_add(key)?, read_u32(element, 12)?)?,
         })
     }
 
-    fn part(&self, at: usize, position: u32, length: u32) -> Option<&[u8]> {
+    fn bytes_at(&self, at: usize, position: u32, length: u32) -> Option<&[u8]> {
         let from = at.checked_add(usize::try_from(position).ok()?)?;
         self.bytes.get(from..)?.get(..usize::try_from(length).ok()?)
     }
 
-    fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
-        let all = (0..self.count).filter_map(|place| self.leaf(place));
+    fn find_value(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let all = (0..self.count).filter_map(|place| self.leaf_at(place));
         let mut all = all.filter(|leaf| leaf.key == key);
         all.next().map(|leaf| leaf.value.to_vec())
     }
 
-    fn leaves(&self, each: &mut dyn FnMut(&[u8], &[u8])) {
-        for leaf in (0..self.count).filter_map(|place| self.leaf(place)) {
+    fn visit_leaves(&self, each: &mut dyn FnMut(&[u8], &[u8])) {
+        for leaf in (0..self.count).filter_map(|place| self.leaf_at(place)) {
             each(leaf.key, leaf.value);
         }
     }
@@ -532,15 +539,15 @@ struct Walk<'a, B> {
 }
 
 impl<B: Bytes> Walk<'_, B> {
-    fn mark(&mut self, page: u64, overflow: u32) -> Result<(), BoltError> {
+    fn mark_pages(&mut self, page: u64, overflow: u32) -> Result<(), BoltError> {
         for number in page..=page + u64::from(overflow) {
             let place = usize::try_from(number / 64).unwrap_or(usize::MAX);
             let bit = 1 << (number % 64);
             let Some(word) = self.seen.get_mut(place) else {
-                return Err(damaged(page, PageFault::OutOfBounds));
+                return Err(damaged_page(page, PageFault::OutOfBounds));
             };
             if *word & bit != 0 {
-                return Err(damaged(number, PageFault::Twice));
+                return Err(damaged_page(number, PageFault::Twice));
             }
             *word |= bit;
         }
@@ -548,12 +555,12 @@ impl<B: Bytes> Walk<'_, B> {
     }
 
     /// Walks a bucket. `name` is that of a top-level bucket; the root bucket has none.
-    fn bucket(&mut self, root: u64, name: Option<&[u8]>, depth: u8) -> Result<(), BoltError> {
-        self.tree(root, name, (None, None), depth).map(drop)
+    fn walk_bucket(&mut self, root: u64, name: Option<&[u8]>, depth: u8) -> Result<(), BoltError> {
+        self.walk_tree(root, name, (None, None), depth).map(drop)
     }
 
     /// Walks a tree, and returns the last key below the page.
-    fn tree(
+    fn walk_tree(
         &mut self,
         number: u64,
         name: Option<&[u8]>,
@@ -562,33 +569,37 @@ impl<B: Bytes> Walk<'_, B> {
     ) -> Result<Option<Vec<u8>>, BoltError> {
         let depth = depth
             .checked_sub(1)
-            .ok_or_else(|| damaged(number, PageFault::Twice))?;
-        let page = self.database.node(number)?;
-        self.mark(number, page.overflow)?;
+            .ok_or_else(|| damaged_page(number, PageFault::Twice))?;
+        let page = self.database.read_node(number)?;
+        self.mark_pages(number, page.overflow)?;
         if page.flags & BRANCH == 0 {
-            return self.leaf(number, &page, name, between, Some(depth));
+            return self.check_leaf(number, &page, name, between, Some(depth));
         }
-        let order = || damaged(number, PageFault::Order);
+        let order = || damaged_page(number, PageFault::Order);
         let mut below = between.0.map(<[u8]>::to_vec);
         for place in 0..page.count {
-            let (key, child) = page.branch(place).ok_or_else(|| outside(number))?;
+            let (key, child) = page.branch_at(place).ok_or_else(|| page_outside(number))?;
             if below.as_deref().is_some_and(|below| below > key)
                 || between.1.is_some_and(|until| key >= until)
             {
                 return Err(order());
             }
             let next = if place + 1 < page.count {
-                Some(page.branch(place + 1).ok_or_else(|| outside(number))?.0)
+                Some(
+                    page.branch_at(place + 1)
+                        .ok_or_else(|| page_outside(number))?
+                        .0,
+                )
             } else {
                 between.1
             };
-            below = self.tree(child, name, (Some(key), next), depth)?;
+            below = self.walk_tree(child, name, (Some(key), next), depth)?;
         }
         Ok(below)
     }
 
     /// Checks a leaf. `depth` is missing for a page inside a value: etcd does not follow the buckets in it.
-    fn leaf(
+    fn check_leaf(
         &mut self,
         number: u64,
         page: &Page,
@@ -599,15 +610,17 @@ impl<B: Bytes> Walk<'_, B> {
         let mut room = page.bytes.len().saturating_mul(OVERLAPS);
         let mut before: Option<Vec<u8>> = None;
         for place in 0..page.count {
-            let leaf = page.leaf(place).ok_or_else(|| outside(number))?;
+            let leaf = page.leaf_at(place).ok_or_else(|| page_outside(number))?;
             let length = leaf.key.len() + leaf.value.len();
-            room = room.checked_sub(length).ok_or_else(|| outside(number))?;
+            room = room
+                .checked_sub(length)
+                .ok_or_else(|| page_outside(number))?;
             let early = match &before {
                 Some(before) => before.as_slice() >= leaf.key,
                 None => between.0.is_some_and(|from| from > leaf.key),
             };
             if early || between.1.is_some_and(|until| leaf.key >= until) {
-                return Err(damaged(number, PageFault::Order));
+                return Err(damaged_page(number, PageFault::Order));
             }
             before = Some(leaf.key.to_vec());
             if !leaf.is_bucket {
@@ -618,13 +631,13 @@ impl<B: Bytes> Walk<'_, B> {
                 continue;
             };
             let below = name.unwrap_or(leaf.key);
-            match Bucket::parse(leaf.value).ok_or_else(|| outside(number))? {
-                Bucket::Tree(root) => self.bucket(root, Some(below), depth)?,
+            match Bucket::parse(leaf.value).ok_or_else(|| page_outside(number))? {
+                Bucket::Tree(root) => self.walk_bucket(root, Some(below), depth)?,
                 Bucket::Inline(page) if page.flags & LEAF == 0 => {
-                    return Err(damaged(number, PageFault::Type(page.flags)));
+                    return Err(damaged_page(number, PageFault::Type(page.flags)));
                 }
                 Bucket::Inline(page) => {
-                    self.leaf(number, &page, Some(below), (None, None), None)?;
+                    self.check_leaf(number, &page, Some(below), (None, None), None)?;
                 }
             }
         }
@@ -680,11 +693,11 @@ fn kind_of_alarm(key: &[u8]) -> Result<u64, BoltError> {
     Ok(kind)
 }
 
-fn short(bytes: &[u8], at: usize) -> Option<u32> {
+fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-fn long(bytes: &[u8], at: usize) -> Option<u64> {
+fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
@@ -748,7 +761,7 @@ mod tests {
     }
 
     fn walk(bytes: &[u8]) -> Result<(), BoltError> {
-        Database::open(bytes, bytes.len() as u64)?.walk()
+        Database::open(bytes, bytes.len() as u64)?.walk_pages()
     }
 
     #[test]

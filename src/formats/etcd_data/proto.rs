@@ -41,7 +41,7 @@ impl<'a> Iterator for ProtoFields<'a> {
         if self.0.is_empty() {
             return None;
         }
-        let field = self.field();
+        let field = self.read_field();
         if field.is_err() {
             self.0 = &[];
         }
@@ -50,28 +50,28 @@ impl<'a> Iterator for ProtoFields<'a> {
 }
 
 impl<'a> ProtoFields<'a> {
-    fn field(&mut self) -> Result<(u32, Value<'a>), Malformed> {
-        let (read_number, kind) = self.tag()?;
+    fn read_field(&mut self) -> Result<(u32, Value<'a>), Malformed> {
+        let (read_number, kind) = self.read_tag()?;
         let place = usize::try_from(read_number - 1).unwrap_or(usize::MAX);
         if self.1.get(place).is_some_and(|known| *known != kind) {
             return Err(Malformed::Field);
         }
         let value = match kind {
-            0 => Value::Number(self.varint()?),
+            0 => Value::Number(self.read_varint()?),
             2 => {
-                let length = self.varint()?;
-                Value::Bytes(self.take(length)?)
+                let length = self.read_varint()?;
+                Value::Bytes(self.take_bytes(length)?)
             }
             _ => {
-                self.skip(kind)?;
+                self.skip_value(kind)?;
                 Value::Other
             }
         };
         Ok((read_number, value))
     }
 
-    fn tag(&mut self) -> Result<(u32, u8), Malformed> {
-        let tag = self.varint()?;
+    fn read_tag(&mut self) -> Result<(u32, u8), Malformed> {
+        let tag = self.read_varint()?;
         let kind = u8::try_from(tag & 7).map_err(|_| Malformed::Field)?;
         // Go keeps 32 bits of the number, as a signed value.
         let number = u32::try_from((tag >> 3) & 0xffff_ffff).map_err(|_| Malformed::Field)?;
@@ -82,16 +82,16 @@ impl<'a> ProtoFields<'a> {
     }
 
     /// Skips a value, or a group with all groups inside it.
-    fn skip(&mut self, mut kind: u8) -> Result<(), Malformed> {
+    fn skip_value(&mut self, mut kind: u8) -> Result<(), Malformed> {
         let mut depth = 0_u32;
         loop {
             match kind {
-                0 => drop(self.varint()?),
-                1 => drop(self.take(8)?),
-                5 => drop(self.take(4)?),
+                0 => drop(self.read_varint()?),
+                1 => drop(self.take_bytes(8)?),
+                5 => drop(self.take_bytes(4)?),
                 2 => {
-                    let length = self.varint()?;
-                    self.take(length)?;
+                    let length = self.read_varint()?;
+                    self.take_bytes(length)?;
                 }
                 3 => depth = depth.saturating_add(1),
                 4 if depth > 0 => depth -= 1,
@@ -100,11 +100,11 @@ impl<'a> ProtoFields<'a> {
             if depth == 0 {
                 return Ok(());
             }
-            kind = u8::try_from(self.varint()? & 7).map_err(|_| Malformed::Field)?;
+            kind = u8::try_from(self.read_varint()? & 7).map_err(|_| Malformed::Field)?;
         }
     }
 
-    fn varint(&mut self) -> Result<u64, Malformed> {
+    fn read_varint(&mut self) -> Result<u64, Malformed> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
             let (byte, rest) = self.0.split_first().ok_or(Malformed::End)?;
@@ -117,7 +117,7 @@ impl<'a> ProtoFields<'a> {
         Err(Malformed::Field)
     }
 
-    fn take(&mut self, length: u64) -> Result<&'a [u8], Malformed> {
+    fn take_bytes(&mut self, length: u64) -> Result<&'a [u8], Malformed> {
         // Go treats it as a signed number.
         let length = i64::try_from(length).map_err(|_| Malformed::Field)?;
         let length = usize::try_from(length).map_err(|_| Malformed::End)?;

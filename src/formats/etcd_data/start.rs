@@ -113,13 +113,13 @@ pub enum EtcdRefusal {
 
 /// Returns what etcd will do with the files of a member.
 pub fn predict_start(member: &MemberFiles) -> Start {
-    match start(member) {
+    match read_start(member) {
         Ok(started) => Start::Starts(started),
         Err(refusal) => Start::Refuses(refusal),
     }
 }
 
-fn start(member: &MemberFiles) -> Result<EtcdStart, EtcdRefusal> {
+fn read_start(member: &MemberFiles) -> Result<EtcdStart, EtcdRefusal> {
     let log = &member.log;
     if log.files.is_empty() {
         return Err(EtcdRefusal::NoLog);
@@ -136,7 +136,7 @@ fn start(member: &MemberFiles) -> Result<EtcdStart, EtcdRefusal> {
     };
     let from = choose_snapshot(member);
     let database = check_database(member, from, index)?;
-    let last = replay(log, from.unwrap_or_default())?;
+    let last = replay_log(log, from.unwrap_or_default())?;
     Ok(EtcdStart {
         repairs,
         from,
@@ -188,7 +188,7 @@ fn check_database(
 }
 
 /// Replays the log from a snapshot, and returns the index of its last entry.
-fn replay(log: &WalLog, from: Position) -> Result<u64, EtcdRefusal> {
+fn replay_log(log: &WalLog, from: Position) -> Result<u64, EtcdRefusal> {
     let first = log.files.iter().rposition(|file| file.index <= from.index);
     let files = &log.files[first.ok_or(EtcdRefusal::NoFile(from.index))?..];
     let mut last = from.index;

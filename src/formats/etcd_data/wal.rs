@@ -43,7 +43,7 @@ impl WalName {
     }
 
     /// Returns the names of the log among those of a directory, in their order.
-    pub fn all<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<Self> {
+    pub fn parse_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<Self> {
         let mut all: Vec<Self> = names.into_iter().filter_map(Self::parse).collect();
         all.sort();
         all
@@ -166,13 +166,13 @@ impl WalReader {
             ..WalFile::default()
         });
         loop {
-            let at = self.file().end;
-            let (fault, torn) = match self.step(at, length, last, &mut bytes)? {
+            let at = self.last_file().end;
+            let (fault, torn) = match self.read_record(at, length, last, &mut bytes)? {
                 Step::End => return Ok(true),
                 Step::Fault(fault, torn) => (fault, torn),
-                Step::Record(record, size) => match self.keep(&record) {
+                Step::Record(record, size) => match self.keep_record(&record) {
                     Ok(()) => {
-                        self.file().end += size;
+                        self.last_file().end += size;
                         continue;
                     }
                     Err(fault) => (fault, false),
@@ -193,7 +193,7 @@ impl WalReader {
         self.log
     }
 
-    fn file(&mut self) -> &mut WalFile {
+    fn last_file(&mut self) -> &mut WalFile {
         let files = &mut self.log.files;
         if files.is_empty() {
             files.push(WalFile::default());
@@ -203,7 +203,7 @@ impl WalReader {
     }
 
     /// Reads the next record. A fault with `true` is one that an interrupted write leaves behind.
-    fn step(
+    fn read_record(
         &mut self,
         at: u64,
         length: u64,
@@ -236,7 +236,7 @@ impl WalReader {
         }
         let torn = || last && has_empty_sector(at + FRAME, &data);
         let message = usize::try_from(message).unwrap_or_default();
-        let record = match parse(&data[..message]) {
+        let record = match parse_record(&data[..message]) {
             Ok(record) => record,
             // etcd does not distinguish a message that ends inside a field from a file that ends inside a record.
             Err(Malformed::End) => return Ok(Step::Fault(WalFault::End, true)),
@@ -252,7 +252,7 @@ impl WalReader {
         Ok(Step::Record(record, FRAME + whole))
     }
 
-    fn keep(&mut self, record: &Record) -> Result<(), WalFault> {
+    fn keep_record(&mut self, record: &Record) -> Result<(), WalFault> {
         if record.kind == CRC {
             // Nothing was summed before the very first record.
             if self.sum != 0 && self.sum != record.crc {
@@ -262,8 +262,8 @@ impl WalReader {
             return Ok(());
         }
         let data = &record.data;
-        let file = self.file();
-        let numbers = |of: [u32; 3]| numbers(data, of).map_err(|_| WalFault::Malformed);
+        let file = self.last_file();
+        let numbers = |of: [u32; 3]| read_numbers(data, of).map_err(|_| WalFault::Malformed);
         match record.kind {
             METADATA => match &file.metadata {
                 Some(metadata) => file.conflict |= metadata != data,
@@ -299,7 +299,7 @@ const STATE: i64 = 3;
 const CRC: i64 = 4;
 const SNAPSHOT: i64 = 5;
 
-fn parse(message: &[u8]) -> Result<Record, Malformed> {
+fn parse_record(message: &[u8]) -> Result<Record, Malformed> {
     let (mut kind, mut crc, mut data) = (0, 0, &[][..]);
     for field in proto::read_fields(message, &[NUMBER, NUMBER, BYTES]) {
         match field? {
@@ -317,7 +317,7 @@ fn parse(message: &[u8]) -> Result<Record, Malformed> {
 }
 
 /// Returns the numbers in three fields; 0 for a missing field.
-fn numbers(message: &[u8], of: [u32; 3]) -> Result<[u64; 3], Malformed> {
+fn read_numbers(message: &[u8], of: [u32; 3]) -> Result<[u64; 3], Malformed> {
     let mut all = [0; 3];
     for field in proto::read_fields(message, &[]) {
         let (field, value) = field?;
@@ -352,12 +352,12 @@ pub fn check_head(head: &[u8]) -> Option<WalFault> {
     let length = head.len() as u64;
     let mut at = 0;
     for number in 0..2 {
-        match reader.step(at, length, false, &mut rest) {
+        match reader.read_record(at, length, false, &mut rest) {
             Ok(Step::Record(record, size)) => {
                 if number == 0 && record.kind != CRC {
                     return Some(WalFault::Head);
                 }
-                if let Err(fault) = reader.keep(&record) {
+                if let Err(fault) = reader.keep_record(&record) {
                     return Some(fault);
                 }
                 at += size;
@@ -554,7 +554,7 @@ pub(super) mod tests {
             "0000000000000000-0000000000000000.wal.broken",
             "00000000000000000-1.wal",
         ];
-        let all = WalName::all(names);
+        let all = WalName::parse_names(names);
         let numbers: Vec<(u64, u64)> = all.iter().map(|one| (one.sequence, one.index)).collect();
         assert_eq!(numbers, [(0, 0), (1, 255)]);
     }

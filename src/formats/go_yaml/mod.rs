@@ -170,7 +170,7 @@ impl<'s> Writer<'s> {
 
     fn write_text(&mut self, text: &str, is_key: bool) {
         if self.folds && text.contains(NEXT_LINE) {
-            return self.write_scalar_text(&fold(text), is_key);
+            return self.write_scalar_text(&fold_breaks(text), is_key);
         }
         self.write_scalar_text(text, is_key);
     }
@@ -406,7 +406,7 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Folds line breaks that only YAML recognizes: a single one becomes a blank, of several all but one remain as line feeds, and
 /// adjacent blanks are removed.
-fn fold(text: &str) -> String {
+fn fold_breaks(text: &str) -> String {
     let mut out = String::new();
     let mut ends = 0;
     for (i, line) in text.split(NEXT_LINE).enumerate() {
@@ -705,7 +705,7 @@ mod tests {
             ("\u{85}one", " one"),
             ("one\u{85}", "one "),
         ] {
-            assert_eq!(fold(text), folded, "{text:?}");
+            assert_eq!(fold_breaks(text), folded, "{text:?}");
         }
         let mut text = String::new();
         let node = YamlNode::Text("x\u{85}y".into());

@@ -68,15 +68,15 @@ fn is_decimal(plain: &str) -> bool {
 /// Returns true for the four formats of yaml.v2: a date, or a date with a time after `T`, `t` (then with a zone) or blanks.
 fn is_timestamp(text: &str) -> bool {
     let mut rest = Digits(text);
-    let Some(date) = rest.date() else {
+    let Some(date) = rest.parse_date() else {
         return false;
     };
     date && match rest.0.as_bytes().first() {
         None => true,
-        Some(b'T' | b't') => rest.skip(1) && rest.time() && rest.zone(),
+        Some(b'T' | b't') => rest.skip_digits(1) && rest.parse_time() && rest.parse_zone(),
         Some(b' ') => {
             rest.0 = rest.0.trim_start_matches(' ');
-            rest.time() && rest.0.is_empty()
+            rest.parse_time() && rest.0.is_empty()
         }
         Some(_) => false,
     }
@@ -86,30 +86,30 @@ fn is_timestamp(text: &str) -> bool {
 struct Digits<'a>(&'a str);
 
 impl Digits<'_> {
-    fn skip(&mut self, count: usize) -> bool {
+    fn skip_digits(&mut self, count: usize) -> bool {
         self.0 = self.0.get(count..).unwrap_or_default();
         true
     }
 
     /// Parses a number of `shortest` to `longest` digits.
-    fn number(&mut self, shortest: usize, longest: usize) -> Option<u32> {
+    fn parse_number(&mut self, shortest: usize, longest: usize) -> Option<u32> {
         let digits = self.0.bytes().take_while(u8::is_ascii_digit).count();
         let taken = digits.min(longest);
         let number = self.0.get(..taken).filter(|_| taken >= shortest)?;
-        self.skip(taken);
+        self.skip_digits(taken);
         number.parse().ok()
     }
 
-    fn after(&mut self, sign: char, longest: usize) -> Option<u32> {
+    fn parse_after(&mut self, sign: char, longest: usize) -> Option<u32> {
         self.0 = self.0.strip_prefix(sign)?;
-        self.number(1, longest)
+        self.parse_number(1, longest)
     }
 
     /// Parses a date: true if it is valid in the calendar, `None` if no date comes next.
-    fn date(&mut self) -> Option<bool> {
+    fn parse_date(&mut self) -> Option<bool> {
         let digits = self.0.bytes().take_while(u8::is_ascii_digit).count();
-        let year = self.number(4, 4).filter(|_| digits == 4)?;
-        let (month, day) = (self.after('-', 2)?, self.after('-', 2)?);
+        let year = self.parse_number(4, 4).filter(|_| digits == 4)?;
+        let (month, day) = (self.parse_after('-', 2)?, self.parse_after('-', 2)?);
         let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
         let days = match month {
             4 | 6 | 9 | 11 => 30,
@@ -120,8 +120,12 @@ impl Digits<'_> {
         Some((1..=12).contains(&month) && (1..=days).contains(&day))
     }
 
-    fn time(&mut self) -> bool {
-        let parts = (self.number(1, 2), self.after(':', 2), self.after(':', 2));
+    fn parse_time(&mut self) -> bool {
+        let parts = (
+            self.parse_number(1, 2),
+            self.parse_after(':', 2),
+            self.parse_after(':', 2),
+        );
         let (Some(hour), Some(minute), Some(second)) = parts else {
             return false;
         };
@@ -133,7 +137,7 @@ impl Digits<'_> {
         hour < 24 && minute < 60 && second < 60
     }
 
-    fn zone(&mut self) -> bool {
+    fn parse_zone(&mut self) -> bool {
         if self.0 == "Z" {
             return true;
         }
@@ -141,9 +145,9 @@ impl Digits<'_> {
             return false;
         };
         self.0 = rest;
-        let hours = self.number(2, 2).is_some_and(|hours| hours <= 24);
-        let colon = self.0.starts_with(':') && self.skip(1);
-        let minutes = self.number(2, 2).is_some_and(|minutes| minutes <= 60);
+        let hours = self.parse_number(2, 2).is_some_and(|hours| hours <= 24);
+        let colon = self.0.starts_with(':') && self.skip_digits(1);
+        let minutes = self.parse_number(2, 2).is_some_and(|minutes| minutes <= 60);
         hours && colon && minutes && self.0.is_empty()
     }
 }

@@ -24,7 +24,7 @@ enum Token {
 
 /// Splits a script.
 pub fn parse_commands(text: &str) -> Commands {
-    let (tokens, is_closed) = tokens(text);
+    let (tokens, is_closed) = split_tokens(text);
     let mut open: Vec<&str> = Vec::new();
     let mut all = Vec::new();
     let mut words: Vec<String> = Vec::new();
@@ -32,7 +32,7 @@ pub fn parse_commands(text: &str) -> Commands {
         let (text, quoted) = match token {
             Token::Word { text, quoted } => (text, quoted),
             Token::End => {
-                finish(&mut all, &mut words);
+                finish_command(&mut all, &mut words);
                 continue;
             }
         };
@@ -53,7 +53,7 @@ pub fn parse_commands(text: &str) -> Commands {
             }
             "{" if !quoted => {
                 open.push("}");
-                finish(&mut all, &mut words);
+                finish_command(&mut all, &mut words);
                 continue;
             }
 
@@ -64,21 +64,21 @@ pub fn parse_commands(text: &str) -> Commands {
         }
         words.push(text);
     }
-    finish(&mut all, &mut words);
+    finish_command(&mut all, &mut words);
     Commands {
         all,
         is_whole: is_closed && open.is_empty(),
     }
 }
 
-fn finish(all: &mut Vec<Vec<String>>, words: &mut Vec<String>) {
+fn finish_command(all: &mut Vec<Vec<String>>, words: &mut Vec<String>) {
     if !words.is_empty() {
         all.push(std::mem::take(words));
     }
 }
 
 /// Returns the words, and false if the last one is incomplete.
-fn tokens(text: &str) -> (Vec<Token>, bool) {
+fn split_tokens(text: &str) -> (Vec<Token>, bool) {
     let mut tokens = Vec::new();
     let mut letters = text.chars().peekable();
     while let Some(&letter) = letters.peek() {
@@ -92,7 +92,7 @@ fn tokens(text: &str) -> (Vec<Token>, bool) {
             }
             '#' => while letters.next_if(|&letter| letter != '\n').is_some() {},
             _ => {
-                let (token, is_closed) = word(&mut letters);
+                let (token, is_closed) = read_word(&mut letters);
                 tokens.extend(token);
                 if !is_closed {
                     return (tokens, false);
@@ -103,7 +103,7 @@ fn tokens(text: &str) -> (Vec<Token>, bool) {
     (tokens, true)
 }
 
-fn word(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) -> (Option<Token>, bool) {
+fn read_word(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) -> (Option<Token>, bool) {
     let (mut text, mut quoted, mut within) = (String::new(), false, None);
     while let Some(&letter) = letters.peek() {
         match (letter, within) {

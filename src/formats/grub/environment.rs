@@ -79,7 +79,7 @@ impl Environment {
     pub fn get(&self, name: &str) -> Option<String> {
         let mut values = self.lines.iter().rev();
         values.find_map(|line| match line {
-            Line::Variable(own, value) if own == name.as_bytes() => Some(unescape(value)),
+            Line::Variable(own, value) if own == name.as_bytes() => Some(unescape_value(value)),
             _ => None,
         })
     }
@@ -87,9 +87,10 @@ impl Environment {
     /// Returns all variables in their order.
     pub fn variables(&self) -> Vec<(String, String)> {
         let pair = |line: &Line| match line {
-            Line::Variable(name, value) => {
-                Some((String::from_utf8_lossy(name).into_owned(), unescape(value)))
-            }
+            Line::Variable(name, value) => Some((
+                String::from_utf8_lossy(name).into_owned(),
+                unescape_value(value),
+            )),
             Line::Comment(_) => None,
         };
         self.lines.iter().filter_map(pair).collect()
@@ -108,7 +109,7 @@ impl Environment {
             return Err(EnvironmentError::Zero(offset));
         }
         let mut changed = self.clone();
-        let line = Line::Variable(name.as_bytes().to_vec(), escape(value));
+        let line = Line::Variable(name.as_bytes().to_vec(), escape_value(value));
         let place = changed.lines.iter().position(|line| line.is_of(name));
         match place.and_then(|at| changed.lines.get_mut(at)) {
             Some(old) => *old = line,
@@ -210,7 +211,7 @@ fn line_length(text: &[u8]) -> Option<usize> {
     }
 }
 
-fn escape(value: &str) -> Vec<u8> {
+fn escape_value(value: &str) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(value.len());
     for byte in value.bytes() {
         if matches!(byte, b'\\' | b'\n') {
@@ -221,7 +222,7 @@ fn escape(value: &str) -> Vec<u8> {
     escaped
 }
 
-fn unescape(value: &[u8]) -> String {
+fn unescape_value(value: &[u8]) -> String {
     let mut bytes = value.iter();
     let mut text = Vec::with_capacity(value.len());
     while let Some(&byte) = bytes.next() {

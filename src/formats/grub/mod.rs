@@ -47,7 +47,7 @@ pub enum CounterState {
 
 impl CounterState {
     /// Reads the state from an environment block. A state without an entry has no effect.
-    pub fn of(environment: &Environment) -> Self {
+    pub fn from_environment(environment: &Environment) -> Self {
         let entry = environment.get(ENTRY_VARIABLE).unwrap_or_default();
         match environment.get(STATE_VARIABLE).as_deref() {
             _ if entry.is_empty() => Self::Missing,
@@ -124,7 +124,7 @@ mod tests {
         let state = |lines: &str| {
             let mut block = [SIGNATURE, lines.as_bytes()].concat();
             block.resize(1024, b'#');
-            CounterState::of(&Environment::parse(&block).unwrap())
+            CounterState::from_environment(&Environment::parse(&block).unwrap())
         };
         let entry = || "ostree-1".to_owned();
         let both = |word: &str| {

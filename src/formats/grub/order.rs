@@ -16,13 +16,13 @@ pub fn menu_order(mut ids: Vec<String>) -> Vec<String> {
 
 /// Compares two ids; the greater one is closer to the top. Of two equal ones GRUB shows only one.
 pub fn compare_names(one: &str, other: &str) -> Ordering {
-    let ((a, b, c), (x, y, z)) = (split(one), split(other));
+    let ((a, b, c), (x, y, z)) = (split_id(one), split_id(other));
     let by_version = compare_versions(a, x).then_with(|| compare_versions(b, y));
     by_version.then_with(|| compare_versions(c, z))
 }
 
 /// Returns name, version and release. A name with one `-` has a version and no release.
-fn split(id: &str) -> (&str, &str, &str) {
+fn split_id(id: &str) -> (&str, &str, &str) {
     match id.rsplit_once('-') {
         None => (id, "", ""),
         Some((before, last)) => match before.rsplit_once('-') {
@@ -38,8 +38,8 @@ fn compare_versions(one: &str, other: &str) -> Ordering {
     let counts = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'~' | b'+');
     let (mut one, mut other) = (one.as_bytes(), other.as_bytes());
     loop {
-        one = skip(one, |byte| !counts(byte));
-        other = skip(other, |byte| !counts(byte));
+        one = skip_bytes(one, |byte| !counts(byte));
+        other = skip_bytes(other, |byte| !counts(byte));
         match (one.first(), other.first()) {
             (None, None) => return Ordering::Equal,
             (Some(b'~'), Some(b'~')) | (Some(b'+'), Some(b'+')) => {
@@ -63,8 +63,8 @@ fn compare_versions(one: &str, other: &str) -> Ordering {
                 byte.is_ascii_alphabetic()
             }
         };
-        let (run, rest) = one.split_at(one.len() - skip(one, of_run).len());
-        let (other_run, other_rest) = other.split_at(other.len() - skip(other, of_run).len());
+        let (run, rest) = one.split_at(one.len() - skip_bytes(one, of_run).len());
+        let (other_run, other_rest) = other.split_at(other.len() - skip_bytes(other, of_run).len());
         if other_run.is_empty() {
             // A number is newer than letters.
             return if is_number {
@@ -88,13 +88,13 @@ fn compare_versions(one: &str, other: &str) -> Ordering {
 /// Compares numbers of any length.
 fn compare_numbers(one: &[u8], other: &[u8]) -> Ordering {
     let (a, b) = (
-        skip(one, |byte| *byte == b'0'),
-        skip(other, |byte| *byte == b'0'),
+        skip_bytes(one, |byte| *byte == b'0'),
+        skip_bytes(other, |byte| *byte == b'0'),
     );
     a.len().cmp(&b.len()).then_with(|| a.cmp(b))
 }
 
-fn skip(text: &[u8], which: impl Fn(&u8) -> bool) -> &[u8] {
+fn skip_bytes(text: &[u8], which: impl Fn(&u8) -> bool) -> &[u8] {
     let count = text.iter().take_while(|byte| which(byte)).count();
     text.get(count..).unwrap_or_default()
 }

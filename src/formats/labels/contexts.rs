@@ -105,13 +105,13 @@ impl FileContexts {
 
     /// Returns the label for an absolute path whose parent directories have their links resolved. `None` if no line matches, or
     /// if the matching one is `<<none>>` or has a pattern that is not understood.
-    pub fn lookup(&self, path: &str, kind: &ObjectKind) -> Option<&str> {
+    pub fn find_label(&self, path: &str, kind: &ObjectKind) -> Option<&str> {
         let line = self.deciding_line(path, kind)?;
         line.label.as_deref().filter(|_| line.is_understood())
     }
 
     /// Returns the pattern that may apply to a path, if it is not understood.
-    pub fn puzzle(&self, path: &str, kind: &ObjectKind) -> Option<&str> {
+    pub fn unclear_pattern(&self, path: &str, kind: &ObjectKind) -> Option<&str> {
         let line = self.deciding_line(path, kind)?;
         (!line.is_understood()).then_some(line.pattern.as_str())
     }
@@ -395,7 +395,7 @@ mod tests {
             ("/home/core/.ssh/authorized_keys", Some("ssh_home_t")),
             ("/home/core/xssh", Some("default_t")),
         ] {
-            let label = contexts.lookup(path, &FILE);
+            let label = contexts.find_label(path, &FILE);
             assert_eq!(label.map(crate::formats::labels::type_of), wanted, "{path}");
         }
     }
@@ -405,7 +405,7 @@ mod tests {
         let contexts = contexts(POLICY, "");
         let of = |path, kind: &ObjectKind| {
             contexts
-                .lookup(path, kind)
+                .find_label(path, kind)
                 .map(crate::formats::labels::type_of)
         };
         let link = ObjectKind::Symlink { target: "x".into() };
@@ -419,7 +419,7 @@ mod tests {
         let contexts = contexts(POLICY, "");
         let of = |path| {
             contexts
-                .lookup(path, &FILE)
+                .find_label(path, &FILE)
                 .map(crate::formats::labels::type_of)
         };
         assert_eq!(of("/etc/systemd/system/a.service"), Some("unit_t"));
@@ -431,10 +431,13 @@ mod tests {
     #[test]
     fn what_a_pattern_that_is_not_understood_may_match_gets_no_label() {
         let contexts = contexts("/.*\tu:r:default_t:s0\n/etc/(?!a).*\tu:r:odd_t:s0\n", "");
-        assert_eq!(contexts.lookup("/etc/b", &FILE), None);
-        assert_eq!(contexts.puzzle("/etc/b", &FILE), Some("/etc/(?!a).*"));
-        assert_eq!(contexts.puzzle("/b", &FILE), None);
-        assert_eq!(contexts.lookup("/b", &FILE), Some("u:r:default_t:s0"));
+        assert_eq!(contexts.find_label("/etc/b", &FILE), None);
+        assert_eq!(
+            contexts.unclear_pattern("/etc/b", &FILE),
+            Some("/etc/(?!a).*")
+        );
+        assert_eq!(contexts.unclear_pattern("/b", &FILE), None);
+        assert_eq!(contexts.find_label("/b", &FILE), Some("u:r:default_t:s0"));
         assert_eq!(
             contexts.not_understood().collect::<Vec<_>>(),
             ["/etc/(?!a).*"]
@@ -452,9 +455,9 @@ mod tests {
             (r"/\[a\]\{\}\$\^.*?", "/[a]{}$^"),
         ] {
             let contexts = contexts(&format!("{pattern} u:r:a_t:s0\n"), "");
-            assert_eq!(contexts.puzzle(path, &FILE), None, "{pattern}");
+            assert_eq!(contexts.unclear_pattern(path, &FILE), None, "{pattern}");
             assert_eq!(
-                contexts.lookup(path, &FILE),
+                contexts.find_label(path, &FILE),
                 Some("u:r:a_t:s0"),
                 "{pattern}"
             );
@@ -500,14 +503,14 @@ mod tests {
             let sources = PolicySources { policy, ..PolicySources::default() };
             let contexts = FileContexts::parse(&sources).unwrap();
             let slow = slow_lookup(&sources, &path);
-            prop_assert_eq!(contexts.lookup(&path, &FILE), slow.as_deref());
+            prop_assert_eq!(contexts.find_label(&path, &FILE), slow.as_deref());
         }
 
         #[test]
         fn no_text_makes_it_panic(policy in "[ -~\\n]{0,200}", aliases in "[ -~\\n]{0,80}", path in "(/[ -~]{1,9}){1,3}") {
             let sources = PolicySources { policy, aliases, ..PolicySources::default() };
             if let Ok(contexts) = FileContexts::parse(&sources) {
-                drop(contexts.lookup(&path, &FILE).map(str::to_owned));
+                drop(contexts.find_label(&path, &FILE).map(str::to_owned));
             }
         }
     }

@@ -35,17 +35,17 @@ pub enum LabelPolicy {
 
 impl LabelPolicy {
     /// Returns the label for an absolute path; `None` if the policy has none for it.
-    pub fn label(&self, path: &str, kind: &ObjectKind) -> Option<&str> {
+    pub fn find_label(&self, path: &str, kind: &ObjectKind) -> Option<&str> {
         match self {
-            Self::Usable { contexts, .. } => contexts.lookup(path, kind),
+            Self::Usable { contexts, .. } => contexts.find_label(path, kind),
             Self::None | Self::Unusable(_) => None,
         }
     }
 
     /// Returns the pattern that may decide for a path and that this program does not understand.
-    pub fn puzzle(&self, path: &str, kind: &ObjectKind) -> Option<&str> {
+    pub fn unclear_pattern(&self, path: &str, kind: &ObjectKind) -> Option<&str> {
         match self {
-            Self::Usable { contexts, .. } => contexts.puzzle(path, kind),
+            Self::Usable { contexts, .. } => contexts.unclear_pattern(path, kind),
             Self::None | Self::Unusable(_) => None,
         }
     }

@@ -15,13 +15,13 @@ pub trait ConfigFiles {
     ///
     /// # Errors
     /// The file cannot be read, in words.
-    fn text(&self, path: &str) -> Result<Option<String>, String>;
+    fn read_text(&self, path: &str) -> Result<Option<String>, String>;
 
     /// Returns the paths that match a pattern, sorted, including dangling links.
     ///
     /// # Errors
     /// A directory cannot be read, in words.
-    fn glob(&self, pattern: &str) -> Result<Vec<String>, String>;
+    fn match_paths(&self, pattern: &str) -> Result<Vec<String>, String>;
 }
 
 /// A line of the settings.
@@ -118,7 +118,7 @@ fn keyword_as_written(keyword: &str) -> &str {
 
 impl SshdConfig {
     /// Reads the main file and everything that it includes.
-    pub fn read(files: &dyn ConfigFiles) -> Self {
+    pub fn read_files(files: &dyn ConfigFiles) -> Self {
         let mut config = Self::default();
         config.add_file(files, CONFIG, &[], 0);
         config.is_missing = config.files.is_empty() && config.unread.is_empty();
@@ -126,7 +126,7 @@ impl SshdConfig {
             // These are the OS's settings, which include this directory.
             config.faults.clear();
             let all = [format!("{CONFIG}.d/*.conf")];
-            config.include(files, &all, &[], (CONFIG, 0), 0);
+            config.include_files(files, &all, &[], (CONFIG, 0), 0);
         }
         config
     }
@@ -138,9 +138,9 @@ impl SshdConfig {
         above: &[Vec<Condition>],
         depth: usize,
     ) {
-        let text = match files.text(path) {
+        let text = match files.read_text(path) {
             Ok(Some(text)) => text,
-            Ok(None) => return self.refuse(path, 0, "No such file or directory"),
+            Ok(None) => return self.refuse_line(path, 0, "No such file or directory"),
             Err(why) => return self.unread.push(why),
         };
         self.files.push(path.to_owned());
@@ -175,29 +175,29 @@ impl SshdConfig {
         let name = written.to_ascii_lowercase();
         let Some(known) = keywords::find_keyword(&name) else {
             let said = format!("Bad configuration option: {written}");
-            return self.refuse(file, number, said);
+            return self.refuse_line(file, number, said);
         };
         if rest.is_empty() {
             let said = format!("no argument after keyword \"{written}\"");
-            return self.refuse(file, number, said);
+            return self.refuse_line(file, number, said);
         }
         let Some(arguments) = split_arguments(rest) else {
-            return self.refuse(file, number, "invalid quotes");
+            return self.refuse_line(file, number, "invalid quotes");
         };
         let mut in_force = conditions.iter().flatten();
         if !known.in_match && in_force.any(|one| one.criterion != "all") {
             let said = format!("Directive '{written}' is not allowed within a Match block");
-            return self.refuse(file, number, said);
+            return self.refuse_line(file, number, said);
         }
         match name.as_str() {
             "match" => match parse_conditions(&arguments) {
                 Ok(block) => *conditions = [above, &[block]].concat(),
-                Err(said) => self.refuse(file, number, format!("Bad Match condition: {said}")),
+                Err(said) => self.refuse_line(file, number, format!("Bad Match condition: {said}")),
             },
-            "include" => self.include(files, &arguments, conditions, (file, number), depth),
+            "include" => self.include_files(files, &arguments, conditions, (file, number), depth),
             _ => {
                 if let Err(said) = check_values(written, known.values, &arguments, rest) {
-                    return self.refuse(file, number, said);
+                    return self.refuse_line(file, number, said);
                 }
                 self.lines.push(SshdLine {
                     file: file.to_owned(),
@@ -211,7 +211,7 @@ impl SshdConfig {
         }
     }
 
-    fn include(
+    fn include_files(
         &mut self,
         files: &dyn ConfigFiles,
         patterns: &[String],
@@ -220,7 +220,7 @@ impl SshdConfig {
         depth: usize,
     ) {
         if depth + 1 >= MAX_DEPTH {
-            return self.refuse(file, number, "Too many recursive configuration includes");
+            return self.refuse_line(file, number, "Too many recursive configuration includes");
         }
         for pattern in patterns {
             let pattern = if pattern.starts_with(['/', '~']) {
@@ -228,7 +228,7 @@ impl SshdConfig {
             } else {
                 format!("/etc/ssh/{pattern}")
             };
-            match files.glob(&pattern) {
+            match files.match_paths(&pattern) {
                 Ok(found) => {
                     for path in found {
                         self.add_file(files, &path, conditions, depth + 1);
@@ -239,7 +239,7 @@ impl SshdConfig {
         }
     }
 
-    fn refuse(&mut self, file: &str, number: usize, said: impl Into<String>) {
+    fn refuse_line(&mut self, file: &str, number: usize, said: impl Into<String>) {
         let place = match number {
             0 => file.to_owned(),
             number => format!("{file}:{number}"),

@@ -58,7 +58,7 @@ pub struct KeywordValue<'a> {
 
 impl KeywordValue<'_> {
     /// Returns the first argument in lower case, or the default.
-    pub fn word(&self, default: &str) -> String {
+    pub fn first_word(&self, default: &str) -> String {
         let word = self.line.and_then(|line| line.arguments.first());
         word.map_or_else(|| default.to_owned(), |word| word.to_ascii_lowercase())
     }
@@ -66,10 +66,10 @@ impl KeywordValue<'_> {
 
 impl SshdUser {
     /// Returns whether a `Match` block applies to this user.
-    fn applies(&self, conditions: &[Vec<Condition>]) -> Certainty {
+    fn match_applies(&self, conditions: &[Vec<Condition>]) -> Certainty {
         let mut answer = Certainty::Yes;
         for condition in conditions.iter().flatten() {
-            match self.meets(condition) {
+            match self.meets_condition(condition) {
                 Certainty::Yes => {}
                 Certainty::No => return Certainty::No,
                 Certainty::Unknown => answer = Certainty::Unknown,
@@ -78,7 +78,7 @@ impl SshdUser {
         answer
     }
 
-    fn meets(&self, condition: &Condition) -> Certainty {
+    fn meets_condition(&self, condition: &Condition) -> Certainty {
         let certain = |yes: bool| if yes { Certainty::Yes } else { Certainty::No };
         let pattern = &condition.pattern;
         match condition.criterion.as_str() {
@@ -92,13 +92,17 @@ impl SshdUser {
 
     /// Returns the possible values of a keyword for which the first value wins: those of `Match` blocks, then those for
     /// everyone.
-    pub fn candidates<'a>(&self, config: &'a SshdConfig, keyword: &str) -> Vec<KeywordValue<'a>> {
+    pub fn possible_values<'a>(
+        &self,
+        config: &'a SshdConfig,
+        keyword: &str,
+    ) -> Vec<KeywordValue<'a>> {
         let mut found: Vec<KeywordValue<'a>> = Vec::new();
         let lines = || config.lines.iter().filter(|line| line.keyword == keyword);
         let in_blocks = lines().filter(|line| !line.conditions.is_empty());
         let for_all = lines().find(|line| self.counts_for_all(line));
         for line in in_blocks {
-            match self.applies(&line.conditions) {
+            match self.match_applies(&line.conditions) {
                 Certainty::No => {}
                 Certainty::Yes => {
                     found.push(KeywordValue {
@@ -127,17 +131,17 @@ impl SshdUser {
     }
 
     /// Answers a question about the value of a keyword, with the line that decides.
-    pub fn ask<'a>(
+    pub fn ask_value<'a>(
         &self,
         config: &'a SshdConfig,
         keyword: &str,
         default: &str,
         question: impl Fn(&str) -> bool,
     ) -> (Certainty, Option<&'a SshdLine>) {
-        let all = self.candidates(config, keyword);
+        let all = self.possible_values(config, keyword);
         let yes: Vec<_> = all
             .iter()
-            .filter(|one| question(&one.word(default)))
+            .filter(|one| question(&one.first_word(default)))
             .collect();
         match (yes.first(), yes.len() == all.len()) {
             (None, _) => (Certainty::No, all.first().and_then(|one| one.line)),
@@ -150,12 +154,12 @@ impl SshdUser {
     }
 
     /// Returns the possible lists of a keyword whose lines are combined.
-    fn lists<'a>(&self, config: &'a SshdConfig, keyword: &str) -> Vec<Vec<&'a SshdLine>> {
+    fn possible_lists<'a>(&self, config: &'a SshdConfig, keyword: &str) -> Vec<Vec<&'a SshdLine>> {
         let lines = || config.lines.iter().filter(|line| line.keyword == keyword);
         let in_blocks = |wanted: Certainty| -> Vec<&'a SshdLine> {
             let lines = lines().filter(|line| !line.conditions.is_empty());
             lines
-                .filter(|line| self.applies(&line.conditions) == wanted)
+                .filter(|line| self.match_applies(&line.conditions) == wanted)
                 .collect()
         };
         let (certain, possible) = (in_blocks(Certainty::Yes), in_blocks(Certainty::Unknown));
@@ -185,7 +189,7 @@ impl SshdUser {
             ("denygroups", false, false),
             ("allowgroups", true, false),
         ] {
-            let lists = self.lists(config, keyword);
+            let lists = self.possible_lists(config, keyword);
             let out: Vec<(Certainty, Option<&SshdLine>)> = lists
                 .iter()
                 .map(|lines| self.judge_lists(lines, allows, of_users))

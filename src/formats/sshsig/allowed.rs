@@ -4,7 +4,7 @@ use super::options::{SignerOptions, matches_patterns};
 use super::signature::SshSignature;
 use super::wire::SignatureError;
 use crate::base::ssh_key::{KeyError, PublicKey, read_wire};
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 
 /// Keys that may sign.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -125,10 +125,10 @@ impl AllowedSigner {
             return Some(format!("may not sign for the namespace {namespace}"));
         }
         if let Some(after) = options.valid_after.filter(|after| time < *after) {
-            return Some(format!("is valid only from {}", utc(after)));
+            return Some(format!("is valid only from {}", format_utc(after)));
         }
         let before = options.valid_before.filter(|before| time > *before)?;
-        Some(format!("was valid until {}", utc(before)))
+        Some(format!("was valid until {}", format_utc(before)))
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) fn is_algorithm_of(algorithm: &str, kind: &str) -> bool {
 }
 
 /// Verifies a signature. `fields` are those of the key after its type, `token` the flags and the counter of a token.
-pub(super) fn verify(
+pub(super) fn verify_signature(
     algorithm: &str,
     fields: &[Vec<u8>],
     signed: &[u8],
@@ -35,28 +35,43 @@ pub(super) fn verify(
         field.ok_or(SignatureError::Form("its key ends too early"))
     };
     match algorithm {
-        "ssh-ed25519" => check(&ED25519, next()?, signed, value),
+        "ssh-ed25519" => check_signature(&ED25519, next()?, signed, value),
         "sk-ssh-ed25519@openssh.com" => {
             let key = next()?;
             let signed = token_message(next()?, token, signed)?;
-            check(&ED25519, key, &signed, value)
+            check_signature(&ED25519, key, &signed, value)
         }
         "ecdsa-sha2-nistp256" => {
             let key = point_of(next()?, "nistp256", next()?)?;
-            check(&ECDSA_P256_SHA256_FIXED, key, signed, &fixed(value, 32)?)
+            check_signature(
+                &ECDSA_P256_SHA256_FIXED,
+                key,
+                signed,
+                &join_numbers(value, 32)?,
+            )
         }
         "ecdsa-sha2-nistp384" => {
             let key = point_of(next()?, "nistp384", next()?)?;
-            check(&ECDSA_P384_SHA384_FIXED, key, signed, &fixed(value, 48)?)
+            check_signature(
+                &ECDSA_P384_SHA384_FIXED,
+                key,
+                signed,
+                &join_numbers(value, 48)?,
+            )
         }
         "ecdsa-sha2-nistp521" => Err(SignatureError::Unsupported("ECDSA with the curve P-521")),
         "sk-ecdsa-sha2-nistp256@openssh.com" => {
             let key = point_of(next()?, "nistp256", next()?)?;
             let signed = token_message(next()?, token, signed)?;
-            check(&ECDSA_P256_SHA256_FIXED, key, &signed, &fixed(value, 32)?)
+            check_signature(
+                &ECDSA_P256_SHA256_FIXED,
+                key,
+                &signed,
+                &join_numbers(value, 32)?,
+            )
         }
         "rsa-sha2-256" | "rsa-sha2-512" => {
-            let (e, n) = (unsigned(next()?)?, unsigned(next()?)?);
+            let (e, n) = (positive_digits(next()?)?, positive_digits(next()?)?);
             if n.len() > MAX_RSA {
                 return Err(SignatureError::Unsupported("RSA with more than 8192 bits"));
             }
@@ -75,7 +90,7 @@ pub(super) fn verify(
     }
 }
 
-fn check(
+fn check_signature(
     algorithm: &'static dyn VerificationAlgorithm,
     key: &[u8],
     signed: &[u8],
@@ -116,10 +131,13 @@ fn token_message(
 }
 
 /// Returns both numbers of an ECDSA signature, each with `size` bytes.
-fn fixed(value: &[u8], size: usize) -> Result<Vec<u8>, SignatureError> {
+fn join_numbers(value: &[u8], size: usize) -> Result<Vec<u8>, SignatureError> {
     let mut fields = WireFields(value);
-    let numbers = [unsigned(fields.string()?)?, unsigned(fields.string()?)?];
-    fields.end()?;
+    let numbers = [
+        positive_digits(fields.read_string()?)?,
+        positive_digits(fields.read_string()?)?,
+    ];
+    fields.expect_end()?;
     let mut out = Vec::new();
     for number in numbers {
         let padding = size.checked_sub(number.len());
@@ -131,7 +149,7 @@ fn fixed(value: &[u8], size: usize) -> Result<Vec<u8>, SignatureError> {
 }
 
 /// Returns the digits of a positive number in its only form.
-fn unsigned(number: &[u8]) -> Result<&[u8], SignatureError> {
+fn positive_digits(number: &[u8]) -> Result<&[u8], SignatureError> {
     let form = SignatureError::Form("a number in it has another form");
     match number {
         [0, rest @ ..] if rest.first().is_some_and(|first| *first >= 0x80) => Ok(rest),

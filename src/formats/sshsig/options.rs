@@ -1,6 +1,6 @@
 //! Options and patterns of `allowed_signers`.
 
-use crate::base::time::days;
+use crate::base::time::days_since_epoch;
 
 /// What a line allows a key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,16 +22,16 @@ impl SignerOptions {
                 options.is_authority = true;
                 text = rest;
             } else if let Some(rest) = strip_word(text, "namespaces=") {
-                let (value, rest) = quoted(rest)?;
-                set(&mut options.namespaces, value, "namespaces")?;
+                let (value, rest) = split_quoted(rest)?;
+                set_once(&mut options.namespaces, value, "namespaces")?;
                 text = rest;
             } else if let Some(rest) = strip_word(text, "valid-after=") {
-                let (value, rest) = quoted(rest)?;
-                set(&mut options.valid_after, parse_time(&value)?, "valid-after")?;
+                let (value, rest) = split_quoted(rest)?;
+                set_once(&mut options.valid_after, parse_time(&value)?, "valid-after")?;
                 text = rest;
             } else if let Some(rest) = strip_word(text, "valid-before=") {
-                let (value, rest) = quoted(rest)?;
-                set(
+                let (value, rest) = split_quoted(rest)?;
+                set_once(
                     &mut options.valid_before,
                     parse_time(&value)?,
                     "valid-before",
@@ -60,7 +60,7 @@ fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     begin.eq_ignore_ascii_case(word).then_some(rest)
 }
 
-fn set<T>(place: &mut Option<T>, value: T, name: &str) -> Result<(), String> {
+fn set_once<T>(place: &mut Option<T>, value: T, name: &str) -> Result<(), String> {
     match place.replace(value) {
         None => Ok(()),
         Some(_) => Err(format!("several {name}")),
@@ -68,7 +68,7 @@ fn set<T>(place: &mut Option<T>, value: T, name: &str) -> Result<(), String> {
 }
 
 /// Splits a value in double quotes from what follows. `\"` is a quote.
-fn quoted(text: &str) -> Result<(String, &str), String> {
+fn split_quoted(text: &str) -> Result<(String, &str), String> {
     let rest = text.strip_prefix('"').ok_or("a value without quotes")?;
     let mut value = String::new();
     let mut letters = rest.char_indices().peekable();
@@ -100,11 +100,11 @@ fn parse_time(text: &str) -> Result<u64, String> {
     let (year, month, day) = (number(0, 4)?, number(4, 6)?, number(6, 8)?);
     let (hour, minute, second) = (number(8, 10)?, number(10, 12)?, number(12, 14)?);
     let next = match month {
-        1..=11 => days(year, month + 1, 1),
-        12 => days(year + 1, 1, 1),
+        1..=11 => days_since_epoch(year, month + 1, 1),
+        12 => days_since_epoch(year + 1, 1, 1),
         _ => return Err(bad()),
     };
-    let found = days(year, month, day);
+    let found = days_since_epoch(year, month, day);
     if day < 1 || found >= next || hour > 23 || minute > 59 || second > 59 {
         return Err(bad());
     }

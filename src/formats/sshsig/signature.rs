@@ -65,33 +65,33 @@ impl SshSignature {
         let form = SignatureError::Form;
         let rest = blob.strip_prefix(MAGIC);
         let mut fields = WireFields(rest.ok_or(form("it does not begin with SSHSIG"))?);
-        let version = fields.number()?;
+        let version = fields.read_number()?;
         if version != VERSION {
             return Err(SignatureError::Version(version));
         }
-        let key_blob = fields.string()?;
-        let namespace = fields.text()?;
+        let key_blob = fields.read_string()?;
+        let namespace = fields.read_text()?;
         if namespace.is_empty() {
             return Err(form("it names no namespace"));
         }
-        if !fields.string()?.is_empty() {
+        if !fields.read_string()?.is_empty() {
             return Err(form("its reserved field is not empty"));
         }
-        let hash = match fields.text()?.as_str() {
+        let hash = match fields.read_text()?.as_str() {
             "sha256" => MessageHash::Sha256,
             "sha512" => MessageHash::Sha512,
             other => return Err(SignatureError::Hash(other.to_owned())),
         };
-        let mut inner = WireFields(fields.string()?);
-        fields.end()?;
-        let algorithm = inner.text()?;
-        let value = inner.string()?.to_vec();
+        let mut inner = WireFields(fields.read_string()?);
+        fields.expect_end()?;
+        let algorithm = inner.read_text()?;
+        let value = inner.read_string()?.to_vec();
         let token = if algorithm.starts_with("sk-") {
-            Some((inner.byte()?, inner.number()?))
+            Some((inner.read_byte()?, inner.read_number()?))
         } else {
             None
         };
-        inner.end()?;
+        inner.expect_end()?;
         let (key, key_fields) = read_key(key_blob)?;
         if !key::is_algorithm_of(&algorithm, &key.kind) {
             return Err(SignatureError::Algorithm {
@@ -124,7 +124,7 @@ impl SshSignature {
         }
         let hash = self.hash.digest(message);
         let signed = wrapped_message(namespace, self.hash.name(), &hash);
-        key::verify(
+        key::verify_signature(
             &self.algorithm,
             &self.fields,
             &signed,
@@ -168,7 +168,7 @@ fn dearmor(file: &[u8]) -> Result<Vec<u8>, SignatureError> {
 
 /// Reads the encoded key of a signature.
 fn read_key(blob: &[u8]) -> Result<(PublicKey, Vec<Vec<u8>>), SignatureError> {
-    let kind = WireFields(blob).text()?;
+    let kind = WireFields(blob).read_text()?;
     if kind.contains("-cert-v0") {
         return Err(SignatureError::Certificate(kind));
     }

@@ -59,27 +59,27 @@ pub(super) struct WireFields<'a>(pub(super) &'a [u8]);
 impl<'a> WireFields<'a> {
     const SHORT: SignatureError = SignatureError::Form("it ends too early");
 
-    pub(super) fn byte(&mut self) -> Result<u8, SignatureError> {
+    pub(super) fn read_byte(&mut self) -> Result<u8, SignatureError> {
         let (byte, rest) = self.0.split_first().ok_or(Self::SHORT)?;
         self.0 = rest;
         Ok(*byte)
     }
 
-    pub(super) fn number(&mut self) -> Result<u32, SignatureError> {
+    pub(super) fn read_number(&mut self) -> Result<u32, SignatureError> {
         let (number, rest) = self.0.split_first_chunk::<4>().ok_or(Self::SHORT)?;
         self.0 = rest;
         Ok(u32::from_be_bytes(*number))
     }
 
-    pub(super) fn string(&mut self) -> Result<&'a [u8], SignatureError> {
-        let length = usize::try_from(self.number()?).map_err(|_| Self::SHORT)?;
+    pub(super) fn read_string(&mut self) -> Result<&'a [u8], SignatureError> {
+        let length = usize::try_from(self.read_number()?).map_err(|_| Self::SHORT)?;
         let (string, rest) = self.0.split_at_checked(length).ok_or(Self::SHORT)?;
         self.0 = rest;
         Ok(string)
     }
 
-    pub(super) fn text(&mut self) -> Result<String, SignatureError> {
-        let text = std::str::from_utf8(self.string()?);
+    pub(super) fn read_text(&mut self) -> Result<String, SignatureError> {
+        let text = std::str::from_utf8(self.read_string()?);
         let text = text.map_err(|_| SignatureError::Form("a name in it is not text"))?;
         if text.chars().any(char::is_control) {
             Err(SignatureError::Form("a name in it has control characters"))
@@ -88,7 +88,7 @@ impl<'a> WireFields<'a> {
         }
     }
 
-    pub(super) fn end(&self) -> Result<(), SignatureError> {
+    pub(super) fn expect_end(&self) -> Result<(), SignatureError> {
         if self.0.is_empty() {
             Ok(())
         } else {

@@ -24,7 +24,7 @@ pub fn units_at(paths: &[RootPath]) -> Vec<String> {
 /// Returns the units that links at these paths make another unit start, each once.
 pub fn wanted_at(paths: &[RootPath]) -> Vec<String> {
     let mut units: Vec<String> = Vec::new();
-    for unit in paths.iter().filter_map(wanted) {
+    for unit in paths.iter().filter_map(wanted_unit) {
         if !units.contains(&unit) {
             units.push(unit);
         }
@@ -32,7 +32,7 @@ pub fn wanted_at(paths: &[RootPath]) -> Vec<String> {
     units
 }
 
-fn wanted(path: &RootPath) -> Option<String> {
+fn wanted_unit(path: &RootPath) -> Option<String> {
     let (directory, name) = below_units(path)?.split_once('/')?;
     let kinds = [".wants", ".requires", ".upholds"];
     let links = kinds.iter().any(|kind| directory.ends_with(kind));

@@ -49,7 +49,7 @@ pub fn eval_symlinks(tree: &UnitTree, path: &str) -> Result<String, Unresolved> 
             "." => {}
             ".." => walk.climb(),
             name => {
-                walk.enter(name);
+                walk.enter_name(name);
                 match look_at(&view, &walk.real) {
                     TreeNode::Missing => return Err(Unresolved::Missing(walk.shown)),
                     TreeNode::Directory(_) => {}
@@ -58,7 +58,7 @@ pub fn eval_symlinks(tree: &UnitTree, path: &str) -> Result<String, Unresolved> 
                     }
                     TreeNode::Link(target) => {
                         links += 1;
-                        walk.leave(target.starts_with('/'));
+                        walk.leave_link(target.starts_with('/'));
                         rest = format!("{target}{behind}");
                         continue;
                     }
@@ -89,7 +89,7 @@ struct GoPath {
 }
 
 impl GoPath {
-    fn enter(&mut self, name: &str) {
+    fn enter_name(&mut self, name: &str) {
         for path in [&mut self.shown, &mut self.real] {
             path.push('/');
             path.push_str(name);
@@ -97,7 +97,7 @@ impl GoPath {
     }
 
     /// Returns to the directory of a link, or to the root.
-    fn leave(&mut self, for_the_root: bool) {
+    fn leave_link(&mut self, for_the_root: bool) {
         for path in [&mut self.shown, &mut self.real] {
             let end = path.rfind('/').filter(|_| !for_the_root);
             path.truncate(end.unwrap_or(0));

@@ -64,7 +64,7 @@ pub fn enable_units(
     units: &[&str],
     support: &Support,
 ) -> Result<InstallOutcome, InstallError> {
-    LinkOperation::new(tree, support).run(|op| op.enable_units(units))
+    LinkOperation::new(tree, support).run_operation(|op| op.enable_units(units))
 }
 
 /// Returns the result of `systemctl disable UNIT...`. Links of missing units are removed too; that they are missing is only
@@ -74,7 +74,7 @@ pub fn disable_units(
     units: &[&str],
     support: &Support,
 ) -> Result<InstallOutcome, InstallError> {
-    LinkOperation::new(tree, support).run(|op| op.disable_units(units))
+    LinkOperation::new(tree, support).run_operation(|op| op.disable_units(units))
 }
 
 /// Returns the result of `systemctl preset UNIT...`: each is enabled or disabled by the preset files.
@@ -84,7 +84,7 @@ pub fn preset_units(
     support: &Support,
 ) -> Result<InstallOutcome, InstallError> {
     let presets = Presets::from_dirs(&tree.presets, support);
-    LinkOperation::new(tree, support).run(|op| op.preset_units(units, &presets))
+    LinkOperation::new(tree, support).run_operation(|op| op.preset_units(units, &presets))
 }
 
 /// An operation failed, and its problem is recorded.
@@ -108,7 +108,7 @@ impl<'t> LinkOperation<'t> {
         }
     }
 
-    fn run(
+    fn run_operation(
         mut self,
         body: impl FnOnce(&mut Self) -> LinkCount,
     ) -> Result<InstallOutcome, InstallError> {
@@ -185,7 +185,7 @@ impl<'t> LinkOperation<'t> {
         plus: &mut Context<'_>,
         minus: &mut Context<'_>,
     ) -> Result<(), Failed> {
-        if plus.find(unit).is_some() || minus.find(unit).is_some() {
+        if plus.find_info(unit).is_some() || minus.find_info(unit).is_some() {
             return Ok(());
         }
         let mut found = Context::new(self.support);
@@ -392,11 +392,11 @@ impl<'t> LinkOperation<'t> {
             if !force {
                 return Err(self.report_problem(path, Fault::ExistsAsLink(there)));
             }
-            self.view.apply(LinkChange::Remove {
+            self.view.apply_change(LinkChange::Remove {
                 path: path.to_owned(),
             });
         }
-        self.view.apply(LinkChange::Create {
+        self.view.apply_change(LinkChange::Create {
             path: path.to_owned(),
             target: target.to_owned(),
         });
@@ -486,7 +486,8 @@ impl<'t> LinkOperation<'t> {
             for path in config_links(self.view.tree()) {
                 match self.is_marked(&path, &marked) {
                     Ok(true) => {
-                        self.view.apply(LinkChange::Remove { path: path.clone() });
+                        self.view
+                            .apply_change(LinkChange::Remove { path: path.clone() });
                         again |= marked.insert(path);
                     }
                     Ok(false) => (),
@@ -595,7 +596,7 @@ mod tests {
         assert_eq!(old, InstallOutcome::default());
         let new = enable_units(&tree, &["a.service"], &Support::of_version(254)).unwrap();
         assert_eq!(new.changes, [link("x.target.upholds/a.service")]);
-        tree.apply(&link("x.target.upholds/a.service"));
+        tree.apply_change(&link("x.target.upholds/a.service"));
         let state =
             |version| unit_file_state(&tree, "a.service", &Support::of_version(version)).unwrap();
         assert_eq!(
@@ -607,7 +608,7 @@ mod tests {
     #[test]
     fn what_presets_ignore_stays_as_it_is() {
         let mut tree = tree("WantedBy=x.target");
-        tree.apply(&link("x.target.wants/a.service"));
+        tree.apply_change(&link("x.target.wants/a.service"));
         let text = "ignore a.service\ndisable *\n".to_owned();
         tree.presets
             .first_mut()
@@ -628,7 +629,7 @@ mod tests {
         for run in [enable_units, disable_units] {
             let changes = run(&after, &["a.service"], &support).unwrap().changes;
             assert_eq!(changes.len(), 2);
-            changes.iter().for_each(|change| after.apply(change));
+            changes.iter().for_each(|change| after.apply_change(change));
         }
         assert_eq!(after, before);
     }

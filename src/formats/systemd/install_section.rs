@@ -61,7 +61,7 @@ pub enum SectionErrorKind {
 
 impl InstallSection {
     /// Adds the settings of another file of the unit `name`. Settings before an error are kept.
-    pub fn read(
+    pub fn read_file(
         &mut self,
         name: &UnitName<'_>,
         text: &str,
@@ -301,7 +301,7 @@ mod tests {
 
     fn read(name: &str, text: &str) -> Result<InstallSection, SectionError> {
         let mut section = InstallSection::default();
-        section.read(
+        section.read_file(
             &UnitName::parse(name).unwrap(),
             text,
             &Support::of_version(254),
@@ -417,7 +417,7 @@ mod tests {
         let mut section = InstallSection::default();
         let name = UnitName::parse("u.service").unwrap();
         section
-            .read(
+            .read_file(
                 &name,
                 "[Install]\nUpheldBy=a.target\n",
                 &Support::of_version(252),
@@ -425,7 +425,7 @@ mod tests {
             .unwrap();
         assert_eq!(section, InstallSection::default());
         section
-            .read(
+            .read_file(
                 &name,
                 "[Install]\nUpheldBy=a.target\n",
                 &Support::of_version(254),

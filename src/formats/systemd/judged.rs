@@ -46,7 +46,7 @@ pub struct UnitRequirement {
 
 impl JudgedUnit {
     /// Returns the sentence about the next boot, without a full stop; `None` if no boot requires the unit.
-    pub fn consequence(&self) -> Option<String> {
+    pub fn describe_consequence(&self) -> Option<String> {
         let UnitRequirement { target, unit } = self.required.as_ref()?;
         let boot = match *target {
             "local-fs.target" => "the next boot ends in emergency mode",
@@ -318,7 +318,7 @@ fn requirers_of(view: &View<'_>, unit: &str) -> BTreeSet<String> {
             };
             let mut texts = texts.into_iter().flatten();
             if let Some(owner) = owner
-                && texts.any(|text| requires(text, unit))
+                && texts.any(|text| requires_unit(text, unit))
             {
                 found.insert(owner.to_owned());
             }
@@ -328,7 +328,7 @@ fn requirers_of(view: &View<'_>, unit: &str) -> BTreeSet<String> {
 }
 
 /// Returns true for a text that requires a unit.
-fn requires(text: &str, unit: &str) -> bool {
+fn requires_unit(text: &str, unit: &str) -> bool {
     text.contains(unit)
         && logical_lines(text).any(|(_, line)| {
             let Some((key, value)) = line.split_once('=') else {

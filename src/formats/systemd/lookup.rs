@@ -95,7 +95,7 @@ impl<'s> Context<'s> {
         &mut self.infos[id.0]
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<InfoId> {
+    pub(super) fn find_info(&self, name: &str) -> Option<InfoId> {
         self.by_name.get(name).copied()
     }
 
@@ -112,7 +112,7 @@ impl<'s> Context<'s> {
         if UnitName::parse(name).is_none() {
             return Err(Fault::InvalidName);
         }
-        if let Some(id) = self.find(name) {
+        if let Some(id) = self.find_info(name) {
             self.info_mut(id).auxiliary &= auxiliary;
             return Ok(id);
         }
@@ -337,7 +337,7 @@ impl<'s> Context<'s> {
         let info = self.info_mut(id);
         let known = info.section.also.len();
         let name = UnitName::parse(&info.name).ok_or(Fault::InvalidName)?;
-        let result = info.section.read(&name, text, support);
+        let result = info.section.read_file(&name, text, support);
         let also: Vec<String> = info.section.also.iter().skip(known).cloned().collect();
         for name in also {
             self.add_unit(&name, true)?;

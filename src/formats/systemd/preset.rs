@@ -55,7 +55,7 @@ impl Presets {
         let lines = files.into_values().flat_map(|text| physical_lines(text));
         Presets {
             rules: lines
-                .filter_map(|line| PresetRule::parse(line, support))
+                .filter_map(|line| PresetRule::parse_line(line, support))
                 .collect(),
         }
     }
@@ -71,7 +71,7 @@ impl Presets {
 
 impl PresetRule {
     /// Parses a line. Blank lines, comments and lines that systemd skips with a warning give no rule.
-    fn parse(line: &str, support: &Support) -> Option<Self> {
+    fn parse_line(line: &str, support: &Support) -> Option<Self> {
         let line = line.trim_matches(is_blank);
         let (verb, rest) = line.split_once(is_blank)?;
         let rest = rest.trim_start_matches(is_blank);

@@ -124,14 +124,14 @@ impl<E> Reading<'_, E> {
 
     /// Returns true for a link directly to an object that is not a link, in a directory that is followed anyway.
     fn leads_to_unit_file(&self, path: &str) -> bool {
-        let Some(UnitEntry::Link(target)) = self.tree.get(path) else {
+        let Some(UnitEntry::Link(target)) = self.tree.get_entry(path) else {
             return false;
         };
         let in_directory = target.rsplit_once('/').is_some_and(|(parent, name)| {
             let mut dirs = self.tree.dirs.iter();
             name != ".." && dirs.any(|dir| dir.path == parent && !dir.entries.is_empty())
         });
-        in_directory && !matches!(self.tree.get(target), Some(UnitEntry::Link(_)))
+        in_directory && !matches!(self.tree.get_entry(target), Some(UnitEntry::Link(_)))
     }
 
     fn read_unit(&mut self, unit: &str) -> Result<(), E> {
@@ -142,7 +142,7 @@ impl<E> Reading<'_, E> {
         }
         for end in self.linked.clone() {
             let end = if end == "/" { "" } else { &end };
-            self.learn(&format!("{end}/{unit}"))?;
+            self.learn_path(&format!("{end}/{unit}"))?;
         }
         for name in std::iter::once(unit).chain(template.as_deref()) {
             for text in self.written.get(name).cloned().unwrap_or_default() {
@@ -182,7 +182,7 @@ impl<E> Reading<'_, E> {
             let Some(directory) = self.chase_path(&directory, true)? else {
                 continue;
             };
-            if let Some(UnitEntry::Directory(entries)) = self.tree.get(&directory) {
+            if let Some(UnitEntry::Directory(entries)) = self.tree.get_entry(&directory) {
                 let settings = entries.keys().filter(|name| name.ends_with(".conf"));
                 files.extend(settings.map(|name| format!("{directory}/{name}")));
             }
@@ -193,8 +193,8 @@ impl<E> Reading<'_, E> {
     /// Reads a file of a unit, following links, and records the names that it leads to.
     fn read_file(&mut self, unit: &str, mut path: String) -> Result<(), E> {
         for _ in 0..FOLLOW_MAX {
-            self.learn(&path)?;
-            let target = match self.tree.get(&path) {
+            self.learn_path(&path)?;
+            let target = match self.tree.get_entry(&path) {
                 Some(UnitEntry::File(Some(text))) => {
                     let names = names_in(unit, text, self.support);
                     self.add_names(names);
@@ -205,7 +205,7 @@ impl<E> Reading<'_, E> {
             };
             // An empty file at the end masks the unit.
             if let Some(end) = self.chase_path(&target, true)? {
-                self.learn(&end)?;
+                self.learn_path(&end)?;
             }
             let Some(next) = self.chase_path(&target, false)? else {
                 return Ok(());
@@ -219,7 +219,7 @@ impl<E> Reading<'_, E> {
     /// Reads what a path leads to.
     fn learn_to_end(&mut self, path: String) -> Result<(), E> {
         match self.chase_path(&path, true)? {
-            Some(end) => self.learn(&end),
+            Some(end) => self.learn_path(&end),
             None => Ok(()),
         }
     }
@@ -234,17 +234,17 @@ impl<E> Reading<'_, E> {
                 return Ok(end.ok());
             }
             for path in unread {
-                self.learn(&path)?;
+                self.learn_path(&path)?;
             }
         }
     }
 
     /// Reads what is at a path, unless it is known.
-    fn learn(&mut self, path: &str) -> Result<(), E> {
-        let is_unknown = match self.tree.get(path) {
+    fn learn_path(&mut self, path: &str) -> Result<(), E> {
+        let is_unknown = match self.tree.get_entry(path) {
             Some(UnitEntry::File(contents)) => contents.is_none(),
             Some(_) => false,
-            None => !self.tree.covers(path) && path != NULL_DEVICE,
+            None => !self.tree.covers_path(path) && path != NULL_DEVICE,
         };
         if is_unknown {
             let entry = (self.read)(path)?;
@@ -269,7 +269,7 @@ fn names_in(unit: &str, text: &str, support: &Support) -> Vec<String> {
     };
     let mut section = InstallSection::default();
     // Settings before an error count.
-    let _ = section.read(&name, text, support);
+    let _ = section.read_file(&name, text, support);
     let instance = section.default_instance.as_deref();
     let instance = instance.and_then(|instance| name.with_instance(instance));
     section.also.into_iter().chain(instance).collect()
@@ -310,7 +310,7 @@ mod tests {
         let root: BTreeMap<&str, &str> = root.iter().copied().collect();
         let mut tree = UnitTree::new();
         for (path, text) in &root {
-            if tree.covers(path) {
+            if tree.covers_path(path) {
                 let listed = match node(text) {
                     UnitEntry::File(_) => UnitEntry::File(None),
                     other => other,

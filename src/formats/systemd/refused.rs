@@ -162,7 +162,7 @@ impl<'n> LoadedUnit<'n> {
 
     /// Reads the unit's file; returns the reason why systemd refuses it as a whole.
     fn read_fragment(&mut self, text: &str) -> Option<String> {
-        match self.read(text, false) {
+        match self.read_text(text, false) {
             Ok(()) => self.fatal.take(),
             Err(reason) => Some(reason),
         }
@@ -170,14 +170,14 @@ impl<'n> LoadedUnit<'n> {
 
     /// Reads a drop-in, up to the first line that aborts it: the unit is still loaded.
     fn read_dropin(&mut self, text: &str) {
-        if let Err(reason) = self.read(text, true) {
+        if let Err(reason) = self.read_text(text, true) {
             self.ignored
                 .push(format!("the rest of a drop-in, because {reason}"));
         }
     }
 
     /// Reads a text. If a bad setting does not `end` it, it is stored as the reason that aborts the loading.
-    fn read(&mut self, text: &str, end: bool) -> Result<(), String> {
+    fn read_text(&mut self, text: &str, end: bool) -> Result<(), String> {
         let own = own_section(self.name.suffix);
         let mut section = None;
         for (_, line) in logical_lines(text) {
@@ -230,20 +230,20 @@ impl<'n> LoadedUnit<'n> {
     }
 
     /// Returns the values of a key, in order.
-    fn values<'s>(&'s self, section: &'s str, key: &'s str) -> impl Iterator<Item = &'s str> {
+    fn values_of<'s>(&'s self, section: &'s str, key: &'s str) -> impl Iterator<Item = &'s str> {
         let settings = self.settings.iter();
         let settings = settings.filter(move |one| one.section == section && one.key == key);
         settings.map(|one| one.value.as_str())
     }
 
     /// Returns the last value that systemd accepts.
-    fn last<'s>(
+    fn last_valid<'s>(
         &'s self,
         section: &'s str,
         key: &'s str,
         is_valid: impl Fn(&str) -> bool,
     ) -> Option<&'s str> {
-        self.values(section, key)
+        self.values_of(section, key)
             .filter(|value| is_valid(value))
             .last()
     }
@@ -252,7 +252,7 @@ impl<'n> LoadedUnit<'n> {
     fn is_on(&self, section: &str, key: &str) -> bool {
         let on = |value: &str| is_word(value, &["1", "yes", "y", "true", "t", "on"]);
         let off = |value: &str| is_word(value, &["0", "no", "n", "false", "f", "off"]);
-        let last = self.last(section, key, |value| on(value) || off(value));
+        let last = self.last_valid(section, key, |value| on(value) || off(value));
         last.is_some_and(on)
     }
 
@@ -281,7 +281,7 @@ impl<'n> LoadedUnit<'n> {
 
     /// Returns the type of a service, which other settings determine if it is not given.
     fn service_type(&self, starts: usize) -> &str {
-        let given = self.last("Service", "Type", |value| SERVICE_TYPES.contains(&value));
+        let given = self.last_valid("Service", "Type", |value| SERVICE_TYPES.contains(&value));
         given.unwrap_or(match (self.has_bus_name(), starts) {
             (true, _) => "dbus",
             (false, 0) => "oneshot",
@@ -290,12 +290,12 @@ impl<'n> LoadedUnit<'n> {
     }
 
     fn has_bus_name(&self) -> bool {
-        self.last("Service", "BusName", is_bus_name).is_some()
+        self.last_valid("Service", "BusName", is_bus_name).is_some()
     }
 
     fn judge_commands(&self, starts: usize, kind: &str) -> Option<String> {
         let stops = self.count_commands("ExecStop");
-        let action = self.last("Unit", "SuccessAction", is_action);
+        let action = self.last_valid("Unit", "SuccessAction", is_action);
         let acts = action.is_some_and(|action| action != "none");
         let oneshot = kind == "oneshot";
         match starts {
@@ -315,9 +315,9 @@ impl<'n> LoadedUnit<'n> {
     }
 
     fn judge_service_type(&self, kind: &str) -> Option<String> {
-        let restart = self.last("Service", "Restart", |value| RESTARTS.contains(&value));
+        let restart = self.last_valid("Service", "Restart", |value| RESTARTS.contains(&value));
         let restart = restart.filter(|when| matches!(*when, "always" | "on-success"));
-        let exit = self.last("Service", "ExitType", |value| {
+        let exit = self.last_valid("Service", "ExitType", |value| {
             matches!(value, "main" | "cgroup")
         });
         match (kind, restart) {
@@ -334,8 +334,8 @@ impl<'n> LoadedUnit<'n> {
 
     /// Objects to programs of a login session that do not end with it.
     fn judge_login(&self) -> Option<String> {
-        let session = self.values("Service", "PAMName").last()?;
-        let kill = self.last("Service", "KillMode", |value| KILL_MODES.contains(&value))?;
+        let session = self.values_of("Service", "PAMName").last()?;
+        let kill = self.last_valid("Service", "KillMode", |value| KILL_MODES.contains(&value))?;
         let stays = matches!(kill, "process" | "none") && !session.is_empty();
         stays.then(|| format!("PAMName= does not allow KillMode={kill}"))
     }
@@ -343,7 +343,7 @@ impl<'n> LoadedUnit<'n> {
     /// Records a value that systemd does not know: the previous value stays.
     fn note_unknown(&mut self, section: &str, key: &str, known: &[&str]) {
         let unknown = self
-            .values(section, key)
+            .values_of(section, key)
             .filter(|value| !known.contains(value));
         let notes: Vec<String> = unknown
             .map(|value| format!("{key}={value}, which is unknown"))
@@ -353,7 +353,7 @@ impl<'n> LoadedUnit<'n> {
 
     /// Returns the final number of commands in a list.
     fn count_commands(&self, key: &str) -> usize {
-        self.values("Service", key)
+        self.values_of("Service", key)
             .fold(0, |count, value| match value {
                 "" => 0,
                 value => count + parse_commands(value).0,
@@ -361,12 +361,12 @@ impl<'n> LoadedUnit<'n> {
     }
 
     fn judge_mount(&mut self) -> Option<String> {
-        let what = self.values("Mount", "What").last().unwrap_or_default();
+        let what = self.values_of("Mount", "What").last().unwrap_or_default();
         let has_what = !what.is_empty() || self.name.full == "-.mount";
         if let Some(reason) = self.judge_place("Mount", "Where") {
             return Some(reason);
         }
-        let place = self.place("Mount", "Where");
+        let place = self.last_path("Mount", "Where");
         let place = place.or_else(|| unit_name::path_of(self.name.prefix));
         let place = place.unwrap_or_default();
         if OWN_MOUNTS.contains(&place.as_str()) || place.starts_with("/sys/fs/cgroup/") {
@@ -376,12 +376,12 @@ impl<'n> LoadedUnit<'n> {
     }
 
     /// Returns the last path that systemd accepts, simplified.
-    fn place(&self, section: &str, key: &str) -> Option<String> {
+    fn last_path(&self, section: &str, key: &str) -> Option<String> {
         let mut place = None;
-        for value in self.values(section, key) {
+        for value in self.values_of(section, key) {
             match value {
                 "" => place = None,
-                value if is_plain_path(value) => place = Some(simplify(value)),
+                value if is_plain_path(value) => place = Some(simplify_path(value)),
                 _ => {}
             }
         }
@@ -390,7 +390,7 @@ impl<'n> LoadedUnit<'n> {
 
     /// Compares a unit's name with the path that it has to be derived from.
     fn judge_place(&mut self, section: &str, key: &str) -> Option<String> {
-        let values: Vec<String> = self.values(section, key).map(str::to_owned).collect();
+        let values: Vec<String> = self.values_of(section, key).map(str::to_owned).collect();
         // Specifiers stand for values of the node.
         if values.iter().any(|value| value.contains('%')) {
             return None;
@@ -408,7 +408,7 @@ impl<'n> LoadedUnit<'n> {
             format!("{key}={value}, which {why}: its name alone counts, and says {from_name}")
         });
         self.ignored.extend(notes.collect::<Vec<_>>());
-        let place = self.place(section, key)?;
+        let place = self.last_path(section, key)?;
         let wanted = format!("{}.{}", unit_name::from_path(&place), self.name.suffix);
         // Names of long paths are shortened, but only by newer versions.
         if wanted == self.name.full || wanted.len() > 255 {
@@ -486,7 +486,7 @@ impl<'n> LoadedUnit<'n> {
         if self.count_valid("Socket", &others, may_be_address) > 0 {
             return Some("Accept=yes does not fit all that it listens on".to_owned());
         }
-        let service = self.last("Socket", "Service", |value| value.ends_with(".service"));
+        let service = self.last_valid("Socket", "Service", |value| value.ends_with(".service"));
         service.map(|service| format!("Accept=yes does not allow Service={service}"))
     }
 
@@ -548,7 +548,7 @@ fn is_plain_path(value: &str) -> bool {
 }
 
 /// Returns a path without doubled slashes, `.` and a trailing slash.
-fn simplify(path: &str) -> String {
+fn simplify_path(path: &str) -> String {
     let parts: Vec<&str> = path
         .split('/')
         .filter(|part| !matches!(*part, "" | "."))

@@ -61,7 +61,7 @@ pub fn parse_options(text: &str) -> Result<Vec<UnitOption>, UnitFileError> {
         section: String::new(),
         options: Vec::new(),
     };
-    match lexer.run() {
+    match lexer.read_tokens() {
         Ok(()) => Ok(lexer.options),
         Err((at, kind)) => {
             let before = text.as_bytes().iter().take(at);
@@ -86,7 +86,7 @@ struct Lexer<'t> {
 }
 
 impl<'t> Lexer<'t> {
-    fn run(&mut self) -> Lexed<()> {
+    fn read_tokens(&mut self) -> Lexed<()> {
         let mut state = LexerState::BeforeSections;
         loop {
             self.check_line_length()?;

@@ -173,7 +173,7 @@ impl UnitTree {
         // Almost no path has any above it.
         let has_link = found.is_some_and(|(below, dir)| {
             let mut above = below.match_indices('/').map(|(end, _)| &below[..end]);
-            above.any(|above| matches!(dir.get(above), Some(UnitEntry::Link(_))))
+            above.any(|above| matches!(dir.get_entry(above), Some(UnitEntry::Link(_))))
         });
         let (Some((parent, name)), true) = (path.rsplit_once('/'), has_link) else {
             return Cow::Borrowed(path);
@@ -185,14 +185,14 @@ impl UnitTree {
     }
 
     /// Returns the entry at a path. Follows links above it.
-    pub fn get(&self, path: &str) -> Option<&UnitEntry> {
+    pub fn get_entry(&self, path: &str) -> Option<&UnitEntry> {
         let path = &*self.behind_links(path);
         let mut dirs = self.dirs.iter();
         let Some((below, dir)) = dirs.find_map(|dir| Some((path_below(path, &dir.path)?, dir)))
         else {
             return self.outside.get(path);
         };
-        dir.get(below)
+        dir.get_entry(below)
     }
 
     /// Returns the node at a path, without following links; `None` if the path was not read.
@@ -205,20 +205,20 @@ impl UnitTree {
                 return Some(TreeNode::Directory(&dir.entries));
             }
             if let Some(below) = path_below(path, &dir.path) {
-                return Some(dir.get(below).map_or(TreeNode::Missing, node_of));
+                return Some(dir.get_entry(below).map_or(TreeNode::Missing, node_of));
             }
         }
         self.outside.get(path).map(node_of)
     }
 
     /// Returns true for a path below the search path, of which everything is known except the contents of files.
-    pub(super) fn covers(&self, path: &str) -> bool {
+    pub(super) fn covers_path(&self, path: &str) -> bool {
         let mut dirs = self.dirs.iter();
         dirs.any(|dir| path_below(path, &dir.path).is_some())
     }
 
     /// Applies a change to this value.
-    pub fn apply(&mut self, change: &LinkChange) {
+    pub fn apply_change(&mut self, change: &LinkChange) {
         match change {
             LinkChange::Create { path, target } => {
                 self.set_entry(path, UnitEntry::Link(target.clone()));
@@ -266,7 +266,7 @@ impl UnitDir {
     }
 
     /// Returns the entry at a path below it.
-    pub(super) fn get(&self, below: &str) -> Option<&UnitEntry> {
+    pub(super) fn get_entry(&self, below: &str) -> Option<&UnitEntry> {
         let mut names = below.split('/');
         let first = self.entries.get(names.next()?)?;
         names.try_fold(first, |entry, name| match entry {
@@ -302,7 +302,7 @@ mod tests {
     fn a_created_link_is_found_below_its_directory() {
         let mut tree = UnitTree::new();
         let path = "/etc/systemd/system/a.target.wants/b.service".to_owned();
-        tree.apply(&LinkChange::Create {
+        tree.apply_change(&LinkChange::Create {
             path,
             target: "/x".to_owned(),
         });
@@ -315,11 +315,11 @@ mod tests {
     fn removing_the_last_link_removes_the_directory() {
         let mut tree = UnitTree::new();
         let path = "/etc/systemd/system/a.target.wants/b.service".to_owned();
-        tree.apply(&LinkChange::Create {
+        tree.apply_change(&LinkChange::Create {
             path: path.clone(),
             target: "/x".to_owned(),
         });
-        tree.apply(&LinkChange::Remove { path });
+        tree.apply_change(&LinkChange::Remove { path });
         assert_eq!(tree, UnitTree::new());
     }
 

@@ -33,8 +33,8 @@ impl<'t> View<'t> {
     }
 
     /// Makes a change and records it.
-    pub(super) fn apply(&mut self, change: LinkChange) {
-        self.tree.to_mut().apply(&change);
+    pub(super) fn apply_change(&mut self, change: LinkChange) {
+        self.tree.to_mut().apply_change(&change);
         self.changes.push(change);
     }
 
@@ -82,7 +82,7 @@ impl<'t> View<'t> {
 
     /// Returns true for a path anywhere below the search path.
     pub(super) fn below_search_path(&self, path: &str) -> bool {
-        self.tree.covers(path)
+        self.tree.covers_path(path)
     }
 
     /// The directories of the search path, highest priority first.

@@ -14,7 +14,7 @@ use x509_parser::parse_x509_certificate;
 use x509_parser::x509::X509Name;
 
 use super::anchors::Anchors;
-use crate::host::root::hex;
+use crate::host::root::to_hex;
 
 /// Maximum number of certificates of a chain in a message; no server needs more.
 const MAX_TOLD: usize = 6;
@@ -115,13 +115,13 @@ pub fn read_certificate(der: &[u8]) -> Option<CertificateSummary> {
             .extensions()
             .iter()
             .find_map(|one| match one.parsed_extension() {
-                ParsedExtension::SubjectKeyIdentifier(id) => Some(hex(id.0)),
+                ParsedExtension::SubjectKeyIdentifier(id) => Some(to_hex(id.0)),
                 _ => None,
             }),
         issuer_key_id: certificate.extensions().iter().find_map(|one| {
             match one.parsed_extension() {
                 ParsedExtension::AuthorityKeyIdentifier(id) => {
-                    id.key_identifier.as_ref().map(|id| hex(id.0))
+                    id.key_identifier.as_ref().map(|id| to_hex(id.0))
                 }
                 _ => None,
             }

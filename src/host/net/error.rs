@@ -243,7 +243,7 @@ impl FetchCause {
     }
 
     /// Returns the cause in two or three words, for a line of progress.
-    pub fn brief(&self) -> String {
+    pub fn short_words(&self) -> String {
         match self {
             Self::NotResolved { .. } => "name not resolved".to_owned(),
             Self::NoRoute { .. } => "no route".to_owned(),
@@ -251,7 +251,7 @@ impl FetchCause {
             Self::ConnectTimeout { .. } | Self::HeaderTimeout { .. } => "no answer".to_owned(),
             Self::Status(code) => format!("status {code}"),
             Self::Tls(_) => "TLS failed".to_owned(),
-            Self::Proxy { cause, .. } => format!("proxy: {}", cause.brief()),
+            Self::Proxy { cause, .. } => format!("proxy: {}", cause.short_words()),
             _ => "connection lost".to_owned(),
         }
     }

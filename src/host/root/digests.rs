@@ -28,11 +28,11 @@ struct Table {
 const TAIL: usize = 128;
 
 impl Table {
-    fn add(&mut self, known: Known) {
+    fn add_known(&mut self, known: Known) {
         self.all.push(known);
     }
 
-    fn find(&mut self, inode: (u64, u64)) -> Option<&Known> {
+    fn find_inode(&mut self, inode: (u64, u64)) -> Option<&Known> {
         if self.all.len() > self.sorted + TAIL {
             self.all.order_by_key(|known| known.stamp.inode());
             self.sorted = self.all.len();
@@ -70,16 +70,16 @@ impl KnownDigests {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or_default());
         if stat.st_mtime.max(stat.st_ctime) < now.saturating_sub(RACY) {
-            self.learn(stat, kind, false);
+            self.add_digest(stat, kind, false);
         }
     }
 
     /// Adds a file that this process has just made.
     pub fn learn_written(&self, stat: &FileStat, kind: &ObjectKind) {
-        self.learn(stat, kind, true);
+        self.add_digest(stat, kind, true);
     }
 
-    fn learn(&self, stat: &FileStat, kind: &ObjectKind, written: bool) {
+    fn add_digest(&self, stat: &FileStat, kind: &ObjectKind, written: bool) {
         let ObjectKind::File { size, sha256 } = kind else {
             return;
         };
@@ -92,15 +92,15 @@ impl KnownDigests {
                 sha256: sha256.clone(),
                 written,
             };
-            self.lock().add(known);
+            self.lock_table().add_known(known);
         }
     }
 
     /// Returns the digest of a file that is unchanged.
-    pub fn find(&self, stat: &FileStat) -> Option<HexDigest> {
+    pub fn find_digest(&self, stat: &FileStat) -> Option<HexDigest> {
         let stamp = Stamp::from(stat);
-        let mut all = self.lock();
-        let known = all.find(stamp.inode())?;
+        let mut all = self.lock_table();
+        let known = all.find_inode(stamp.inode())?;
         let same = if known.written {
             known.stamp.same_but_change_time(&stamp)
         } else {
@@ -109,7 +109,7 @@ impl KnownDigests {
         same.then(|| known.sha256.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock_table(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -117,7 +117,7 @@ impl KnownDigests {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::root::sha256;
+    use crate::host::root::sha256_hex;
 
     const SIZE: i64 = LEAST as i64;
 
@@ -132,7 +132,7 @@ mod tests {
     fn kind() -> ObjectKind {
         ObjectKind::File {
             size: LEAST,
-            sha256: sha256(b"abc").into(),
+            sha256: sha256_hex(b"abc").into(),
         }
     }
 
@@ -140,9 +140,12 @@ mod tests {
     fn a_digest_counts_as_long_as_the_stamp_is_the_same() {
         let known = KnownDigests::default();
         known.learn_read(&stat(100, 100), &kind());
-        assert_eq!(known.find(&stat(100, 100)), Some(sha256(b"abc").into()));
-        assert_eq!(known.find(&stat(101, 101)), None);
-        assert_eq!(known.find(&stat(100, 101)), None);
+        assert_eq!(
+            known.find_digest(&stat(100, 100)),
+            Some(sha256_hex(b"abc").into())
+        );
+        assert_eq!(known.find_digest(&stat(101, 101)), None);
+        assert_eq!(known.find_digest(&stat(100, 101)), None);
     }
 
     #[test]
@@ -157,14 +160,14 @@ mod tests {
         // More files are added between two lookups, and between two sorts, than are searched linearly.
         for step in 0..6000_u64 {
             let inode = step * 7919 % 611;
-            let sha256: HexDigest = sha256(&step.to_le_bytes()).into();
+            let sha256: HexDigest = sha256_hex(&step.to_le_bytes()).into();
             newest.insert(inode, sha256.clone());
             let size = LEAST;
             known.learn_written(&of_inode(inode), &ObjectKind::File { size, sha256 });
             if step % 1000 < 500 {
                 let other = step * 31 % 700;
                 for inode in [inode, other] {
-                    let found = known.find(&of_inode(inode));
+                    let found = known.find_digest(&of_inode(inode));
                     assert_eq!(found.as_ref(), newest.get(&inode), "{step}: {inode}");
                 }
             }
@@ -175,8 +178,11 @@ mod tests {
     fn a_file_of_ours_may_get_another_name_but_no_other_bytes() {
         let known = KnownDigests::default();
         known.learn_written(&stat(100, 100), &kind());
-        assert_eq!(known.find(&stat(100, 200)), Some(sha256(b"abc").into()));
-        assert_eq!(known.find(&stat(200, 200)), None);
+        assert_eq!(
+            known.find_digest(&stat(100, 200)),
+            Some(sha256_hex(b"abc").into())
+        );
+        assert_eq!(known.find_digest(&stat(200, 200)), None);
     }
 
     #[test]
@@ -185,11 +191,11 @@ mod tests {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let now = i64::try_from(now.as_secs()).unwrap();
         known.learn_read(&stat(now, now), &kind());
-        assert_eq!(known.find(&stat(now, now)), None);
+        assert_eq!(known.find_digest(&stat(now, now)), None);
     }
 
     #[test]
     fn the_digest_of_nothing_is_right() {
-        assert_eq!(*HexDigest::of_nothing(), *sha256(b""));
+        assert_eq!(*HexDigest::of_nothing(), *sha256_hex(b""));
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn types_in(fd: OwnedFd) -> Result<Vec<(String, EntryType)>, Errno> {
             Some(_) => EntryType::Other,
             // Not every file system stores the type in the directory.
             None => match fstatat(&dir, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
-                Ok(stat) => EntryType::of(&stat),
+                Ok(stat) => EntryType::from_stat(&stat),
                 Err(Errno::ENOENT) => continue,
                 Err(errno) => return Err(errno),
             },
@@ -65,7 +65,7 @@ fn entries_of(dir: &mut Dir) -> Result<Vec<(String, Option<Type>)>, Errno> {
 }
 
 impl EntryType {
-    fn of(stat: &FileStat) -> Self {
+    fn from_stat(stat: &FileStat) -> Self {
         match resolve::kind_of(stat) {
             SFlag::S_IFREG => Self::File,
             SFlag::S_IFLNK => Self::Link,

@@ -49,7 +49,7 @@ impl Root {
                 found = Some(Exposed { directory, by });
             }
         };
-        match resolve::walk_path(self.as_fd(), path.above().unwrap_or("."), &mut visit) {
+        match resolve::walk_path(self.as_fd(), path.parent_text().unwrap_or("."), &mut visit) {
             Err(error) if !error.is_missing() => Err(Self::root_error(path, error)),
             _ => Ok(found),
         }

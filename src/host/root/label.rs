@@ -19,7 +19,7 @@ impl Place {
     ///
     /// # Errors
     /// `EOPNOTSUPP` where the file system has no labels, `ENOENT` also where `/proc` is not mounted.
-    pub fn label(&self) -> Result<Option<String>, Errno> {
+    pub fn read_label(&self) -> Result<Option<String>, Errno> {
         let path = proc_path(self.dir.as_fd(), &self.name)?;
         let mut label = [0u8; LONGEST];
         // SAFETY: path, name and buffer live through the call, and the length is the buffer's.

@@ -47,7 +47,7 @@ use resolve::{Opened, open_directory};
 use crate::base::object::{HexDigest, Object, Stamp};
 use crate::base::paths;
 use crate::base::reason::Reason;
-use crate::host::sys::signals::uninterrupted;
+use crate::host::sys::signals::retry_interrupted;
 
 /// A directory that is treated as `/`.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl Root {
     ///
     /// # Errors
     /// The system's error.
-    pub fn again(&self) -> Result<Self, RootError> {
+    pub fn open_again(&self) -> Result<Self, RootError> {
         let dir = resolve::open_plain_directory(self.as_fd(), ".");
         Ok(Self {
             dir: dir.map_err(|cause| Self::root_error("/", cause))?,
@@ -132,7 +132,7 @@ impl Root {
     ///
     /// # Errors
     /// It is missing, or is a symbolic link, or a link is on the way.
-    pub fn within(&self, path: &RootPath) -> Result<Self, RootError> {
+    pub fn open_within(&self, path: &RootPath) -> Result<Self, RootError> {
         let dir = self.plain_directory(path)?;
         Ok(Self {
             dir: dir.ok_or_else(|| error_at(path, Errno::ENOENT))?,
@@ -180,7 +180,7 @@ impl Root {
     }
 
     /// Opens a directory; `None` if it does not exist.
-    pub fn directory(&self, path: &RootPath) -> Result<Option<OwnedFd>, RootError> {
+    pub fn open_directory(&self, path: &RootPath) -> Result<Option<OwnedFd>, RootError> {
         let opened = self.resolve_directory(path.relative(), || path.to_string())?;
         Ok(opened.map(|opened| opened.dir))
     }
@@ -208,7 +208,7 @@ impl Root {
     /// obstacles.
     pub fn closed_at(&self, path: &RootPath, access: AccessFlags) -> Option<RootPath> {
         for above in path.ancestors() {
-            match self.directory(&above) {
+            match self.open_directory(&above) {
                 Ok(None) => {}
                 Ok(Some(dir)) => {
                     let allowed = faccessat(&dir, ".", access, AtFlags::AT_EACCESS);
@@ -223,15 +223,16 @@ impl Root {
     /// Returns true if there is an object at `path` that this process may not write.
     pub fn is_closed_to_writing(&self, path: &RootPath) -> bool {
         let access = AccessFlags::W_OK;
-        let place = self.place(path).ok().flatten();
+        let place = self.open_place(path).ok().flatten();
         let allowed = place
             .map(|place| faccessat(&place.dir, place.name.as_str(), access, AtFlags::AT_EACCESS));
         matches!(allowed, Some(Err(Errno::EACCES | Errno::EPERM)))
     }
 
     /// Returns the parent of `path` and its last name; `None` if the parent does not exist.
-    pub fn place(&self, path: &RootPath) -> Result<Option<Place>, RootError> {
-        let opened = self.resolve_directory(path.above().unwrap_or("."), || path.to_string())?;
+    pub fn open_place(&self, path: &RootPath) -> Result<Option<Place>, RootError> {
+        let opened =
+            self.resolve_directory(path.parent_text().unwrap_or("."), || path.to_string())?;
         Ok(opened.map(|opened| Place {
             dir: opened.dir.into(),
             name: path.name().to_owned(),
@@ -243,7 +244,7 @@ impl Root {
         &self,
         path: &RootPath,
     ) -> Result<Option<(OwnedFd, Option<RealPath>)>, RootError> {
-        let above = path.above();
+        let above = path.parent_text();
         let opened = self.resolve_directory(above.unwrap_or("."), || path.to_string())?;
         Ok(opened.map(|opened| {
             let end = self.end_of(&opened);
@@ -317,7 +318,7 @@ impl Root {
 
     /// Returns the object at `path` (without following the last component), with the digest of a file's bytes.
     pub fn observe(&self, path: &RootPath) -> Result<Option<(Object, Stamp)>, RootError> {
-        match self.place(path)? {
+        match self.open_place(path)? {
             Some(place) => place
                 .observe_knowing(Some(&self.digests))
                 .map_err(|errno| error_at(path, errno)),
@@ -327,7 +328,7 @@ impl Root {
 
     /// Returns the stat of the object at `path` itself, without following a link there; `None` if it is missing.
     pub fn stat(&self, path: &RootPath) -> Result<Option<FileStat>, RootError> {
-        match self.place(path)? {
+        match self.open_place(path)? {
             Some(place) => place.stat().map_err(|errno| error_at(path, errno)),
             None => Ok(None),
         }
@@ -335,7 +336,7 @@ impl Root {
 
     /// Returns the digest of an open file if it is known without reading the file.
     pub fn known_digest(&self, file: &File) -> Option<HexDigest> {
-        self.digests.find(&fstat(file).ok()?)
+        self.digests.find_digest(&fstat(file).ok()?)
     }
 
     /// Returns the digests of files that were read or written below this root.
@@ -345,7 +346,7 @@ impl Root {
 
     /// Returns true if something exists at `path`, without following the last component.
     pub fn exists(&self, path: &RootPath) -> Result<bool, RootError> {
-        let Some(place) = self.place(path)? else {
+        let Some(place) = self.open_place(path)? else {
             return Ok(false);
         };
         match place.stat() {
@@ -432,15 +433,15 @@ impl Root {
     ///
     /// For paths that may be below a user's directory: the user could redirect [`Root::read`] to other users' secrets.
     pub fn read_file(&self, path: &RootPath) -> Result<Option<Vec<u8>>, RootError> {
-        let Some(place) = self.place(path)? else {
+        let Some(place) = self.open_place(path)? else {
             return Ok(None);
         };
-        place.read().map_err(|errno| error_at(path, errno))
+        place.read_file().map_err(|errno| error_at(path, errno))
     }
 
     /// Returns the target of the symbolic link at `path`, verbatim; `None` if it is not a link.
     pub fn read_link(&self, path: &RootPath) -> Result<Option<String>, RootError> {
-        let Some(place) = self.place(path)? else {
+        let Some(place) = self.open_place(path)? else {
             return Ok(None);
         };
         match readlinkat(&place.dir, place.name.as_str()) {
@@ -480,7 +481,7 @@ impl Root {
     pub fn list_top(&self) -> Result<Vec<String>, RootError> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let open = || nix::fcntl::openat(&self.dir, ".", flags, Mode::empty());
-        let names = uninterrupted(open).and_then(names_in);
+        let names = retry_interrupted(open).and_then(names_in);
         names.map_err(at_root)
     }
 
@@ -495,9 +496,9 @@ impl Root {
     }
 
     /// Returns the nearest existing directory at or above the parent of `path`, with its path (`None` for the root itself).
-    pub fn nearest(&self, path: &RootPath) -> Result<(Option<RootPath>, OwnedFd), RootError> {
+    pub fn open_nearest(&self, path: &RootPath) -> Result<(Option<RootPath>, OwnedFd), RootError> {
         for ancestor in path.ancestors().skip(1) {
-            match self.directory(&ancestor) {
+            match self.open_directory(&ancestor) {
                 Ok(Some(dir)) => return Ok((Some(ancestor), dir)),
                 Ok(None) => {}
                 // Something else, which is about to be replaced by a directory.
@@ -513,9 +514,9 @@ impl Root {
 
     /// Opens the file at `path` for reading, without following a link there.
     pub fn open_file(&self, path: &RootPath) -> Result<Option<File>, RootError> {
-        match self.place(path)? {
+        match self.open_place(path)? {
             Some(place) => place
-                .open()
+                .open_file()
                 .map(Some)
                 .map_err(|errno| error_at(path, errno)),
             None => Ok(None),
@@ -529,12 +530,12 @@ pub fn descriptor_path(fd: BorrowedFd<'_>) -> PathBuf {
 }
 
 /// Returns the lower-case hex SHA-256 of some bytes.
-pub fn sha256(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    to_hex(&Sha256::digest(bytes))
 }
 
 /// Lower-case hex of some bytes.
-pub fn hex(bytes: &[u8]) -> String {
+pub fn to_hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |half: u8| DIGITS.get(usize::from(half)).copied().unwrap_or_default();
     let mut text = String::with_capacity(2 * bytes.len());

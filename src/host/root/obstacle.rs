@@ -36,9 +36,9 @@ impl Root {
     ///
     /// # Errors
     /// The system's error.
-    pub fn tree(&self, path: &RootPath) -> Result<Tree, RootError> {
+    pub fn read_tree(&self, path: &RootPath) -> Result<Tree, RootError> {
         let mut tree = Tree::default();
-        if let Some(dir) = self.directory(path)? {
+        if let Some(dir) = self.open_directory(path)? {
             let mount = hold_of(&dir).map_err(|e| error_at(path, e))?.mount;
             tree.add_objects(dir.as_fd(), path, mount)
                 .map_err(|e| error_at(path, e))?;

@@ -79,11 +79,11 @@ impl RootPath {
 
     /// Returns the directory above; `None` if that is the root itself.
     pub fn parent(&self) -> Option<Self> {
-        self.above().map(|parent| Self(parent.into()))
+        self.parent_text().map(|parent| Self(parent.into()))
     }
 
     /// Returns the text of the directory above, without a leading slash.
-    pub fn above(&self) -> Option<&str> {
+    pub fn parent_text(&self) -> Option<&str> {
         self.0.rsplit_once('/').map(|(parent, _)| parent)
     }
 

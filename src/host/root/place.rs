@@ -14,9 +14,9 @@ use sha2::{Digest, Sha256};
 use crate::base::object::{HexDigest, Object, ObjectKind, Stamp};
 use crate::host::progress;
 use crate::host::sys::parallel;
-use crate::host::sys::signals::uninterrupted;
+use crate::host::sys::signals::retry_interrupted;
 
-use super::{Hold, KnownDigests, MAX_READ, errno_of, hex, mount, resolve};
+use super::{Hold, KnownDigests, MAX_READ, errno_of, mount, resolve, to_hex};
 
 /// A resolved parent directory, and a name in it.
 #[derive(Debug)]
@@ -97,14 +97,14 @@ impl Place {
     }
 
     /// Returns the bytes of the regular file with this name, without following a link; `None` if there is none.
-    pub fn read(&self) -> Result<Option<Vec<u8>>, Errno> {
+    pub fn read_file(&self) -> Result<Option<Vec<u8>>, Errno> {
         let is_file = |stat: &FileStat| resolve::kind_of(stat) == SFlag::S_IFREG;
         let read = || {
             // A device is not even opened.
             if !self.stat()?.is_some_and(|stat| is_file(&stat)) {
                 return Ok(None);
             }
-            let file = self.open()?;
+            let file = self.open_file()?;
             let is_file = is_file(&fstat(&file)?);
             is_file.then(|| read_whole(file, MAX_READ)).transpose()
         };
@@ -115,7 +115,7 @@ impl Place {
     }
 
     /// Returns the mount and the flags of the object, without following a link; `None` if it does not exist.
-    pub fn hold(&self) -> Result<Option<Hold>, Errno> {
+    pub fn read_hold(&self) -> Result<Option<Hold>, Errno> {
         match mount::stat_at(self.dir.as_fd(), &self.name) {
             Ok((_, hold)) => Ok(Some(hold)),
             Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
@@ -129,10 +129,10 @@ impl Place {
     }
 
     /// Opens the name for reading, without following a link.
-    pub fn open(&self) -> Result<File, Errno> {
+    pub fn open_file(&self) -> Result<File, Errno> {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
         let open = || nix::fcntl::openat(&self.dir, self.name.as_str(), flags, Mode::empty());
-        uninterrupted(open).map(File::from)
+        retry_interrupted(open).map(File::from)
     }
 
     fn read_kind(
@@ -151,11 +151,11 @@ impl Place {
             SFlag::S_IFREG if is_too_large(stat) => ObjectKind::unread_file(stat),
             SFlag::S_IFREG => {
                 let expected = u64::try_from(stat.st_size).unwrap_or_default();
-                if let Some(sha256) = digests.and_then(|digests| digests.find(stat)) {
+                if let Some(sha256) = digests.and_then(|digests| digests.find_digest(stat)) {
                     let size = expected;
                     return Ok(ObjectKind::File { size, sha256 });
                 }
-                let read = digest_of(self.open()?, expected);
+                let read = digest_of(self.open_file()?, expected);
                 let (size, sha256) = read.map_err(|e| errno_of(&e))?;
                 let sha256 = sha256.into();
                 let kind = ObjectKind::File { size, sha256 };
@@ -216,7 +216,7 @@ pub fn digest_reader(mut reader: impl Read) -> io::Result<(u64, String)> {
     loop {
         match reader.read(&mut buffer) {
             Ok(0) => return Ok(all.finish()),
-            Ok(n) => all.add(buffer.get(..n).unwrap_or_default()),
+            Ok(n) => all.add_piece(buffer.get(..n).unwrap_or_default()),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
         }
@@ -227,7 +227,7 @@ pub fn digest_reader(mut reader: impl Read) -> io::Result<(u64, String)> {
 pub fn digest_ahead(reader: impl Read + Send, expected: u64) -> io::Result<(u64, String)> {
     let mut all = Summed::default();
     parallel::read_pieces(reader, expected, |piece| {
-        all.add(piece);
+        all.add_piece(piece);
         Ok(())
     })?;
     Ok(all.finish())
@@ -241,14 +241,14 @@ struct Summed {
 }
 
 impl Summed {
-    fn add(&mut self, piece: &[u8]) {
+    fn add_piece(&mut self, piece: &[u8]) {
         self.hash.update(piece);
         self.size += piece.len() as u64;
         progress::advance_by(piece.len() as u64);
     }
 
     fn finish(self) -> (u64, String) {
-        (self.size, hex(&self.hash.finalize()))
+        (self.size, to_hex(&self.hash.finalize()))
     }
 }
 

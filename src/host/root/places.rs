@@ -24,8 +24,8 @@ impl<T> Default for Recent<T> {
 
 impl<T: Clone> Recent<T> {
     /// Returns the value of a path's parent.
-    pub fn above(&mut self, path: &RootPath) -> Option<T> {
-        let above = path.above();
+    pub fn find_parent(&mut self, path: &RootPath) -> Option<T> {
+        let above = path.parent_text();
         let same = |known: &Option<RootPath>| known.as_ref().map(RootPath::relative) == above;
         let at = self.0.iter().position(|(known, _)| same(known))?;
         self.0.get_mut(..=at)?.rotate_right(1);
@@ -33,7 +33,7 @@ impl<T: Clone> Recent<T> {
     }
 
     /// Adds the value of a path's parent, and removes the least recently used one.
-    pub fn learn(&mut self, path: &RootPath, known: T) {
+    pub fn add_parent(&mut self, path: &RootPath, known: T) {
         self.0.truncate(KEPT - 1);
         self.0.insert(0, (path.parent(), known));
     }
@@ -41,16 +41,16 @@ impl<T: Clone> Recent<T> {
 
 impl RecentPlaces {
     /// Returns the parent of `path` and its last name; `None` if the parent does not exist.
-    pub fn of(&mut self, root: &Root, path: &RootPath) -> Result<Option<Place>, RootError> {
-        if let Some(dir) = self.0.above(path) {
+    pub fn open_place(&mut self, root: &Root, path: &RootPath) -> Result<Option<Place>, RootError> {
+        if let Some(dir) = self.0.find_parent(path) {
             return Ok(Some(Place {
                 dir,
                 name: path.name().to_owned(),
             }));
         }
-        let place = root.place(path)?;
+        let place = root.open_place(path)?;
         if let Some(place) = &place {
-            self.0.learn(path, Arc::clone(&place.dir));
+            self.0.add_parent(path, Arc::clone(&place.dir));
         }
         Ok(place)
     }

@@ -14,7 +14,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
 use crate::base::reason::Reason;
-use crate::host::sys::signals::uninterrupted;
+use crate::host::sys::signals::retry_interrupted;
 
 /// Maximum number of links in one path, as in the kernel.
 const MAX_LINKS: usize = 40;
@@ -217,7 +217,7 @@ fn check_owners(root: BorrowedFd<'_>, owners: &[u32], target: u32) -> Result<(),
 
 fn open_one(directory: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    uninterrupted(|| openat(directory, name, flags, Mode::empty()))
+    retry_interrupted(|| openat(directory, name, flags, Mode::empty()))
 }
 
 fn top_of(stack: &[OwnedFd]) -> Result<BorrowedFd<'_>, Errno> {

@@ -10,7 +10,7 @@ use nix::sys::prctl::set_dumpable;
 use nix::sys::resource::{Resource, setrlimit};
 
 use crate::base::error::ExitCode;
-use crate::base::invocation::kept;
+use crate::base::invocation::kept_command;
 
 /// Prevents core dumps of this process and of the programs that it starts.
 ///
@@ -50,16 +50,16 @@ pub struct RunStage(());
 
 impl RunStage {
     /// Enters the stage in which names are changed.
-    pub fn changing() -> Self {
-        Self::begin(CHANGING_STAGE)
+    pub fn enter_changing() -> Self {
+        Self::enter_stage(CHANGING_STAGE)
     }
 
     /// Enters the stage in which all changes are on disk, but not verified yet.
-    pub fn changed() -> Self {
-        Self::begin(CHANGED_STAGE)
+    pub fn enter_changed() -> Self {
+        Self::enter_stage(CHANGED_STAGE)
     }
 
-    fn begin(stage: u8) -> Self {
+    fn enter_stage(stage: u8) -> Self {
         STAGE.store(stage, Ordering::Relaxed);
         Self(())
     }
@@ -75,17 +75,17 @@ impl Drop for RunStage {
 unsafe impl GlobalAlloc for Memory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's guarantees are those that the system's allocator requires.
-        there(unsafe { System.alloc(layout) })
+        require_memory(unsafe { System.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
-        there(unsafe { System.alloc_zeroed(layout) })
+        require_memory(unsafe { System.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: as above.
-        there(unsafe { System.realloc(old, layout, size) })
+        require_memory(unsafe { System.realloc(old, layout, size) })
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
@@ -94,9 +94,9 @@ unsafe impl GlobalAlloc for Memory {
     }
 }
 
-fn there(memory: *mut u8) -> *mut u8 {
+fn require_memory(memory: *mut u8) -> *mut u8 {
     if memory.is_null() {
-        end();
+        exit_without_memory();
     }
     memory
 }
@@ -110,7 +110,7 @@ const UNVERIFIED: &str = "warn: the config is applied, but no memory is left to 
                           (ulimit -v). Free some.\nNext: ";
 
 /// Exits for lack of memory. Nothing can be cleaned up without memory; `recover` does that from the state on disk.
-fn end() -> ! {
+fn exit_without_memory() -> ! {
     let (text, next, code) = match STAGE.load(Ordering::Relaxed) {
         CHANGING_STAGE => (CHANGING, "recover", ExitCode::Incomplete),
         CHANGED_STAGE => (UNVERIFIED, "verify", ExitCode::Done),
@@ -118,7 +118,7 @@ fn end() -> ! {
     };
     // SAFETY: the texts live as long as the process, and the calls do not allocate.
     unsafe {
-        for text in [text, kept(next), "\n"] {
+        for text in [text, kept_command(next), "\n"] {
             libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
         }
         libc::_exit(code as libc::c_int)

@@ -77,7 +77,7 @@ fn send_states(socket: &OsStr, states: &[NotifyState<'_>]) -> io::Result<()> {
 /// if there is no watchdog.
 pub fn watchdog_period() -> Option<Duration> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
-    period(
+    notify_period(
         number(WATCHDOG_TIME),
         std::env::var_os(WATCHDOG_PROCESS).map(|_| number(WATCHDOG_PROCESS)),
         std::process::id().into(),
@@ -86,7 +86,11 @@ pub fn watchdog_period() -> Option<Duration> {
 
 /// Computes the interval. `watched`: the process named by the variable, if it is set; the inner `None` means that it is not a
 /// number.
-fn period(microseconds: Option<u64>, watched: Option<Option<u64>>, own: u64) -> Option<Duration> {
+fn notify_period(
+    microseconds: Option<u64>,
+    watched: Option<Option<u64>>,
+    own: u64,
+) -> Option<Duration> {
     let is_other = watched.is_some_and(|process| process != Some(own));
     let microseconds = microseconds.filter(|time| *time > 0 && !is_other)?;
     Some(Duration::from_micros(microseconds) / 2)
@@ -149,7 +153,7 @@ mod tests {
             (Some(0), None, None),
             (None, None, None),
         ] {
-            assert_eq!(period(microseconds, watched, 7), wanted);
+            assert_eq!(notify_period(microseconds, watched, 7), wanted);
         }
     }
 }

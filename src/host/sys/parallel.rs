@@ -25,7 +25,7 @@ const SHARES: usize = 4;
 ///
 /// Only the scheduler's mask counts. `std::thread::available_parallelism` would also read the quota of every control group
 /// above the process, which took a twentieth of a `verify`; one thread too many costs less.
-fn processors() -> usize {
+fn count_processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| allowed_processors().clamp(1, MOST))
 }
@@ -48,7 +48,7 @@ struct WorkingThreads(AtomicUsize);
 
 impl WorkingThreads {
     /// Adds one, until the result is dropped; `None` if there are already `most`.
-    fn add(&self, most: usize) -> Option<WorkingThread<'_>> {
+    fn add_thread(&self, most: usize) -> Option<WorkingThread<'_>> {
         let one_more = |working: usize| (working < most).then_some(working + 1);
         let added = self
             .0
@@ -66,11 +66,11 @@ impl Drop for WorkingThread<'_> {
 }
 
 /// Starts `work` on a new thread; `None` if no processor is free, or if the system cannot create a thread.
-fn start<'scope, A: Send + 'scope>(
+fn start_thread<'scope, A: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: impl FnOnce() -> A + Send + 'scope,
 ) -> Option<ScopedJoinHandle<'scope, A>> {
-    let working = WORKING.add(processors() - 1)?;
+    let working = WORKING.add_thread(count_processors() - 1)?;
     let here = sched_getcpu().ok();
     let work = move || {
         let _until_done = working;
@@ -116,7 +116,7 @@ fn wait_for<A>(thread: ScopedJoinHandle<'_, A>) -> A {
 /// Runs `work` on a new thread and `here` on this one, and returns both results. If no processor is free, or the system cannot
 /// create a thread, `work` runs first, on this thread.
 pub fn run_both<A: Send, B>(work: impl Fn() -> A + Sync, here: impl FnOnce() -> B) -> (A, B) {
-    thread::scope(|scope| match start(scope, &work) {
+    thread::scope(|scope| match start_thread(scope, &work) {
         None => (work(), here()),
         Some(other) => {
             let here = here();
@@ -151,7 +151,7 @@ pub fn run_beside<A: Send, B: Send, C>(
             let _ = done.send(first());
             second()
         };
-        let other = start(scope, both);
+        let other = start_thread(scope, both);
         let here = here(other.is_some().then_some(ThreadResult(awaited)));
         (other.map(wait_for), here)
     })
@@ -167,7 +167,7 @@ pub fn in_parts<'t, T: Sync, R: Send>(
     let most = items.len() / least.max(1);
     let threads = match most {
         0 | 1 => 1,
-        most => most.min(processors()),
+        most => most.min(count_processors()),
     };
     if threads < 2 {
         return vec![work(items)];
@@ -184,7 +184,9 @@ pub fn in_parts<'t, T: Sync, R: Send>(
     };
     let take_all = || std::iter::from_fn(take).collect::<Vec<_>>();
     let mut done = thread::scope(|scope| {
-        let mut others: Vec<_> = (1..threads).map_while(|_| start(scope, take_all)).collect();
+        let mut others: Vec<_> = (1..threads)
+            .map_while(|_| start_thread(scope, take_all))
+            .collect();
         let mut done = Vec::new();
         while let Some(part) = take() {
             done.push(part);
@@ -192,7 +194,7 @@ pub fn in_parts<'t, T: Sync, R: Send>(
             let is_short = others.len() + 1 < threads;
             let rest = parts.len().saturating_sub(next.load(Ordering::Relaxed));
             if is_short && rest > 1 && rest * size >= least {
-                others.extend(start(scope, take_all));
+                others.extend(start_thread(scope, take_all));
             }
         }
         others
@@ -259,7 +261,7 @@ fn read_ahead(
     let (used, empty) = sync_channel::<Vec<u8>>(PIECES);
     thread::scope(|scope| {
         let read = move || send_pieces(reader, &empty, &full);
-        let reading = start(scope, read)?;
+        let reading = start_thread(scope, read)?;
         for _ in 0..PIECES {
             // There is space for all of them; if the reader has already finished, it needs none.
             let _ = used.send(vec![0; PIECE]);
@@ -371,7 +373,7 @@ mod tests {
             let before = sched_getaffinity(Pid::from_raw(0)).unwrap();
             let here = sched_getcpu().unwrap();
             let moved_to = leave_processor(here);
-            match processors() {
+            match count_processors() {
                 1 => assert!(moved_to.is_err(), "there is no other processor"),
                 _ => assert_ne!(moved_to.unwrap(), here),
             }
@@ -403,17 +405,17 @@ mod tests {
     #[test]
     fn no_more_threads_are_started_than_there_are_processors() {
         let working = WorkingThreads(AtomicUsize::new(0));
-        let first = working.add(2);
-        let second = working.add(2);
+        let first = working.add_thread(2);
+        let second = working.add_thread(2);
         assert!(first.is_some() && second.is_some());
         for _ in 0..3 {
-            assert!(working.add(2).is_none());
+            assert!(working.add_thread(2).is_none());
         }
         drop(first);
-        let third = working.add(2);
-        assert!(third.is_some() && working.add(2).is_none());
+        let third = working.add_thread(2);
+        assert!(third.is_some() && working.add_thread(2).is_none());
         drop((second, third));
-        assert!(working.add(0).is_none() && working.add(1).is_some());
+        assert!(working.add_thread(0).is_none() && working.add_thread(1).is_some());
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub fn keep_none() {
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn forbid(unwanted: &[Capability]) -> Result<(), CapsError> {
+pub fn forbid_capabilities(unwanted: &[Capability]) -> Result<(), CapsError> {
     unwanted
         .iter()
         .try_for_each(|capability| caps::drop(None, CapSet::Bounding, *capability))

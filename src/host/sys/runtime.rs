@@ -177,7 +177,7 @@ fn make_closed(path: &Path) -> io::Result<()> {
 }
 
 /// Removes a file or directory that was made available to programs. Returns true if it existed.
-pub fn withdraw(path: &str) -> io::Result<bool> {
+pub fn remove_path(path: &str) -> io::Result<bool> {
     let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),
         Ok(_) => fs::remove_file(path),
@@ -212,7 +212,7 @@ pub fn announce_at_login(text: &str) -> io::Result<()> {
 pub fn show_trouble_at_login(text: Option<&str>) -> io::Result<()> {
     match text {
         Some(text) => announce_in(MOTD.as_ref(), TROUBLE, text),
-        None => withdraw(&format!("{MOTD}/{TROUBLE}")).map(drop),
+        None => remove_path(&format!("{MOTD}/{TROUBLE}")).map(drop),
     }
 }
 
@@ -221,7 +221,7 @@ pub fn show_trouble_at_login(text: Option<&str>) -> io::Result<()> {
 /// # Errors
 /// The system's error.
 pub fn withdraw_announcement() -> io::Result<bool> {
-    withdraw(&announcement_path())
+    remove_path(&announcement_path())
 }
 
 /// Returns the path of the text, for a program that removes it later.

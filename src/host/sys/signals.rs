@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use crate::base::invocation::kept;
+use crate::base::invocation::kept_command;
 use nix::errno::Errno;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
 
@@ -19,7 +19,7 @@ const ENDING: [Signal; 4] = [
 
 /// Repeats a system call as long as a signal interrupts it before it had any effect. That is rare on local file systems, but
 /// not on network and FUSE ones.
-pub fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+pub fn retry_interrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
             Err(Errno::EINTR) => {}
@@ -97,7 +97,7 @@ fn answer_now() -> &'static str {
 /// Returns the command at the end of an answer, or an empty text.
 fn next_of(answer: &str) -> &'static str {
     if answer.ends_with("Next: ") {
-        kept("status")
+        kept_command("status")
     } else {
         ""
     }
@@ -105,7 +105,7 @@ fn next_of(answer: &str) -> &'static str {
 
 /// Returns the deferred signal while something must not be left unfinished, with the two parts of its answer.
 pub fn held_back() -> Option<(Signal, [&'static str; 2])> {
-    let signal = waiting()?;
+    let signal = waiting_signal()?;
     Some(answer_now())
         .filter(|answer| !answer.is_empty())
         .map(|answer| (signal, [answer, next_of(answer)]))
@@ -232,19 +232,19 @@ impl DeferredSignals {
     }
 
     /// Returns the signal that will end the program as soon as it may; never one that is ignored, as under `nohup`.
-    pub fn waiting(&self) -> Option<Signal> {
-        waiting()
+    pub fn waiting_signal(&self) -> Option<Signal> {
+        waiting_signal()
     }
 }
 
-fn waiting() -> Option<Signal> {
-    let pending = pending();
+fn waiting_signal() -> Option<Signal> {
+    let pending = pending_set();
     ENDING
         .into_iter()
         .find(|&signal| is_in(&pending, signal) && !is_ignored(signal))
 }
 
-fn pending() -> libc::sigset_t {
+fn pending_set() -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the set is ours and lives through the call. Zeroed, it is an empty set, and it stays empty on an error.
     unsafe {

@@ -40,7 +40,7 @@ pub(super) fn of_group(
 ) -> Option<AccountChange> {
     let gone = group.should_exist == Some(false);
     let password = group_password(group);
-    let tool = match files.group(&group.name) {
+    let tool = match files.find_group(&group.name) {
         None if gone => return None,
         None => shadow::build_groupadd(group, password.map(|_| stand_in)),
         Some(_) if gone => shadow::build_groupdel(&group.name),
@@ -63,14 +63,14 @@ pub(super) fn of_group(
 /// Returns the command for a user (docs/develop/ignition.md: Users).
 pub(super) fn of_user(files: &AccountFiles, user: &User, stand_in: &str) -> Option<AccountChange> {
     let gone = user.should_exist == Some(false);
-    let tool = match files.user(&user.name) {
+    let tool = match files.find_user(&user.name) {
         None if gone => return None,
         None => {
             let hash = user_password(user).filter(|hash| *hash != LOCKED);
             shadow::build_useradd(user, hash.map_or(LOCKED, |_| stand_in))
         }
         Some(_) if gone => shadow::build_userdel(&user.name),
-        Some(found) => return modified(files, user, &found, stand_in),
+        Some(found) => return modify_user(files, user, &found, stand_in),
     };
     Some(AccountChange {
         tool,
@@ -78,7 +78,7 @@ pub(super) fn of_user(files: &AccountFiles, user: &User, stand_in: &str) -> Opti
     })
 }
 
-fn modified(
+fn modify_user(
     files: &AccountFiles,
     user: &User,
     found: &UserEntry,
@@ -100,7 +100,7 @@ fn modified(
         shell: differs(&user.shell, &found.shell),
     };
     let nothing_else = changes == UserChanges::default();
-    let now = files.password(&user.name);
+    let now = files.find_password(&user.name);
     let password = user_password(user).filter(|hash| now.as_deref() != Some(hash));
     changes.password = password.map(|_| stand_in);
     if changes == UserChanges::default() {

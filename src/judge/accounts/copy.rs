@@ -30,22 +30,25 @@ impl PrivateCopy {
     ///
     /// # Errors
     /// The system's error; the directory is removed then.
-    pub(super) fn make(files: &AccountFiles, settings: &[(&str, Vec<u8>)]) -> io::Result<Self> {
+    pub(super) fn write_copy(
+        files: &AccountFiles,
+        settings: &[(&str, Vec<u8>)],
+    ) -> io::Result<Self> {
         let signals = DeferredSignals::new();
         let copy = Self {
-            dir: directory()?,
+            dir: make_directory()?,
             _signals: signals,
         };
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o700);
         builder.create(copy.dir.join("etc/default"))?;
-        copy.write("etc/nsswitch.conf", NSSWITCH.as_bytes())?;
+        copy.write_file("etc/nsswitch.conf", NSSWITCH.as_bytes())?;
         for (path, bytes) in settings {
-            copy.write(path, bytes)?;
+            copy.write_file(path, bytes)?;
         }
         for path in WRITTEN {
-            if let Some(bytes) = files.merged(path) {
-                copy.write(path, &bytes)?;
+            if let Some(bytes) = files.merged_file(path) {
+                copy.write_file(path, &bytes)?;
             }
         }
         Ok(copy)
@@ -60,12 +63,12 @@ impl PrivateCopy {
     ///
     /// # Errors
     /// The system's error.
-    pub(super) fn read(&self, before: &AccountFiles) -> io::Result<AccountFiles> {
+    pub(super) fn read_files(&self, before: &AccountFiles) -> io::Result<AccountFiles> {
         let mut found = Vec::new();
         for path in WRITTEN {
             found.push((path, self.read_one(path)?));
         }
-        Ok(before.after(|path| {
+        Ok(before.after_tools(|path| {
             let same = found.iter_mut().find(|(name, _)| *name == path);
             same.and_then(|(_, bytes)| bytes.take())
         }))
@@ -79,7 +82,7 @@ impl PrivateCopy {
         }
     }
 
-    fn write(&self, path: &str, bytes: &[u8]) -> io::Result<()> {
+    fn write_file(&self, path: &str, bytes: &[u8]) -> io::Result<()> {
         let mut options = fs::OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         options.open(self.dir.join(path))?.write_all(bytes)
@@ -95,7 +98,7 @@ impl Drop for PrivateCopy {
 }
 
 /// Creates a directory, 0700, with an unpredictable name.
-fn directory() -> io::Result<PathBuf> {
+fn make_directory() -> io::Result<PathBuf> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for place in PLACES {
         match nix::unistd::mkdtemp(&Path::new(place).join("mco-rescue-XXXXXX")) {
@@ -117,12 +120,13 @@ mod tests {
         let mut files = AccountFiles::default();
         files.insert(paths::SHADOW, b"a:hash:1::::::\n".to_vec());
         let copy =
-            PrivateCopy::make(&files, &[(paths::LOGIN_DEFS, b"UID_MIN 1000\n".to_vec())]).unwrap();
+            PrivateCopy::write_copy(&files, &[(paths::LOGIN_DEFS, b"UID_MIN 1000\n".to_vec())])
+                .unwrap();
         let dir = copy.path().to_owned();
         let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&dir), 0o700);
         assert_eq!(mode(&dir.join("etc/shadow")), 0o600);
-        assert_eq!(copy.read(&files).unwrap(), files);
+        assert_eq!(copy.read_files(&files).unwrap(), files);
         drop(copy);
         assert!(fs::symlink_metadata(dir).is_err());
     }

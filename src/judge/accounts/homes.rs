@@ -57,10 +57,10 @@ pub(super) fn look_at_home(
     (before, after): (&AccountFiles, &AccountFiles),
     defaults: &Defaults,
 ) -> Result<Option<Home>, RootError> {
-    let Some(entry) = after.user(&user.name) else {
+    let Some(entry) = after.find_user(&user.name) else {
         return Ok(None);
     };
-    let old = before.user(&user.name);
+    let old = before.find_user(&user.name);
     let path = RootPath::parse(&entry.home).map_err(|e| e.to_string());
     let mailboxes = defaults
         .mailboxes
@@ -80,10 +80,10 @@ pub(super) fn look_at_home(
         owned: Owned::default(),
     };
     if let (Some(old), Ok(path)) = (old, home.path.clone()) {
-        home.moved_from = moved(root, &old, &path)?;
+        home.moved_from = old_home(root, &old, &path)?;
         if home.was != home.owner {
             let spool = self::mailbox_path(&defaults.mail, &user.name);
-            home.owned = owned(root, &path, spool.as_ref(), home.was, home.owner)?;
+            home.owned = find_owned(root, &path, spool.as_ref(), home.was, home.owner)?;
         }
     }
     Ok(Some(home))
@@ -97,7 +97,7 @@ pub(super) fn mailbox_path(directory: &str, user: &str) -> Option<RootPath> {
 }
 
 /// Returns the old home, unless it is the same directory under another name.
-fn moved(
+fn old_home(
     root: &Root,
     old: &UserEntry,
     path: &RootPath,
@@ -106,7 +106,7 @@ fn moved(
         return Ok(None);
     };
     let place = |path: &RootPath| -> Result<_, RootError> {
-        let Some(dir) = root.directory(path)? else {
+        let Some(dir) = root.open_directory(path)? else {
             return Ok(None);
         };
         let stat = nix::sys::stat::fstat(&dir);
@@ -123,7 +123,7 @@ fn moved(
 
 /// Returns all objects in the home that belong to the old ids, the home itself first, and the mailbox. Like usermod, leaves a
 /// home that belongs to another user alone.
-fn owned(
+fn find_owned(
     root: &Root,
     home: &RootPath,
     spool: Option<&RootPath>,
@@ -135,17 +135,17 @@ fn owned(
         return Ok(found);
     };
     if [was.0, now.0].contains(&stat.st_uid) {
-        collect(root, home, &stat, (was, now), &mut found)?;
+        collect_owned(root, home, &stat, (was, now), &mut found)?;
     }
     if let Some(path) = spool.filter(|_| was.0 != now.0)
         && let Some(stat) = root.stat(path)?.filter(|stat| stat.st_uid == was.0)
     {
-        note(root, path, &stat, &mut found)?;
+        note_object(root, path, &stat, &mut found)?;
     }
     Ok(found)
 }
 
-fn collect(
+fn collect_owned(
     root: &Root,
     path: &RootPath,
     stat: &FileStat,
@@ -156,7 +156,7 @@ fn collect(
     let user = was.0 != now.0 && stat.st_uid == was.0;
     let group = was.1 != now.1 && stat.st_gid == was.1;
     if user || group {
-        note(root, path, stat, found)?;
+        note_object(root, path, stat, found)?;
     }
     if stat.st_mode & libc::S_IFMT != libc::S_IFDIR || found.too_many {
         return Ok(());
@@ -165,14 +165,19 @@ fn collect(
         let below = path.join(&name).ok();
         let stat = below.as_ref().map(|below| root.stat(below));
         match (below, stat.transpose()?.flatten()) {
-            (Some(below), Some(stat)) => collect(root, &below, &stat, ids, found)?,
+            (Some(below), Some(stat)) => collect_owned(root, &below, &stat, ids, found)?,
             _ => found.unnamed = true,
         }
     }
     Ok(())
 }
 
-fn note(root: &Root, path: &RootPath, stat: &FileStat, found: &mut Owned) -> Result<(), RootError> {
+fn note_object(
+    root: &Root,
+    path: &RootPath,
+    stat: &FileStat,
+    found: &mut Owned,
+) -> Result<(), RootError> {
     if found.entries.len() >= MAX_OWNED {
         found.too_many = true;
         return Ok(());
@@ -184,10 +189,12 @@ fn note(root: &Root, path: &RootPath, stat: &FileStat, found: &mut Owned) -> Res
     if several && !found.several_names.insert((stat.st_dev, stat.st_ino)) {
         return Ok(());
     }
-    let Some(place) = root.place(path)? else {
+    let Some(place) = root.open_place(path)? else {
         return Ok(());
     };
-    let kind = place.shallow_kind().map_err(|errno| at(path, errno))?;
+    let kind = place
+        .shallow_kind()
+        .map_err(|errno| error_at(path, errno))?;
     let object = Object {
         kind: kind.unwrap_or(ObjectKind::Directory),
         mode: stat.st_mode & 0o7777,
@@ -198,7 +205,7 @@ fn note(root: &Root, path: &RootPath, stat: &FileStat, found: &mut Owned) -> Res
     Ok(())
 }
 
-fn at(path: &RootPath, errno: nix::errno::Errno) -> RootError {
+fn error_at(path: &RootPath, errno: nix::errno::Errno) -> RootError {
     RootError {
         path: path.to_string(),
         cause: errno.into(),

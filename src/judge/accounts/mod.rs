@@ -92,8 +92,8 @@ pub fn prepare_accounts(
     if !config.bare || (passwd.users.is_empty() && passwd.groups.is_empty()) {
         return Ok(None);
     }
-    let (before, unreadable) = read(root);
-    let settings = settings(root)?;
+    let (before, unreadable) = read_files(root);
+    let settings = read_settings(root)?;
     let base = with_whole_lines(&before, passwd);
     let mut run = Run {
         runner,
@@ -106,15 +106,15 @@ pub fn prepare_accounts(
         hashes: Vec::new(),
         notices: Vec::new(),
     };
-    let problem = refused(desired).or_else(|| {
-        let notice = run.all(passwd).err()?;
+    let problem = refuse_value(desired).or_else(|| {
+        let notice = run.run_all(passwd).err()?;
         Some(Notice {
             subject: config.original_place(notice.subject),
             ..notice
         })
     });
     let after = match problem {
-        None => run.outcome(),
+        None => run.resulting_files(),
         Some(_) => before.clone(),
     };
     let mut prepared = Prepared {
@@ -128,16 +128,16 @@ pub fn prepare_accounts(
         skeleton: Vec::new(),
     };
     if prepared.problem.is_none() {
-        prepared.look(root, passwd)?;
+        prepared.read_paths(root, passwd)?;
     }
     Ok(Some(prepared))
 }
 
 /// Returns a notice for a value that cannot be stored in an account file; the tools are not run with it.
-fn refused(desired: &Desired) -> Option<Notice> {
+fn refuse_value(desired: &Desired) -> Option<Notice> {
     let mut refused = desired.unsupported.iter();
     let part = refused.find(|part| part.path.starts_with("passwd."))?;
-    Some(notice(&part.path, &part.message))
+    Some(account_notice(&part.path, &part.message))
 }
 
 /// Returns the account files with repaired shadow lines of configured users: the tools skip a broken line.
@@ -145,7 +145,7 @@ fn with_whole_lines(before: &AccountFiles, passwd: &Passwd) -> AccountFiles {
     let mut files = before.clone();
     let names: BTreeSet<String> = before.users().into_iter().map(|user| user.name).collect();
     for user in &passwd.users {
-        let bytes = files.bytes(paths::SHADOW).unwrap_or_default();
+        let bytes = files.bytes_of(paths::SHADOW).unwrap_or_default();
         let text = std::str::from_utf8(bytes).unwrap_or_default();
         let is_known = |name: &str| names.contains(name);
         if let Some(mend_shadow_lines) =
@@ -160,7 +160,7 @@ fn with_whole_lines(before: &AccountFiles, passwd: &Passwd) -> AccountFiles {
 /// Reads the existing configuration files of the tools.
 type Settings = Vec<(&'static str, Vec<u8>)>;
 
-fn settings(root: &Root) -> Result<Settings, RootError> {
+fn read_settings(root: &Root) -> Result<Settings, RootError> {
     let mut all = Vec::new();
     for path in [paths::LOGIN_DEFS, paths::USERADD_DEFAULTS] {
         let bytes = root.read(&RootPath::fixed(path))?;
@@ -175,14 +175,14 @@ fn defaults_of(settings: &Settings) -> Defaults {
         let bytes = found.map(|(_, bytes)| bytes.as_slice());
         String::from_utf8_lossy(bytes.unwrap_or_default())
     };
-    Defaults::of(&text(paths::LOGIN_DEFS), &text(paths::USERADD_DEFAULTS))
+    Defaults::parse_files(&text(paths::LOGIN_DEFS), &text(paths::USERADD_DEFAULTS))
 }
 
 impl Prepared {
-    fn look(&mut self, root: &Root, passwd: &Passwd) -> Result<(), RootError> {
+    fn read_paths(&mut self, root: &Root, passwd: &Passwd) -> Result<(), RootError> {
         for (index, user) in passwd.users.iter().enumerate() {
             if user.should_exist == Some(false) {
-                self.leave(root, index, user)?;
+                self.objects_left(root, index, user)?;
                 continue;
             }
             let files = (&self.before, &self.after);
@@ -198,8 +198,8 @@ impl Prepared {
     }
 
     /// Returns the objects that a removed user leaves behind.
-    fn leave(&mut self, root: &Root, index: usize, user: &User) -> Result<(), RootError> {
-        let Some(entry) = self.before.user(&user.name) else {
+    fn objects_left(&mut self, root: &Root, index: usize, user: &User) -> Result<(), RootError> {
+        let Some(entry) = self.before.find_user(&user.name) else {
             return Ok(());
         };
         let mailbox = homes::mailbox_path(&self.defaults.mail, &user.name);
@@ -213,7 +213,7 @@ impl Prepared {
 }
 
 /// Reads the account files; the second value is the error of an unreadable one.
-fn read(root: &Root) -> (AccountFiles, Option<RootError>) {
+fn read_files(root: &Root) -> (AccountFiles, Option<RootError>) {
     let mut files = AccountFiles::default();
     let mut unreadable = None;
     let shipped = [paths::USR_PASSWD, paths::USR_GROUP];
@@ -235,7 +235,7 @@ pub fn find_brought(root: &Root, desired: &Desired) -> Option<AccountFiles> {
     if brought.is_empty() {
         return None;
     }
-    let (mut files, _) = read(root);
+    let (mut files, _) = read_files(root);
     for (path, file) in brought {
         if let Ok(bytes) = file.contents.bytes() {
             files.insert(path, bytes);
@@ -262,7 +262,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Runs the commands: groups in the config's order, then users.
-    fn all(&mut self, passwd: &Passwd) -> Result<(), Notice> {
+    fn run_all(&mut self, passwd: &Passwd) -> Result<(), Notice> {
         for (index, group) in passwd.groups.iter().enumerate() {
             let at = format!("passwd.groups[{index}]");
             let stand_in = self.stand_in(group_password(group));
@@ -270,8 +270,8 @@ impl Run<'_> {
                 self.carry_out(&at, &group.name, &change)?;
             }
             let gone = group.should_exist == Some(false);
-            if gone && self.files.group(&group.name).is_some() {
-                return Err(shipped(&at, "group", paths::USR_GROUP));
+            if gone && self.files.find_group(&group.name).is_some() {
+                return Err(shipped_notice(&at, "group", paths::USR_GROUP));
             }
         }
         for (index, user) in passwd.users.iter().enumerate() {
@@ -281,8 +281,8 @@ impl Run<'_> {
                 self.carry_out(&at, &user.name, &change)?;
             }
             let gone = user.should_exist == Some(false);
-            if gone && self.files.user(&user.name).is_some() {
-                return Err(shipped(&at, "user", paths::USR_PASSWD));
+            if gone && self.files.find_user(&user.name).is_some() {
+                return Err(shipped_notice(&at, "user", paths::USR_PASSWD));
             }
         }
         Ok(())
@@ -299,19 +299,20 @@ impl Run<'_> {
     }
 
     fn carry_out(&mut self, at: &str, name: &str, change: &AccountChange) -> Result<(), Notice> {
-        self.may_run().map_err(|message| notice(at, &message))?;
+        self.may_run()
+            .map_err(|message| account_notice(at, &message))?;
         let program = change.tool.program;
-        let unable = match self.run(&change.tool) {
+        let unable = match self.run_tool(&change.tool) {
             Ok(()) => return Ok(()),
             Err(Unable::Refused(words)) => {
                 let message =
                     format!("{words}. Nothing was changed; correct the entry, then run again");
-                return Err(notice(at, &message));
+                return Err(account_notice(at, &message));
             }
             Err(Unable::Failed(words)) => {
                 let message =
                     format!("{words}. Nothing was changed; correct the cause, then run again");
-                return Err(notice(at, &message));
+                return Err(account_notice(at, &message));
             }
             Err(Unable::NotRoot) => format!("{program} needs root. Run as root"),
             Err(Unable::Missing(program)) => format!(
@@ -322,7 +323,7 @@ impl Run<'_> {
         if change.only_password && self.ran == 0 && self.set_password(at, name) {
             return Ok(());
         }
-        Err(notice(at, &unable))
+        Err(account_notice(at, &unable))
     }
 
     /// Refuses to run if account files are missing: the tools would create new ones without the other entries.
@@ -333,7 +334,7 @@ impl Run<'_> {
             ));
         }
         let mut needed = [paths::PASSWD, paths::GROUP].into_iter();
-        match needed.find(|path| self.base.bytes(path).is_none()) {
+        match needed.find(|path| self.base.bytes_of(path).is_none()) {
             Some(path) => Err(format!(
                 "the root has no /{path}, so its accounts cannot be changed. Check --root"
             )),
@@ -341,7 +342,7 @@ impl Run<'_> {
         }
     }
 
-    fn run(&mut self, tool: &Tool) -> Result<(), Unable> {
+    fn run_tool(&mut self, tool: &Tool) -> Result<(), Unable> {
         if !nix::unistd::geteuid().is_root() {
             return Err(Unable::NotRoot);
         }
@@ -355,7 +356,7 @@ impl Run<'_> {
         };
         let copy = match self.copy.take() {
             Some(copy) => copy,
-            None => PrivateCopy::make(&self.base, self.settings).map_err(io)?,
+            None => PrivateCopy::write_copy(&self.base, self.settings).map_err(io)?,
         };
         let answer = self.runner.run(&below(copy.path()));
         let answer = answer.map_err(|error| match error {
@@ -366,9 +367,15 @@ impl Run<'_> {
             Some(0) => {}
             // The shell that starts the tool did not find it.
             Some(127) => return Err(Unable::Missing(tool.program.to_owned())),
-            status => return Err(Unable::Refused(words(tool.program, status, &answer.stderr))),
+            status => {
+                return Err(Unable::Refused(tool_message(
+                    tool.program,
+                    status,
+                    &answer.stderr,
+                )));
+            }
         }
-        self.files = copy.read(&self.base).map_err(io)?;
+        self.files = copy.read_files(&self.base).map_err(io)?;
         self.copy = Some(copy);
         self.ran += 1;
         Ok(())
@@ -379,20 +386,20 @@ impl Run<'_> {
         let Some((stand_in, _)) = self.hashes.last() else {
             return false;
         };
-        let shadow = self.base.text(paths::SHADOW);
-        let in_shadow = self.base.password(name) == self.base.shadow_password(name);
+        let shadow = self.base.text_of(paths::SHADOW);
+        let in_shadow = self.base.find_password(name) == self.base.shadow_password(name);
         let Some(text) = set_password(&shadow, name, stand_in).filter(|_| in_shadow) else {
             return false;
         };
         self.base.insert(paths::SHADOW, text.into_bytes());
         self.files = self.base.clone();
         let message = "usermod cannot run here: the password is set without it, and the date of its last change stays";
-        self.notices.push(notice(at, message));
+        self.notices.push(account_notice(at, message));
         true
     }
 
     /// Returns the result, with the hashes instead of the placeholders.
-    fn outcome(&self) -> AccountFiles {
+    fn resulting_files(&self) -> AccountFiles {
         self.files.with_fields(&self.hashes)
     }
 }
@@ -425,7 +432,7 @@ fn lacks_nothing(command: &CommandLine) -> Result<(), Unable> {
 }
 
 /// Returns a tool's own message; the other lines come from the C library.
-fn words(program: &str, status: Option<i32>, stderr: &str) -> String {
+fn tool_message(program: &str, status: Option<i32>, stderr: &str) -> String {
     let prefix = format!("{program}: ");
     let own: Vec<&str> = stderr
         .lines()
@@ -441,14 +448,14 @@ fn words(program: &str, status: Option<i32>, stderr: &str) -> String {
     }
 }
 
-fn shipped(at: &str, what: &str, file: &str) -> Notice {
+fn shipped_notice(at: &str, what: &str, file: &str) -> Notice {
     let message = format!(
         "the {what} comes with the OS, in /{file}, and cannot be removed. Leave it out of the config"
     );
-    notice(at, &message)
+    account_notice(at, &message)
 }
 
-fn notice(subject: &str, message: &str) -> Notice {
+fn account_notice(subject: &str, message: &str) -> Notice {
     Notice {
         subject: subject.to_owned(),
         message: message.to_owned(),

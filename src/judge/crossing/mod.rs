@@ -99,7 +99,7 @@ impl CrossingFinding {
 
     /// Adds a piece of evidence.
     #[must_use]
-    pub fn seen(mut self, place: impl Into<String>, said: impl Into<String>) -> Self {
+    pub fn with_evidence(mut self, place: impl Into<String>, said: impl Into<String>) -> Self {
         self.evidence.push(Evidence {
             place: place.into(),
             said: said.into(),
@@ -109,7 +109,7 @@ impl CrossingFinding {
 
     /// Sets the message of the failure that it prevents.
     #[must_use]
-    pub fn prevents(mut self, words: impl Into<String>) -> Self {
+    pub fn with_prevented(mut self, words: impl Into<String>) -> Self {
         self.prevents = Some(words.into());
         self
     }
@@ -123,14 +123,14 @@ impl CrossingFinding {
 
     /// Adds a change that the run makes itself.
     #[must_use]
-    pub fn cure(mut self, cure: Cure) -> Self {
+    pub fn with_cure(mut self, cure: Cure) -> Self {
         self.cures.push(cure);
         self
     }
 
     /// Puts texts about rpm-ostree into the words of the node's engine. The words of a failure are literal: those of a program
     /// that the node does not have are left out.
-    fn spelled(self, engine: Engine) -> Self {
+    fn spelled_for(self, engine: Engine) -> Self {
         let spell = |text: String| engine.spell(&text);
         let evidence = self.evidence.into_iter().map(|one| Evidence {
             place: spell(one.place),
@@ -185,7 +185,7 @@ pub fn judge_some(
         let found = (check.judge)(target, node).into_iter();
         all.extend(found.map(|finding| CrossingFinding {
             check: check.id,
-            ..finding.spelled(engine)
+            ..finding.spelled_for(engine)
         }));
     }
     all.order_by_key(|finding| finding.severity);

@@ -19,7 +19,7 @@ const COLUMNS: usize = 6;
 
 impl RevocationLevel {
     /// Parses lines like `shim,2`; the first one is `sbat,1,DATE`.
-    pub(super) fn parse(text: &str) -> Self {
+    pub(super) fn parse_lines(text: &str) -> Self {
         let mut level = Self::default();
         for line in text.lines().map(|line| line.trim().trim_matches('\0')) {
             let mut columns = line.split(',');
@@ -40,7 +40,7 @@ impl RevocationLevel {
     }
 
     /// Returns the reason why shim refuses a program at this level.
-    pub(super) fn refuses(&self, program: &[u8]) -> Option<String> {
+    pub(super) fn refusal_reason(&self, program: &[u8]) -> Option<String> {
         if self.components.is_empty() {
             return None;
         }
@@ -68,10 +68,10 @@ impl RevocationLevel {
 pub(super) fn level_of_shim(program: &[u8]) -> Option<RevocationLevel> {
     let section = find_section(program, ".sbatlevel")?;
     // A format, then two offsets relative to the end of the format.
-    let offset = usize::try_from(number(section, 4)?).ok()?;
+    let offset = usize::try_from(read_u32(section, 4)?).ok()?;
     let text = section.get(offset.checked_add(4)?..)?;
     let text = text.split(|byte| *byte == 0).next()?;
-    let level = RevocationLevel::parse(std::str::from_utf8(text).ok()?);
+    let level = RevocationLevel::parse_lines(std::str::from_utf8(text).ok()?);
     (level.date > 0).then_some(level)
 }
 
@@ -93,14 +93,14 @@ fn parse_rows(section: &[u8]) -> Option<Vec<(String, u32)>> {
 
 /// Returns a section of a PE program. A name of more than eight bytes is truncated, or stored in the string table.
 fn find_section<'a>(program: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
-    let header = usize::try_from(number(program, 0x3c)?).ok()?;
+    let header = usize::try_from(read_u32(program, 0x3c)?).ok()?;
     let file = program.get(header..)?;
     if !program.starts_with(b"MZ") || !file.starts_with(b"PE\0\0") {
         return None;
     }
-    let count = usize::from(short(file, 6)?).min(MAX_SECTIONS);
-    let table = 24 + usize::from(short(file, 20)?);
-    let symbols = u64::from(number(file, 12)?) + u64::from(number(file, 16)?) * 18;
+    let count = usize::from(read_u16(file, 6)?).min(MAX_SECTIONS);
+    let table = 24 + usize::from(read_u16(file, 20)?);
+    let symbols = u64::from(read_u32(file, 12)?) + u64::from(read_u32(file, 16)?) * 18;
     let strings = usize::try_from(symbols)
         .ok()
         .and_then(|at| program.get(at..));
@@ -117,20 +117,20 @@ fn find_section<'a>(program: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
             None => wanted.get(..8).unwrap_or(wanted) == name,
         };
         if is_it {
-            let size = usize::try_from(number(entry, 16)?).ok()?;
-            let start = usize::try_from(number(entry, 20)?).ok()?;
+            let size = usize::try_from(read_u32(entry, 16)?).ok()?;
+            let start = usize::try_from(read_u32(entry, 20)?).ok()?;
             return program.get(start..start.checked_add(size)?);
         }
     }
     None
 }
 
-fn number(bytes: &[u8], at: usize) -> Option<u32> {
+fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     let four = bytes.get(at..at.checked_add(4)?)?;
     Some(u32::from_le_bytes(four.try_into().ok()?))
 }
 
-fn short(bytes: &[u8], at: usize) -> Option<u16> {
+fn read_u16(bytes: &[u8], at: usize) -> Option<u16> {
     let two = bytes.get(at..at.checked_add(2)?)?;
     Some(u16::from_le_bytes(two.try_into().ok()?))
 }
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_generation_below_the_level_is_refused() {
         let own = program(&[(".text", b"x"), (".sbat", ROWS)]);
-        let refused = |level: &str| RevocationLevel::parse(level).refuses(&own);
+        let refused = |level: &str| RevocationLevel::parse_lines(level).refusal_reason(&own);
         assert_eq!(refused(""), None);
         assert_eq!(refused("sbat,1,2024010900\nshim,4\ngrub,4\n"), None);
         assert_eq!(
@@ -181,17 +181,17 @@ mod tests {
 
     #[test]
     fn without_a_valid_section_a_program_is_refused() {
-        let level = RevocationLevel::parse("sbat,1,2024010900\ngrub,4\n");
+        let level = RevocationLevel::parse_lines("sbat,1,2024010900\ngrub,4\n");
         for (sections, words) in [
             (vec![(".text", &b"x"[..])], "no SBAT section"),
             (vec![(".sbat", &b"grub,4,,grub,2,z\n"[..])], "not valid"),
             (vec![(".sbat", &b"grub,4,a,b\n"[..])], "not valid"),
             (vec![(".sbat", &b"grub,x,a,b,c,d\n"[..])], "not valid"),
         ] {
-            let refused = level.refuses(&program(&sections)).unwrap();
+            let refused = level.refusal_reason(&program(&sections)).unwrap();
             assert!(refused.contains(words), "{refused}");
         }
-        assert_eq!(RevocationLevel::default().refuses(b""), None);
+        assert_eq!(RevocationLevel::default().refusal_reason(b""), None);
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
             }
             bytes.truncate(cut);
             let _ = level_of_shim(&bytes);
-            let _ = RevocationLevel::parse("sbat,1,2024010900\ngrub,4\n").refuses(&bytes);
+            let _ = RevocationLevel::parse_lines("sbat,1,2024010900\ngrub,4\n").refusal_reason(&bytes);
         }
     }
 }

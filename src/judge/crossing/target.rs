@@ -38,21 +38,21 @@ const PACKAGE_LIST: &str = "usr/share/openshift/base/meta.json";
 
 impl Target {
     /// Extracts the facts from a tree.
-    pub fn of(tree: ImageTree) -> Self {
-        let os_release = OsRelease::parse(&tree.text("usr/lib/os-release").unwrap_or_default());
+    pub fn from_tree(tree: ImageTree) -> Self {
+        let os_release = OsRelease::parse(&tree.text_of("usr/lib/os-release").unwrap_or_default());
         let kernel = match kernels_of(&tree).as_slice() {
             [kernel] => Some((*kernel).to_owned()),
             _ => None,
         };
         let packages = tree
-            .text(PACKAGE_LIST)
+            .text_of(PACKAGE_LIST)
             .and_then(|text| parse_packages(&text));
         let modules = kernel
             .as_deref()
             .map_or_else(ModuleLists::default, |version| {
                 ModuleLists::parse(|name| {
                     let path = format!("usr/lib/modules/{version}/{name}");
-                    tree.bytes(&path).map(<[u8]>::to_vec)
+                    tree.bytes_of(&path).map(<[u8]>::to_vec)
                 })
             });
         Self {
@@ -65,7 +65,7 @@ impl Target {
     }
 
     /// Returns the versions of all kernels of the image.
-    pub fn kernels(&self) -> Vec<&str> {
+    pub fn kernel_versions(&self) -> Vec<&str> {
         kernels_of(&self.tree)
     }
 
@@ -76,13 +76,13 @@ impl Target {
     }
 
     /// Returns the package of this name.
-    pub fn package(&self, name: &str) -> Option<&Package> {
+    pub fn find_package(&self, name: &str) -> Option<&Package> {
         self.packages.as_ref()?.iter().find(|one| one.name == name)
     }
 }
 
 fn kernels_of(tree: &ImageTree) -> Vec<&str> {
-    let versions = tree.below("usr/lib/modules").filter_map(|path| {
+    let versions = tree.files_below("usr/lib/modules").filter_map(|path| {
         let (version, name) = path.strip_prefix("usr/lib/modules/")?.split_once('/')?;
         (name == "vmlinuz").then_some(version)
     });

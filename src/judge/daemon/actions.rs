@@ -212,7 +212,7 @@ pub fn action_queue(changed: &ActionChanges<'_>, policies: &ClusterPolicies) -> 
             "ssh keys and passwords",
         ));
     }
-    settled(all)
+    settle_actions(all)
 }
 
 /// Returns a reboot as the only action.
@@ -243,7 +243,7 @@ fn queued_action<'a>(
 }
 
 /// Drops actions without effect: all others next to a reboot, and `None` next to others.
-fn settled(mut all: Vec<Queued>) -> Vec<Queued> {
+fn settle_actions(mut all: Vec<Queued>) -> Vec<Queued> {
     let is = |queued: &Queued, action: &Action| queued.action == *action;
     if let Some(reboot) = all.iter().find(|queued| is(queued, &Action::Reboot)) {
         return vec![reboot.clone()];

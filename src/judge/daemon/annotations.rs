@@ -89,7 +89,7 @@ pub struct ApiServer {
 pub fn read_access(root: &Root) -> Result<ApiAccess, ApiError> {
     let config = read_kubeconfig(root)?;
     let api = server_in(root, &config)?;
-    let user = part(&config, "users", "user")?;
+    let user = find_part(&config, "users", "user")?;
     let chain = read_material(root, user, "client-certificate")?;
     let key = read_material(root, user, "client-key")?;
     let identity = ClientIdentity::parse(&chain, &key);
@@ -111,7 +111,7 @@ pub fn read_server(root: &Root) -> Result<ApiServer, ApiError> {
 /// Returns the URL of the API server in the kubelet's kubeconfig, which names the cluster; `None` if no kubeconfig names one.
 pub fn name_cluster(root: &Root) -> Option<String> {
     let config = read_kubeconfig(root).ok()?;
-    let cluster = part(&config, "clusters", "cluster").ok()?;
+    let cluster = find_part(&config, "clusters", "cluster").ok()?;
     let server = cluster.get("server").and_then(Value::as_str)?;
     Some(server.trim_end_matches('/').to_owned())
 }
@@ -124,7 +124,7 @@ fn read_kubeconfig(root: &Root) -> Result<Value, ApiError> {
 }
 
 fn server_in(root: &Root, config: &Value) -> Result<ApiServer, ApiError> {
-    let cluster = part(config, "clusters", "cluster")?;
+    let cluster = find_part(config, "clusters", "cluster")?;
     let server = cluster.get("server").and_then(Value::as_str);
     let server = server.ok_or_else(|| ApiError::Kubeconfig("names no server".into()))?;
     let authorities = read_material(root, cluster, "certificate-authority")?;
@@ -140,7 +140,7 @@ fn bad_material(what: &str, error: &net::BundleError) -> ApiError {
 }
 
 /// Returns the cluster or user of the current context, or the first one if there is no context.
-fn part<'a>(config: &'a Value, list: &str, kind: &str) -> Result<&'a Value, ApiError> {
+fn find_part<'a>(config: &'a Value, list: &str, kind: &str) -> Result<&'a Value, ApiError> {
     let named = |list: &str, name: &str| {
         let mut all = config.get(list)?.as_array()?.iter();
         all.find(|item| item.get("name").and_then(Value::as_str) == Some(name))
@@ -247,13 +247,13 @@ mod tests {
             "users": [],
         });
         assert_eq!(
-            part(&config, "clusters", "cluster").unwrap(),
+            find_part(&config, "clusters", "cluster").unwrap(),
             &json!({"server": "2"})
         );
-        assert!(part(&config, "users", "user").is_err());
+        assert!(find_part(&config, "users", "user").is_err());
         let plain = json!({"clusters": [{"name": "x", "cluster": {"server": "1"}}]});
         assert_eq!(
-            part(&plain, "clusters", "cluster").unwrap(),
+            find_part(&plain, "clusters", "cluster").unwrap(),
             &json!({"server": "1"})
         );
     }

@@ -58,7 +58,7 @@ fn last_of(messages: Vec<LogMessage>) -> Option<Complaint> {
             let to = rest.split_once(" to ").map(|(_, to)| to);
             target = to.and_then(pod_log::find_name);
         } else if let Some(words) = FAILED.iter().find_map(|one| text.strip_prefix(one)) {
-            let words = clean(words);
+            let words = strip_quoting(words);
             match &mut found {
                 Some(known) if is_same(&known.text, &words) => {
                     known.times += 1;
@@ -82,7 +82,7 @@ fn last_of(messages: Vec<LogMessage>) -> Option<Complaint> {
 }
 
 /// Returns the text without the quoting of the log.
-fn clean(words: &str) -> String {
+fn strip_quoting(words: &str) -> String {
     let words = words.trim().trim_matches(['"', '\\']).replace("\\\"", "\"");
     words.chars().take(MAX_TEXT).collect()
 }

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::start::{Annotation, Prediction, Situation, StartAnnotations, State, predict_start};
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::judge::daemon::annotations;
 use crate::judge::daemon::pod_log::DaemonLog;
 use crate::judge::daemon::release::ReleaseSource;
@@ -96,10 +96,10 @@ pub struct Witnesses<'a> {
 /// Returns the annotations from the best source.
 pub fn gather_evidence(all: &Witnesses<'_>) -> ForecastEvidence {
     let seen = all.api.map(|seen| StartAnnotations {
-        current: Annotation::told(seen.current.as_deref()),
-        desired: Annotation::told(seen.desired.as_deref()),
-        current_image: image(seen, |more| &more.current_image),
-        desired_image: image(seen, |more| &more.desired_image),
+        current: Annotation::from_answer(seen.current.as_deref()),
+        desired: Annotation::from_answer(seen.desired.as_deref()),
+        current_image: image_annotation(seen, |more| &more.current_image),
+        desired_image: image_annotation(seen, |more| &more.desired_image),
     });
     if let Some(name) = all.given {
         return ForecastEvidence {
@@ -134,13 +134,13 @@ pub fn gather_evidence(all: &Witnesses<'_>) -> ForecastEvidence {
         })
 }
 
-fn image(
+fn image_annotation(
     seen: &annotations::Annotations,
     of: fn(&annotations::More) -> &Option<String>,
 ) -> Annotation {
     let told = seen.more.as_ref();
     told.map_or(Annotation::Unknown, |more| {
-        Annotation::told(of(more).as_deref())
+        Annotation::from_answer(of(more).as_deref())
     })
 }
 
@@ -174,14 +174,17 @@ fn by_the_first_boot(all: &Witnesses<'_>) -> Option<ForecastEvidence> {
 
 impl ForecastEvidence {
     /// Returns the source as text.
-    pub fn words(&self) -> String {
+    pub fn describe_source(&self) -> String {
         match (self.told, self.at) {
             (AnnotationSource::Given, _) => "as given".to_owned(),
             (AnnotationSource::Api, at) => {
-                format!("reported by the API {}", utc(at.unwrap_or_default()))
+                format!("reported by the API {}", format_utc(at.unwrap_or_default()))
             }
             (AnnotationSource::Log, at) => {
-                format!("from the daemon's log, {}", utc(at.unwrap_or_default()))
+                format!(
+                    "from the daemon's log, {}",
+                    format_utc(at.unwrap_or_default())
+                )
             }
             (AnnotationSource::FirstBoot, _) => "from the first boot".to_owned(),
             (AnnotationSource::Missing, _) => "no source".to_owned(),
@@ -231,9 +234,9 @@ pub fn forecast_branches(
     let other = wanted.filter(|name| first.desired.as_deref() != Some(*name));
     match (told, record) {
         (true, _) if !evidence.doubtful => vec![first],
-        (true, Some(_)) => either(first, go(Some(other.unwrap_or(ANOTHER)), false)),
+        (true, Some(_)) => merge_branches(first, go(Some(other.unwrap_or(ANOTHER)), false)),
         (false, Some(_)) if first.prediction.state == State::Unknown => match wanted {
-            Some(record) => either(go(Some(record), false), go(Some(ANOTHER), false)),
+            Some(record) => merge_branches(go(Some(record), false), go(Some(ANOTHER), false)),
             None => vec![go(Some(ANOTHER), false)],
         },
         _ => vec![first],
@@ -241,7 +244,7 @@ pub fn forecast_branches(
 }
 
 /// Merges branches with the same result, which then does not depend on the cluster's desired config.
-fn either(one: Branch, other: Branch) -> Vec<Branch> {
+fn merge_branches(one: Branch, other: Branch) -> Vec<Branch> {
     let (seen, also) = (&one.prediction, &other.prediction);
     if seen.error.is_none() || seen.error != also.error || seen.update.is_some() {
         return vec![one, other];

@@ -108,24 +108,24 @@ pub struct Instead {
 pub fn make_handover(given: &Given<'_>) -> Handover {
     let patch =
         json!({"metadata": {"annotations": {format!("{PREFIX}desiredConfig"): given.config}}});
-    let objects = objects(given);
+    let objects = lost_objects(given);
     let mut steps: Vec<HandoverStep> = given.change.into_iter().map(give_objects).collect();
     steps.extend([
         given.pool_wants(),
         given.api_has(&objects),
-        given.told(&patch),
+        given.annotate_step(&patch),
     ]);
     if given.prediction.drain != Some(false) {
-        steps.push(given.drained());
+        steps.push(given.drain_step());
     }
-    steps.push(given.uncordoned());
-    steps.push(given.arrived());
+    steps.push(given.uncordon_step());
+    steps.push(given.arrival_step());
     steps.push(given.left_alone());
     Handover {
         node: given.node.to_owned(),
         pool: given.pool.map(str::to_owned),
         config: given.config.to_owned(),
-        warning: warning(given.prediction),
+        warning: prediction_warning(given.prediction),
         patch,
         change: given.change.cloned(),
         objects,
@@ -139,7 +139,7 @@ fn give_objects(change: &OfflineChange) -> HandoverStep {
     let objects: Vec<String> = change
         .objects
         .iter()
-        .map(|title| word(&title.replacen(' ', "/", 1)))
+        .map(|title| shell_word(&title.replacen(' ', "/", 1)))
         .collect();
     let name = if change.exact {
         String::new()
@@ -181,7 +181,7 @@ fn give_objects(change: &OfflineChange) -> HandoverStep {
     }
 }
 
-fn warning(prediction: &Prediction) -> Option<String> {
+fn prediction_warning(prediction: &Prediction) -> Option<String> {
     let said = prediction.error.as_deref().unwrap_or_default();
     match prediction.state {
         State::Degraded => Some(format!("the daemon will be Degraded, and report: {said}")),
@@ -193,23 +193,23 @@ fn warning(prediction: &Prediction) -> Option<String> {
     }
 }
 
-fn objects(given: &Given<'_>) -> Vec<Lost> {
+fn lost_objects(given: &Given<'_>) -> Vec<Lost> {
     let mut names: Vec<&str> = given.current.into_iter().collect();
     if !names.contains(&given.config) {
         names.push(given.config);
     }
     let lost = |name: &str| {
         let here = given.available.iter().any(|known| known == name);
-        let file = word(&format!("{name}.json"));
+        let file = shell_word(&format!("{name}.json"));
         Lost {
             machine_config: name.to_owned(),
             export: here.then(|| {
-                let name = word(name);
+                let name = shell_word(name);
                 let export = mco_rescue(&format!("status --for-cluster --object {name}"));
                 format!("(umask 077; {export} > {file})")
             }),
             create: here.then(|| {
-                let pool = word(given.pool.unwrap_or("POOL"));
+                let pool = shell_word(given.pool.unwrap_or("POOL"));
                 format!(
                     "sed \"s/{POOL_UID}/$(oc get mcp {pool} -o jsonpath='{{.metadata.uid}}')/\" {file} | oc create -f -"
                 )
@@ -221,7 +221,7 @@ fn objects(given: &Given<'_>) -> Vec<Lost> {
 
 impl Given<'_> {
     fn pool_wants(&self) -> HandoverStep {
-        let pool = word(self.pool.unwrap_or("POOL"));
+        let pool = shell_word(self.pool.unwrap_or("POOL"));
         HandoverStep {
             what: "the pool must target it; otherwise the controller moves the node to the pool's config".to_owned(),
             check: format!("oc get mcp {pool} -o jsonpath='{{.spec.configuration.name}}{{\"\\n\"}}'"),
@@ -234,7 +234,7 @@ impl Given<'_> {
     fn api_has(&self, objects: &[Lost]) -> HandoverStep {
         let names: Vec<String> = objects
             .iter()
-            .map(|lost| word(&lost.machine_config))
+            .map(|lost| shell_word(&lost.machine_config))
             .collect();
         HandoverStep {
             what: "the API must have these, or the daemon is Degraded; create the missing ones from files \
@@ -247,62 +247,62 @@ impl Given<'_> {
         }
     }
 
-    fn told(&self, patch: &Value) -> HandoverStep {
+    fn annotate_step(&self, patch: &Value) -> HandoverStep {
         let both = json!({"metadata": {"annotations": {
             format!("{PREFIX}currentConfig"): self.config, format!("{PREFIX}desiredConfig"): self.config}}});
         HandoverStep {
             what:
                 "set the node's desired config, if it differs: only if no other update of the node is in progress"
                     .to_owned(),
-            check: self.annotation(&["currentConfig", "desiredConfig", "state"]),
+            check: self.annotation_command(&["currentConfig", "desiredConfig", "state"]),
             expect: None,
-            commands: vec![self.patch(patch)],
+            commands: vec![self.patch_command(patch)],
             instead: Some(Instead {
                 when: "the object of currentConfig is no longer available, or the Node has no annotations".to_owned(),
-                command: self.patch(&both),
+                command: self.patch_command(&both),
             }),
         }
     }
 
-    fn drained(&self) -> HandoverStep {
+    fn drain_step(&self) -> HandoverStep {
         let drain = format!("drain-{}", self.config);
         HandoverStep {
             what: "without a controller: when the daemon asks for exactly this drain, drain the node and confirm it; then \
                    it writes the files, and reboots if they need it"
                 .to_owned(),
-            check: self.annotation(&["desiredDrain"]),
+            check: self.annotation_command(&["desiredDrain"]),
             commands: vec![
                 format!(
                     "oc adm drain {} --ignore-daemonsets --delete-emptydir-data",
-                    word(self.node)
+                    shell_word(self.node)
                 ),
-                self.applied(&drain),
+                self.apply_command(&drain),
             ],
             expect: Some(drain),
             instead: None,
         }
     }
 
-    fn uncordoned(&self) -> HandoverStep {
+    fn uncordon_step(&self) -> HandoverStep {
         let uncordon = format!("uncordon-{}", self.config);
         HandoverStep {
             what: "without a controller: when the daemon asks for exactly this, uncordon the node and confirm it"
                 .to_owned(),
-            check: self.annotation(&["desiredDrain"]),
+            check: self.annotation_command(&["desiredDrain"]),
             commands: vec![
-                format!("oc adm uncordon {}", word(self.node)),
-                self.applied(&uncordon),
+                format!("oc adm uncordon {}", shell_word(self.node)),
+                self.apply_command(&uncordon),
             ],
             expect: Some(uncordon),
             instead: None,
         }
     }
 
-    fn arrived(&self) -> HandoverStep {
+    fn arrival_step(&self) -> HandoverStep {
         HandoverStep {
             what: "the daemon is done when it prints this; then continue with the next node"
                 .to_owned(),
-            check: self.annotation(&["currentConfig", "state"]),
+            check: self.annotation_command(&["currentConfig", "state"]),
             expect: Some(format!("{} Done", self.config)),
             commands: Vec::new(),
             instead: None,
@@ -318,7 +318,7 @@ impl Given<'_> {
             check: format!(
                 "oc get machineconfignode {} -o jsonpath='{{range .status.conditions[?(@.status==\"Unknown\")]}}{{.type}} \
                  {{.reason}}{{\"\\n\"}}{{end}}'",
-                word(self.node)
+                shell_word(self.node)
             ),
             expect: None,
             commands: Vec::new(),
@@ -326,22 +326,22 @@ impl Given<'_> {
         }
     }
 
-    fn applied(&self, drain: &str) -> String {
-        self.patch(
+    fn apply_command(&self, drain: &str) -> String {
+        self.patch_command(
             &json!({"metadata": {"annotations": {format!("{PREFIX}lastAppliedDrain"): drain}}}),
         )
     }
 
-    fn patch(&self, patch: &Value) -> String {
+    fn patch_command(&self, patch: &Value) -> String {
         format!(
             "oc patch node {} --type merge -p {}",
-            word(self.node),
-            quoted(&patch.to_string())
+            shell_word(self.node),
+            quote_text(&patch.to_string())
         )
     }
 
     /// Returns the command that prints annotations in one line.
-    fn annotation(&self, keys: &[&str]) -> String {
+    fn annotation_command(&self, keys: &[&str]) -> String {
         let escaped = PREFIX.replace('.', "\\.");
         let all: Vec<String> = keys
             .iter()
@@ -349,23 +349,23 @@ impl Given<'_> {
             .collect();
         format!(
             "oc get node {} -o jsonpath='{}{{\"\\n\"}}'",
-            word(self.node),
+            shell_word(self.node),
             all.join(" ")
         )
     }
 }
 
 /// Quotes a word for a shell command if it has special characters.
-fn word(text: &str) -> String {
+fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
     if !text.is_empty() && text.chars().all(plain) && !text.starts_with('-') {
         text.to_owned()
     } else {
-        quoted(text)
+        quote_text(text)
     }
 }
 
-fn quoted(text: &str) -> String {
+fn quote_text(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
@@ -405,10 +405,13 @@ mod tests {
 
     #[test]
     fn nothing_that_a_name_says_reaches_the_shell() {
-        assert_eq!(word("worker-0.example"), "worker-0.example");
-        assert_eq!(word("a; rm -rf /"), "'a; rm -rf /'");
-        assert_eq!(word("it's"), "'it'\\''s'");
-        assert_eq!((word(""), word("-o")), ("''".into(), "'-o'".into()));
+        assert_eq!(shell_word("worker-0.example"), "worker-0.example");
+        assert_eq!(shell_word("a; rm -rf /"), "'a; rm -rf /'");
+        assert_eq!(shell_word("it's"), "'it'\\''s'");
+        assert_eq!(
+            (shell_word(""), shell_word("-o")),
+            ("''".into(), "'-o'".into())
+        );
     }
 
     #[test]

@@ -24,12 +24,12 @@ pub fn find_failure(
     node: &NodeState,
     release: Release,
 ) -> Option<Failure> {
-    contents(new)
-        .or_else(|| files(new, node))
-        .or_else(|| units(new, old, node, release))
+    contents_failure(new)
+        .or_else(|| files_failure(new, node))
+        .or_else(|| units_failure(new, old, node, release))
 }
 
-fn contents(new: &Desired) -> Option<Failure> {
+fn contents_failure(new: &Desired) -> Option<Failure> {
     let of_contents = |path: &str| {
         path.contains(".storage.files[") && path.contains(".contents.") && !path.contains(".append")
     };
@@ -39,7 +39,7 @@ fn contents(new: &Desired) -> Option<Failure> {
     Some(Failure::Over(why))
 }
 
-fn files(new: &Desired, node: &NodeState) -> Option<Failure> {
+fn files_failure(new: &Desired, node: &NodeState) -> Option<Failure> {
     let mut files = new.files.iter();
     files.find_map(|file| {
         let path = &file.path;
@@ -65,7 +65,7 @@ fn files(new: &Desired, node: &NodeState) -> Option<Failure> {
 }
 
 /// Returns the failure of a unit; only units that differ are written and switched.
-fn units(
+fn units_failure(
     new: &Desired,
     old: Option<&Desired>,
     node: &NodeState,
@@ -81,7 +81,7 @@ fn units(
     let mut missing = simulated.missing.into_iter();
     let missing = missing
         .next()
-        .filter(|_| !release.has(Rule::MissingUnitsSkipped));
+        .filter(|_| !release.has_rule(Rule::MissingUnitsSkipped));
     let problem = missing.map(|name| {
         format!("it switches unit {name}, which has no contents and no file on this node; later releases skip it")
     });

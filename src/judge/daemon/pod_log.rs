@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::order::StableOrder;
 use crate::base::paths;
-use crate::base::time::days;
+use crate::base::time::days_since_epoch;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::host::state_file;
 use crate::node::clock;
@@ -74,7 +74,7 @@ impl DaemonLog {
     /// Returns the last trace of each kind, or `None` if there are none. Traces of one file keep its order.
     ///
     /// A trace later than `now` was written with a wrong clock, and ranks below all others.
-    pub fn of(traces: impl IntoIterator<Item = LogTrace>, now: u64) -> Option<Self> {
+    pub fn from_traces(traces: impl IntoIterator<Item = LogTrace>, now: u64) -> Option<Self> {
         let mut log = Self {
             version: VERSION,
             wanted: None,
@@ -96,7 +96,7 @@ fn keep_later(kept: &mut Option<LogTrace>, trace: &LogTrace, now: u64) {
     // Within a file, later lines were written later, whatever the clock said, and so were the lines of the container's next
     // start; between other files only the clock decides.
     let by_clock = |trace: &LogTrace| (trace.at <= now.saturating_add(SLACK), trace.at);
-    let is_later = |kept: &LogTrace| match (start(&kept.file), start(&trace.file)) {
+    let is_later = |kept: &LogTrace| match (parse_start(&kept.file), parse_start(&trace.file)) {
         _ if kept.file == trace.file => true,
         (Some((of, before)), Some((same, after))) if of == same && before != after => {
             before < after
@@ -109,7 +109,7 @@ fn keep_later(kept: &mut Option<LogTrace>, trace: &LogTrace, now: u64) {
 }
 
 /// Returns the directory of a container and the number of its start: `PLACE/N.log`, rotated or not.
-fn start(file: &str) -> Option<(&str, u32)> {
+fn parse_start(file: &str) -> Option<(&str, u32)> {
     let (place, find_name) = file.rsplit_once('/')?;
     Some((place, find_name.split_once(".log")?.0.parse().ok()?))
 }
@@ -118,8 +118,8 @@ fn start(file: &str) -> Option<(&str, u32)> {
 pub fn read_pod_log(root: &Root) -> Result<Option<DaemonLog>, RootError> {
     let kept = read_daemon_log(root)?.into_iter();
     let kept = kept.flat_map(|log| [log.wanted, log.current]).flatten();
-    Ok(DaemonLog::of(
-        kept.chain(read(root)),
+    Ok(DaemonLog::from_traces(
+        kept.chain(read_traces(root)),
         clock::read_system_time(),
     ))
 }
@@ -132,7 +132,7 @@ pub fn read_daemon_log(root: &Root) -> Result<Option<DaemonLog>, RootError> {
 }
 
 /// Reads the traces on the node, oldest files first. Unreadable files are skipped: a log proves little anyway.
-fn read(root: &Root) -> Vec<LogTrace> {
+fn read_traces(root: &Root) -> Vec<LogTrace> {
     let mut unread = Vec::new();
     let mut files = of_pods(root, &mut unread);
     let previous = RootPath::fixed(paths::PREVIOUS_LOGS);
@@ -282,7 +282,7 @@ pub(super) fn read_messages(
 /// Parses a line of the runtime: `TIME STREAM TAG MESSAGE`, where the message is `LEVELMMDD ... FILE:LINE] TEXT`.
 fn parse_trace(line: &str) -> Option<LogTrace> {
     let (at, text) = parse_message(line)?;
-    let (line, from, rest) = form(text)?;
+    let (line, from, rest) = parse_form(text)?;
     Some(LogTrace {
         name: find_name(rest)?,
         from,
@@ -308,7 +308,7 @@ fn parse_message(line: &str) -> Option<(u64, &str)> {
 }
 
 /// Returns the kind of line, the previous config, and the text from the new name on.
-fn form(text: &str) -> Option<(Line, Option<String>, &str)> {
+fn parse_form(text: &str) -> Option<(Line, Option<String>, &str)> {
     if let Some(rest) = text.strip_prefix("Starting update from ") {
         let (from, rest) = rest.split_once(" to ")?;
         return Some((Line::Starting, find_name(from), rest));
@@ -343,7 +343,7 @@ fn parse_instant(text: &str) -> Option<u64> {
     let zone = text
         .get(19..)?
         .trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
-    let seconds = days(year, month, day) * 86_400 + time - parse_offset(zone)?;
+    let seconds = days_since_epoch(year, month, day) * 86_400 + time - parse_offset(zone)?;
     u64::try_from(seconds).ok()
 }
 
@@ -365,7 +365,7 @@ fn parse_offset(zone: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use crate::base::time::utc;
+    use crate::base::time::format_utc;
     use crate::judge::daemon::pod_log::*;
 
     fn line(text: &str) -> Option<(Line, String)> {
@@ -456,7 +456,7 @@ mod tests {
         }
         for days in 0..40_000 {
             let second = days * 86_400 + 1;
-            assert_eq!(parse_instant(&utc(second)), Some(second));
+            assert_eq!(parse_instant(&format_utc(second)), Some(second));
         }
     }
 
@@ -473,7 +473,7 @@ mod tests {
 
     #[test]
     fn the_last_of_each_kind_counts() {
-        let log = DaemonLog::of(
+        let log = DaemonLog::from_traces(
             [
                 trace_in("/x", "c", 5, Line::DiskOverrides),
                 trace_in("/y", "b", 3, Line::Starting),
@@ -484,7 +484,7 @@ mod tests {
         let log = log.unwrap();
         assert_eq!(log.wanted.unwrap().name, "b");
         assert_eq!(log.current.unwrap().name, "c");
-        assert_eq!(DaemonLog::of([], 0), None);
+        assert_eq!(DaemonLog::from_traces([], 0), None);
     }
 
     fn trace_in(file: &str, name: &str, at: u64, line: Line) -> LogTrace {
@@ -505,7 +505,11 @@ mod tests {
             let traces = traces.iter();
             let traces =
                 traces.map(|(file, find_name, at)| trace_in(file, find_name, *at, Line::Starting));
-            DaemonLog::of(traces, now).unwrap().wanted.unwrap().name
+            DaemonLog::from_traces(traces, now)
+                .unwrap()
+                .wanted
+                .unwrap()
+                .name
         };
         for (traces, newest) in [
             // Between files, a time in the future ranks below any other.

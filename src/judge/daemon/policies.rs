@@ -231,17 +231,17 @@ pub fn policies_url(server: &str) -> String {
 /// The answer contains another object, or a broken one.
 pub fn parse_answer(answer: &[u8], seen: u64) -> Result<PolicyAnswer, ApiError> {
     let failed = |words: String| ApiError::Answer("MachineConfiguration", words);
-    let object = object(answer).map_err(failed)?;
+    let object = parse_object(answer).map_err(failed)?;
     let generation = object.metadata.generation;
     let generation = generation.ok_or_else(|| failed("metadata: missing generation".to_owned()))?;
-    let policies = object.result().map(|cluster| ReceivedPolicies {
+    let policies = object.cluster_policies().map(|cluster| ReceivedPolicies {
         seen,
         generation,
         cluster,
     });
     Ok(PolicyAnswer {
         policies,
-        overrides: object.overrides(seen),
+        overrides: object.parse_overrides(seen),
     })
 }
 
@@ -259,8 +259,11 @@ pub fn in_file(text: &str, origin: &str, seen: u64) -> Result<Brought, PolicyFil
         yaml::parse_yaml(text)
     };
     let value = value.map_err(|e| failed(e.to_string()))?;
-    let object = object(value.to_string().as_bytes()).map_err(failed)?;
-    let (cluster, found) = match (object.result(), &object.spec.node_disruption_policy) {
+    let object = parse_object(value.to_string().as_bytes()).map_err(failed)?;
+    let (cluster, found) = match (
+        object.cluster_policies(),
+        &object.spec.node_disruption_policy,
+    ) {
         (Some(cluster), _) => (cluster, FoundPolicies::Result),
         (None, Some(asked)) => (laid_over_defaults(asked), FoundPolicies::Asked),
         (None, None) => (default_policies(), FoundPolicies::Asked),
@@ -272,11 +275,11 @@ pub fn in_file(text: &str, origin: &str, seen: u64) -> Result<Brought, PolicyFil
             cluster,
         },
         found,
-        overrides: object.overrides(seen),
+        overrides: object.parse_overrides(seen),
     })
 }
 
-fn object(text: &[u8]) -> Result<PolicyObject, String> {
+fn parse_object(text: &[u8]) -> Result<PolicyObject, String> {
     let deserializer = &mut serde_json::Deserializer::from_slice(text);
     let object: PolicyObject =
         serde_path_to_error::deserialize(deserializer).map_err(|e| e.to_string())?;
@@ -288,7 +291,7 @@ fn object(text: &[u8]) -> Result<PolicyObject, String> {
 }
 
 impl PolicyObject {
-    fn overrides(&self, seen: u64) -> Overrides {
+    fn parse_overrides(&self, seen: u64) -> Overrides {
         let given = self.spec.irreconcilable_validation_overrides.as_ref();
         let storage = given.and_then(|given| given.storage.clone());
         Overrides {
@@ -297,7 +300,7 @@ impl PolicyObject {
         }
     }
 
-    fn result(&self) -> Option<ClusterPolicies> {
+    fn cluster_policies(&self) -> Option<ClusterPolicies> {
         let generation = self.metadata.generation?;
         let ready = self.status.observed_generation == Some(generation);
         let cluster = self
@@ -311,7 +314,7 @@ impl PolicyObject {
 
 impl Policies {
     /// Returns the record to store after a request: values that were not received again are kept, with their time.
-    pub fn after(
+    pub fn after_request(
         before: Option<Self>,
         asked: PolicyRequest,
         (policies, overrides): (Option<ReceivedPolicies>, Option<Overrides>),
@@ -432,8 +435,9 @@ mod tests {
             storage: vec!["Disks".to_owned()],
         };
         let given = (Some(known.clone()), Some(overrides.clone()));
-        let first = Policies::after(None, PolicyRequest::Given, given, 1);
-        let later = Policies::after(Some(first), PolicyRequest::NotAllowed, (None, None), 9);
+        let first = Policies::after_request(None, PolicyRequest::Given, given, 1);
+        let later =
+            Policies::after_request(Some(first), PolicyRequest::NotAllowed, (None, None), 9);
         assert_eq!(
             (later.asked, later.at, later.known, later.overrides),
             (PolicyRequest::NotAllowed, 9, Some(known), Some(overrides))

@@ -52,7 +52,7 @@ struct MirrorEntry {
 /// Compares the file in two configs; a missing file counts as empty.
 pub fn registry_change(old: &Ignition, new: &Ignition) -> RegistryChange {
     match (read_registries(old), read_registries(new)) {
-        (Ok(old), Ok(new)) => verdict(compare_registries(&old, &new)),
+        (Ok(old), Ok(new)) => to_verdict(compare_registries(&old, &new)),
         (Err(why), _) | (_, Err(why)) => RegistryChange::Unreadable(why),
     }
 }
@@ -63,12 +63,12 @@ pub fn change_of_texts(old: &str, new: &str) -> RegistryChange {
         parse_registries(old.as_bytes()),
         parse_registries(new.as_bytes()),
     ) {
-        (Ok(old), Ok(new)) => verdict(compare_registries(&old, &new)),
+        (Ok(old), Ok(new)) => to_verdict(compare_registries(&old, &new)),
         (Err(why), _) | (_, Err(why)) => RegistryChange::Unreadable(why),
     }
 }
 
-fn verdict(compared: Result<(), String>) -> RegistryChange {
+fn to_verdict(compared: Result<(), String>) -> RegistryChange {
     compared.map_or_else(RegistryChange::Unsafe, |()| RegistryChange::Safe)
 }
 
@@ -106,8 +106,8 @@ fn compare_registries(old: &Conf, new: &Conf) -> Result<(), String> {
         .iter()
         .try_for_each(|(scope, registry)| match before.get(scope) {
             Some(old) if old == registry => Ok(()),
-            Some(old) => changed(scope, old, registry),
-            None => added(scope, registry),
+            Some(old) => judge_change(scope, old, registry),
+            None => judge_addition(scope, registry),
         })
 }
 
@@ -123,7 +123,7 @@ fn by_scope(conf: &Conf) -> BTreeMap<&str, &RegistryEntry> {
     pairs.collect()
 }
 
-fn changed(scope: &str, old: &RegistryEntry, new: &RegistryEntry) -> Result<(), String> {
+fn judge_change(scope: &str, old: &RegistryEntry, new: &RegistryEntry) -> Result<(), String> {
     let fields = [
         ("prefix", old.prefix != new.prefix),
         ("location", old.location != new.location),
@@ -133,7 +133,7 @@ fn changed(scope: &str, old: &RegistryEntry, new: &RegistryEntry) -> Result<(), 
     if let Some((field, _)) = fields.iter().find(|(_, differs)| *differs) {
         return Err(format!("{field} of registry {scope} changes"));
     }
-    let gone = |mirror: &&MirrorEntry| find(&new.mirror, &mirror.location).is_none();
+    let gone = |mirror: &&MirrorEntry| find_mirror(&new.mirror, &mirror.location).is_none();
     if let Some(mirror) = old.mirror.iter().find(gone) {
         let location = &mirror.location;
         return Err(format!("mirror {location} of registry {scope} is removed"));
@@ -149,7 +149,7 @@ fn mirror_change(
     new: &RegistryEntry,
 ) -> Result<(), String> {
     let (location, digest_only) = (&mirror.location, mirror.pull_from_mirror == DIGEST_ONLY);
-    match find(&old.mirror, location) {
+    match find_mirror(&old.mirror, location) {
         Some(before) if before.pull_from_mirror != mirror.pull_from_mirror && !digest_only => Err(
             format!("pull-from-mirror of mirror {location} of registry {scope} changes"),
         ),
@@ -161,7 +161,7 @@ fn mirror_change(
 }
 
 /// Judges an added registry; its own mirror-by-digest-only does not stand in for that of its mirrors.
-fn added(scope: &str, registry: &RegistryEntry) -> Result<(), String> {
+fn judge_addition(scope: &str, registry: &RegistryEntry) -> Result<(), String> {
     let mut mirrors = registry.mirror.iter();
     let safe = if registry.mirror.is_empty() {
         registry.mirror_by_digest_only
@@ -177,7 +177,7 @@ fn added(scope: &str, registry: &RegistryEntry) -> Result<(), String> {
     }
 }
 
-fn find<'a>(mirrors: &'a [MirrorEntry], location: &str) -> Option<&'a MirrorEntry> {
+fn find_mirror<'a>(mirrors: &'a [MirrorEntry], location: &str) -> Option<&'a MirrorEntry> {
     mirrors.iter().find(|mirror| mirror.location == location)
 }
 

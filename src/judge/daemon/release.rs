@@ -31,12 +31,12 @@ enum Branch {
 type Day = u32;
 
 /// Returns a day as a number that sorts chronologically.
-const fn on(year: u32, month: u32, day: u32) -> Day {
+const fn day_number(year: u32, month: u32, day: u32) -> Day {
     year * 10_000 + month * 100 + day
 }
 
 /// A day later than all others: used for a release of which only the branch is known.
-const NEWEST: Day = on(9999, 12, 31);
+const NEWEST: Day = day_number(9999, 12, 31);
 /// Since the branch began.
 const ALWAYS: Day = 0;
 /// The oldest branch with known rules.
@@ -75,10 +75,10 @@ struct RuleDays {
 
 /// When older branches got `Enablement` and `ForceWritesUnits`, which reached each of them in one merge.
 const ENABLEMENT_BACKPORTS: [(u32, Day); 4] = [
-    (21, on(2026, 2, 12)),
-    (20, on(2026, 2, 23)),
-    (19, on(2026, 3, 9)),
-    (18, on(2026, 3, 12)),
+    (21, day_number(2026, 2, 12)),
+    (20, day_number(2026, 2, 23)),
+    (19, day_number(2026, 3, 9)),
+    (18, day_number(2026, 3, 12)),
 ];
 
 impl Rule {
@@ -94,12 +94,12 @@ impl Rule {
     ];
 
     /// Returns its days: those of the first merge on each branch of openshift/machine-config-operator.
-    fn days(self) -> &'static RuleDays {
+    fn rule_days(self) -> &'static RuleDays {
         match self {
             Self::Ignition3_5 => {
                 const {
                     &RuleDays {
-                        main: &[(on(2025, 3, 26), NEWEST)],
+                        main: &[(day_number(2025, 3, 26), NEWEST)],
                         since_branch: 19,
                         backports: &[],
                     }
@@ -109,7 +109,10 @@ impl Rule {
             Self::Enablement => {
                 const {
                     &RuleDays {
-                        main: &[(on(2025, 7, 22), on(2025, 8, 1)), (on(2026, 1, 27), NEWEST)],
+                        main: &[
+                            (day_number(2025, 7, 22), day_number(2025, 8, 1)),
+                            (day_number(2026, 1, 27), NEWEST),
+                        ],
                         since_branch: 22,
                         backports: &ENABLEMENT_BACKPORTS,
                     }
@@ -118,7 +121,7 @@ impl Rule {
             Self::ForceWritesUnits => {
                 const {
                     &RuleDays {
-                        main: &[(on(2026, 2, 11), NEWEST)],
+                        main: &[(day_number(2026, 2, 11), NEWEST)],
                         since_branch: 22,
                         backports: &ENABLEMENT_BACKPORTS,
                     }
@@ -127,14 +130,14 @@ impl Rule {
             Self::Packages => {
                 const {
                     &RuleDays {
-                        main: &[(on(2026, 5, 15), NEWEST)],
+                        main: &[(day_number(2026, 5, 15), NEWEST)],
                         since_branch: FIVE,
                         backports: &[
-                            (22, on(2026, 5, 26)),
-                            (21, on(2026, 6, 2)),
-                            (20, on(2026, 6, 11)),
-                            (19, on(2026, 6, 22)),
-                            (18, on(2026, 7, 16)),
+                            (22, day_number(2026, 5, 26)),
+                            (21, day_number(2026, 6, 2)),
+                            (20, day_number(2026, 6, 11)),
+                            (19, day_number(2026, 6, 22)),
+                            (18, day_number(2026, 7, 16)),
                         ],
                     }
                 }
@@ -142,23 +145,23 @@ impl Rule {
             Self::MissingUnitsSkipped => {
                 const {
                     &RuleDays {
-                        main: &[(on(2025, 11, 19), NEWEST)],
+                        main: &[(day_number(2025, 11, 19), NEWEST)],
                         since_branch: 21,
-                        backports: &[(20, on(2025, 12, 5))],
+                        backports: &[(20, day_number(2025, 12, 5))],
                     }
                 }
             }
             Self::UnitsRolledBack => {
                 const {
                     &RuleDays {
-                        main: &[(on(2026, 4, 24), NEWEST)],
+                        main: &[(day_number(2026, 4, 24), NEWEST)],
                         since_branch: FIVE,
                         backports: &[
-                            (22, on(2026, 5, 4)),
-                            (21, on(2026, 5, 7)),
-                            (20, on(2026, 5, 13)),
-                            (19, on(2026, 5, 18)),
-                            (18, on(2026, 5, 19)),
+                            (22, day_number(2026, 5, 4)),
+                            (21, day_number(2026, 5, 7)),
+                            (20, day_number(2026, 5, 13)),
+                            (19, day_number(2026, 5, 18)),
+                            (18, day_number(2026, 5, 19)),
                         ],
                     }
                 }
@@ -166,12 +169,12 @@ impl Rule {
             Self::ExtensionsWhenNeeded => {
                 const {
                     &RuleDays {
-                        main: &[(on(2026, 5, 3), NEWEST)],
+                        main: &[(day_number(2026, 5, 3), NEWEST)],
                         since_branch: FIVE,
                         backports: &[
-                            (22, on(2026, 6, 10)),
-                            (21, on(2026, 6, 15)),
-                            (20, on(2026, 6, 23)),
+                            (22, day_number(2026, 6, 10)),
+                            (21, day_number(2026, 6, 15)),
+                            (20, day_number(2026, 6, 23)),
                         ],
                     }
                 }
@@ -184,20 +187,20 @@ impl Rule {
 /// branch. The source is older than the release: neither this release nor an earlier one has a change that reached its branch
 /// on that day or later.
 const ISSUED: [(u32, u32, Day); 13] = [
-    (18, 0, on(2025, 2, 25)),
-    (18, 44, on(2026, 6, 17)),
-    (19, 0, on(2025, 6, 17)),
-    (19, 21, on(2025, 12, 10)),
-    (19, 34, on(2026, 6, 17)),
-    (20, 0, on(2025, 10, 21)),
-    (20, 14, on(2026, 2, 11)),
-    (20, 24, on(2026, 6, 3)),
-    (21, 0, on(2026, 2, 3)),
-    (21, 1, on(2026, 2, 10)),
-    (21, 17, on(2026, 5, 26)),
-    (21, 18, on(2026, 6, 2)),
+    (18, 0, day_number(2025, 2, 25)),
+    (18, 44, day_number(2026, 6, 17)),
+    (19, 0, day_number(2025, 6, 17)),
+    (19, 21, day_number(2025, 12, 10)),
+    (19, 34, day_number(2026, 6, 17)),
+    (20, 0, day_number(2025, 10, 21)),
+    (20, 14, day_number(2026, 2, 11)),
+    (20, 24, day_number(2026, 6, 3)),
+    (21, 0, day_number(2026, 2, 3)),
+    (21, 1, day_number(2026, 2, 10)),
+    (21, 17, day_number(2026, 5, 26)),
+    (21, 18, day_number(2026, 6, 2)),
     // The notes of 4.22.1 call the check of packages new; it reached the branch on this day.
-    (22, 0, on(2026, 5, 26)),
+    (22, 0, day_number(2026, 5, 26)),
 ];
 
 /// Start of the day of the newest source whose rules are known; seconds since 1970 (2026-08-20).
@@ -212,8 +215,8 @@ impl Release {
     };
 
     /// Returns true if this daemon has the rule.
-    pub fn has(self, rule: Rule) -> bool {
-        let days = rule.days();
+    pub fn has_rule(self, rule: Rule) -> bool {
+        let days = rule.rule_days();
         match self.branch {
             Branch::Main => {
                 let mut spans = days.main.iter();
@@ -237,7 +240,11 @@ impl Release {
 
     /// Returns the newest minor version of Ignition spec 3 that it accepts.
     pub fn ignition_minor(self) -> u64 {
-        if self.has(Rule::Ignition3_5) { 5 } else { 4 }
+        if self.has_rule(Rule::Ignition3_5) {
+            5
+        } else {
+            4
+        }
     }
 
     /// Returns true if its day is unknown, so that it counts as the newest of its branch.
@@ -287,7 +294,11 @@ pub enum ReleaseSource {
 impl NodeRelease {
     /// Finds the release: `given` on the command line, or else the newer of the ones that the recorded config and os-release
     /// name. Falls back to the newest release.
-    pub fn find(given: Option<Release>, record: Option<&str>, os: &OpenshiftVersion) -> Self {
+    pub fn find_release(
+        given: Option<Release>,
+        record: Option<&str>,
+        os: &OpenshiftVersion,
+    ) -> Self {
         if let Some(release) = given {
             return Self {
                 release,
@@ -298,15 +309,17 @@ impl NodeRelease {
         }
         let in_record = "the recorded config";
         let record = match record.filter(|text| !text.is_empty()) {
-            Some(text) => Self::named(text, ReleaseSource::Record, in_record).ok_or_else(|| {
-                format!("release-image-version {text:?} of {in_record} is not a release")
-            }),
+            Some(text) => {
+                Self::parse_named(text, ReleaseSource::Record, in_record).ok_or_else(|| {
+                    format!("release-image-version {text:?} of {in_record} is not a release")
+                })
+            }
             None => Err(String::new()),
         };
         let os = match os {
             OpenshiftVersion::Named { value, file } => {
                 let source = format!("OPENSHIFT_VERSION of {file}");
-                Self::named(value, ReleaseSource::OsRelease, &source).ok_or_else(|| {
+                Self::parse_named(value, ReleaseSource::OsRelease, &source).ok_or_else(|| {
                     format!("OPENSHIFT_VERSION {value:?} of {file} is not a release")
                 })
             }
@@ -330,7 +343,7 @@ impl NodeRelease {
     }
 
     /// Returns the release that a text of the node names; `None` if it names none.
-    fn named(text: &str, source: ReleaseSource, place: &str) -> Option<Self> {
+    fn parse_named(text: &str, source: ReleaseSource, place: &str) -> Option<Self> {
         let of = match source {
             ReleaseSource::Record => "of ",
             _ => "",
@@ -361,7 +374,7 @@ impl NodeRelease {
     }
 
     /// Returns the release in words, with its source, and the rules that apply if they are not its own.
-    pub fn words(&self) -> String {
+    pub fn describe_release(&self) -> String {
         let (Self { seen, release, .. }, oldest) = (self, format!("4.{OLDEST}"));
         let Release { branch, patch, day } = *release;
         match (self.source, self.known) {
@@ -392,14 +405,14 @@ impl FromStr for Release {
 
     /// Parses a release (`4.19`, `4.19.3`, `5.0`) or a day of the main branch (`2025-07-22`).
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(day) = day(text) {
+        if let Some(day) = parse_day(text) {
             return Ok(Self {
                 branch: Branch::Main,
                 patch: None,
                 day,
             });
         }
-        release(text).ok_or_else(|| {
+        parse_release(text).ok_or_else(|| {
             "is neither a release from 4.12 on, such as 4.19, 4.19.3 or 5.0, nor the day of the daemon's source, such as \
              2025-07-22"
                 .to_owned()
@@ -419,7 +432,7 @@ fn is_older(text: &str) -> bool {
 }
 
 /// Parses a release name: `MAJOR.MINOR`, with a patch release and a suffix (`4.21.3-rc.1`, `4.19.0-okd-scos.9`).
-fn release(text: &str) -> Option<Release> {
+fn parse_release(text: &str) -> Option<Release> {
     let plain = text.split(['-', '+']).next().unwrap_or_default();
     let numbers: Option<Vec<u32>> = plain.split('.').map(|part| part.parse().ok()).collect();
     let (major, minor, patch) = match numbers?.as_slice() {
@@ -466,14 +479,14 @@ fn shown_day(day: Day) -> String {
     format!("{year:04}-{month:02}-{day:02}")
 }
 
-fn day(text: &str) -> Option<Day> {
+fn parse_day(text: &str) -> Option<Day> {
     let [year, month, day] = text.split('-').collect::<Vec<_>>().try_into().ok()?;
     let number = |part: &str, digits: usize, most: u32| {
         let plain = part.len() == digits && part.bytes().all(|b| b.is_ascii_digit());
         let number: u32 = part.parse().ok().filter(|_| plain)?;
         (1..=most).contains(&number).then_some(number)
     };
-    Some(on(
+    Some(day_number(
         number(year, 4, 9998)?,
         number(month, 2, 12)?,
         number(day, 2, 31)?,
@@ -543,7 +556,7 @@ mod tests {
                     file: "/etc/os-release",
                 },
             };
-            NodeRelease::find(given.map(of), record, &os).words()
+            NodeRelease::find_release(given.map(of), record, &os).describe_release()
         };
         let unknown = "; the day of its source is not known: newest rules of its branch";
         assert_eq!(
@@ -640,7 +653,7 @@ mod tests {
         let minors = [
             "4.12", "4.14", "4.17", "4.18", "4.19", "4.20", "4.21", "4.22", "5.0", "5.1",
         ];
-        let last = |rule: Rule| minors.map(|minor| of(minor).has(rule));
+        let last = |rule: Rule| minors.map(|minor| of(minor).has_rule(rule));
         assert_eq!(BRANCHES.len(), Rule::ALL.len());
         for &(rule, wanted) in BRANCHES {
             assert_eq!(last(rule), wanted, "{rule:?}");
@@ -649,22 +662,29 @@ mod tests {
         for release in [
             "4.18.0", "4.19.0", "4.19.21", "4.20.0", "4.20.14", "4.21.0", "4.21.1",
         ] {
-            assert!(!of(release).has(Rule::Enablement), "{release}");
-            assert!(!of(release).has(Rule::Packages), "{release}");
+            assert!(!of(release).has_rule(Rule::Enablement), "{release}");
+            assert!(!of(release).has_rule(Rule::Packages), "{release}");
         }
         // Released before the check of packages was added, and after the other rules.
         for release in ["4.18.44", "4.19.34", "4.20.24", "4.21.18", "4.22.0"] {
-            assert!(of(release).has(Rule::Enablement), "{release}");
-            assert!(of(release).has(Rule::UnitsRolledBack), "{release}");
-            assert!(!of(release).has(Rule::Packages), "{release}");
-            assert!(!of(release).has(Rule::ExtensionsWhenNeeded), "{release}");
+            assert!(of(release).has_rule(Rule::Enablement), "{release}");
+            assert!(of(release).has_rule(Rule::UnitsRolledBack), "{release}");
+            assert!(!of(release).has_rule(Rule::Packages), "{release}");
+            assert!(
+                !of(release).has_rule(Rule::ExtensionsWhenNeeded),
+                "{release}"
+            );
         }
         for release in ["4.18.60", "4.19.60", "4.20.60", "4.21.60", "4.22.1"] {
-            assert!(of(release).has(Rule::Packages), "{release}");
+            assert!(of(release).has_rule(Rule::Packages), "{release}");
         }
         for &(day, wanted) in DAYS {
-            assert_eq!(Rule::ALL.map(|rule| of(day).has(rule)), wanted, "{day}");
+            assert_eq!(
+                Rule::ALL.map(|rule| of(day).has_rule(rule)),
+                wanted,
+                "{day}"
+            );
         }
-        assert!(Rule::ALL.iter().all(|rule| Release::NEWEST.has(*rule)));
+        assert!(Rule::ALL.iter().all(|rule| Release::NEWEST.has_rule(*rule)));
     }
 }

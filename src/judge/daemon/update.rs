@@ -93,7 +93,7 @@ impl FirstBootAction {
 }
 
 impl Diff {
-    fn of(old: &MachineConfig, new: &MachineConfig, forced: bool) -> Self {
+    fn between_configs(old: &MachineConfig, new: &MachineConfig, forced: bool) -> Self {
         let (a, b) = (&old.ignition, &new.ignition);
         Self {
             os_update: forced || old.os_image_url != new.os_image_url,
@@ -163,7 +163,7 @@ pub fn decide_allowing(
     update.refusal = refusals.find(|refusal| !is_lifted(refusal, allowed));
     if update.refusal.is_none() {
         let queue = update.action_queue(policies, forced);
-        update.settle(queue, &old.ignition, &new.ignition);
+        update.settle_queue(queue, &old.ignition, &new.ignition);
     }
     update
 }
@@ -183,7 +183,7 @@ pub fn decide_taken(
     } else {
         update.action_queue(policies, forced)
     };
-    update.settle(queue, &old.ignition, &new.ignition);
+    update.settle_queue(queue, &old.ignition, &new.ignition);
     update
 }
 
@@ -221,7 +221,7 @@ fn is_lifted(refusal: &TransitionRefusal, allowed: &[String]) -> bool {
 
 impl Update {
     fn compare_configs(old: &MachineConfig, new: &MachineConfig, forced: bool) -> Self {
-        let (before, after) = (units(&old.ignition), units(&new.ignition));
+        let (before, after) = (units_by_name(&old.ignition), units_by_name(&new.ignition));
         let names = |wanted: &dyn Fn(&str) -> bool| {
             let all: BTreeSet<&str> = before.keys().chain(after.keys()).copied().collect();
             let wanted = all.into_iter().filter(|name| wanted(name));
@@ -229,7 +229,7 @@ impl Update {
         };
         Self {
             refusal: None,
-            diff: Diff::of(old, new, forced),
+            diff: Diff::between_configs(old, new, forced),
             changed_files: changed_files(&old.ignition, &new.ignition),
             added_units: names(&|name| !before.contains_key(name)),
             removed_units: names(&|name| !after.contains_key(name)),
@@ -243,7 +243,7 @@ impl Update {
         }
     }
 
-    fn settle(&mut self, queue: Vec<Queued>, old: &Ignition, new: &Ignition) {
+    fn settle_queue(&mut self, queue: Vec<Queued>, old: &Ignition, new: &Ignition) {
         let has = |action: &Action| queue.iter().any(|queued| queued.action == *action);
         if has(&Action::Special) {
             self.registries = Some(registries::registry_change(old, new));
@@ -314,7 +314,7 @@ fn of_first_boot(path: &str) -> FirstBootAction {
 
 /// Returns the files that are added, removed, or different in any field; order does not count here.
 fn changed_files(old: &Ignition, new: &Ignition) -> Vec<String> {
-    let (before, after) = (files(old), files(new));
+    let (before, after) = (files_by_path(old), files_by_path(new));
     let all: BTreeSet<&str> = before.keys().chain(after.keys()).copied().collect();
     let changed = all
         .into_iter()
@@ -322,12 +322,12 @@ fn changed_files(old: &Ignition, new: &Ignition) -> Vec<String> {
     changed.map(str::to_owned).collect()
 }
 
-fn files(config: &Ignition) -> BTreeMap<&str, &File> {
+fn files_by_path(config: &Ignition) -> BTreeMap<&str, &File> {
     let files = config.storage.files.iter();
     files.map(|file| (file.path.as_str(), file)).collect()
 }
 
-fn units(config: &Ignition) -> BTreeMap<&str, &Unit> {
+fn units_by_name(config: &Ignition) -> BTreeMap<&str, &Unit> {
     let units = config.systemd.units.iter();
     units.map(|unit| (unit.name.as_str(), unit)).collect()
 }

@@ -20,7 +20,7 @@ use crate::base::go_quote::quote_go;
 use crate::base::object::{HexDigest, Object, ObjectKind};
 use crate::base::paths;
 use crate::config::document::{Desired, DesiredFile, Owner, Undecodable, WrittenPath};
-use crate::host::root::{ResolveError, RootPath, sha256};
+use crate::host::root::{ResolveError, RootPath, sha256_hex};
 use crate::node::accounts::is_locked;
 use crate::node::{Accounts, NodeState};
 
@@ -139,7 +139,7 @@ pub fn is_exempt(path: &RootPath) -> bool {
 /// # Errors
 /// The daemon's message for a user or group that the root does not have.
 pub fn wanted_file(file: &DesiredFile, node: &NodeState) -> Result<Object, String> {
-    let (uid, gid) = node.host.attainable(wanted_owner(file, node)?);
+    let (uid, gid) = node.host.attainable_owner(wanted_owner(file, node)?);
     let kind = ObjectKind::File {
         size: file.size,
         sha256: file.sha256.clone(),
@@ -196,7 +196,7 @@ pub fn group_id(group: &Owner, accounts: &Accounts) -> Result<u32, String> {
 pub fn text_object(text: &[u8], mode: u32, owner: (u32, u32)) -> Object {
     let sha256 = match text {
         [] => HexDigest::of_nothing(),
-        text => sha256(text).into(),
+        text => sha256_hex(text).into(),
     };
     Object {
         kind: ObjectKind::File {
@@ -391,7 +391,7 @@ fn password_drift(desired: &Desired, node: &NodeState) -> Option<Drift> {
         return Some(unchecked_drift(DriftKind::Password, &path, detail.into()));
     }
     let wanted = desired.password_hash.as_deref()?;
-    let found = node.accounts.password("core")?;
+    let found = node.accounts.find_password("core")?;
     if wanted == found {
         return None;
     }
@@ -428,7 +428,7 @@ pub fn keys_object(desired: &Desired, node: &NodeState, owner: (u32, u32)) -> Ob
     text_object(
         keys_text(desired).as_bytes(),
         0o600,
-        node.host.attainable(owner),
+        node.host.attainable_owner(owner),
     )
 }
 

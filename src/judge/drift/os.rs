@@ -125,7 +125,7 @@ pub fn match_os(records: &Records, system: &System) -> OsMatch {
         System::Silent(why) => OsMatch::Unknown(why.clone()),
         System::NotAsked | System::Composefs(_) => OsMatch::NoneToCompare,
         System::Known(facts) => {
-            let comparable = records.recorded().is_some()
+            let comparable = records.recorded_config().is_some()
                 && facts.deployments.booted().is_some()
                 && facts.class != Class::Other;
             match os_mismatch(records, facts) {
@@ -139,7 +139,7 @@ pub fn match_os(records: &Records, system: &System) -> OsMatch {
 
 /// Describes the differences of the running operating system from the recorded config.
 pub fn os_mismatch(records: &Records, facts: &SystemFacts) -> Option<String> {
-    let config = records.recorded()?;
+    let config = records.recorded_config()?;
     let booted = facts.deployments.booted()?;
     if facts.class == Class::Other {
         return None;
@@ -162,7 +162,7 @@ pub fn os_mismatch(records: &Records, facts: &SystemFacts) -> Option<String> {
 pub fn is_next(records: &Records, facts: &SystemFacts) -> bool {
     let next = facts.deployments.next_boot();
     let next = next.filter(|next| !next.booted && !next.finalization_locked);
-    let (Some(config), Some(next)) = (records.recorded(), next) else {
+    let (Some(config), Some(next)) = (records.recorded_config(), next) else {
         return false;
     };
     let layered = records.current_image.as_deref();
@@ -184,7 +184,7 @@ fn arguments_left(
     deployment: &Deployment,
     present: &Kargs,
 ) -> Option<Drift> {
-    let asked = facts.asked.of(&deployment.name(), present)?;
+    let asked = facts.asked.find_requests(&deployment.name(), present)?;
     let old = Kargs::from_entries(&asked.arguments);
     let wanted = Kargs::from_entries(&config.kernel_arguments);
     let list = present.written_as(&old).left_over(&old, &wanted).join(" ");

@@ -42,7 +42,7 @@ pub(super) fn written_unit_drifts(units: &[Unit], node: &NodeState) -> Vec<Drift
 /// daemon expects empty drop-ins to exist, and does not check enablement.
 pub(super) fn unit_drifts(unit: &Unit, node: &NodeState, spec2: bool) -> Vec<Drift> {
     let mut drifts = Vec::new();
-    let owner = node.host.attainable((0, 0));
+    let owner = node.host.attainable_owner((0, 0));
     for dropin in &unit.dropins {
         let Some(path) = dropin_path(&unit.name, &dropin.name) else {
             continue;
@@ -179,7 +179,7 @@ pub(super) fn link_drifts(
     node: &NodeState,
     unchanged: &UnchangedUnits,
 ) -> Vec<Drift> {
-    let wanted = unchanged.simulate(desired, node);
+    let wanted = unchanged.simulate_units(desired, node);
     let masks: Vec<_> = desired
         .units
         .iter()

@@ -195,7 +195,10 @@ impl BootcStatus {
     /// a deployment; without one, the entry's own image is used.
     ///
     /// bootc does not report the position of its other deployments; they are last here.
-    pub fn deployments(&self, origin: &dyn Fn(&OstreeEntry) -> Option<OriginFile>) -> Deployments {
+    pub fn to_deployments(
+        &self,
+        origin: &dyn Fn(&OstreeEntry) -> Option<OriginFile>,
+    ) -> Deployments {
         let (before, after) = if self.rollback_queued {
             (self.rollback.as_ref(), None)
         } else {
@@ -218,7 +221,7 @@ impl BootcStatus {
                 booted,
                 staged: is(&self.staged, entry),
                 unlocked: unlocked.map(UsrOverlay::as_unlocked).unwrap_or_default(),
-                ..entry.deployment(ostree, origin(ostree))
+                ..entry.to_deployment(ostree, origin(ostree))
             });
         }
         let update = self
@@ -234,7 +237,7 @@ impl BootcStatus {
 }
 
 impl BootcEntry {
-    fn deployment(&self, ostree: &OstreeEntry, origin: Option<OriginFile>) -> Deployment {
+    fn to_deployment(&self, ostree: &OstreeEntry, origin: Option<OriginFile>) -> Deployment {
         let own = self.image.as_ref().map(|one| one.image.as_origin());
         let origin = origin.unwrap_or_default();
         Deployment {
@@ -427,7 +430,7 @@ pub const UNIT: &str = "mco-rescue-bootc.service";
 pub fn status_json() -> CommandLine {
     CommandLine {
         program: "bootc".to_owned(),
-        args: words(&["status", "--json", "--format-version", "1"]),
+        args: to_strings(&["status", "--json", "--format-version", "1"]),
         timeout: QUESTION,
         capabilities: &[
             Capability::CAP_SYS_ADMIN,
@@ -471,13 +474,13 @@ pub(super) fn in_unit(timeout: Duration, command: &[&str]) -> CommandLine {
     let command = command.iter().map(|word| word.replace('$', "$$"));
     CommandLine {
         program: "systemd-run".to_owned(),
-        args: words(&run).into_iter().chain(command).collect(),
+        args: to_strings(&run).into_iter().chain(command).collect(),
         timeout,
         // systemd does the work; it only needs a request from root.
         capabilities: &[],
     }
 }
 
-fn words(all: &[&str]) -> Vec<String> {
+fn to_strings(all: &[&str]) -> Vec<String> {
     all.iter().map(|word| (*word).to_owned()).collect()
 }

@@ -106,7 +106,7 @@ pub fn become_init(arguments: &[String]) -> std::io::Error {
 fn waiting_for(command: &CommandLine) -> Work {
     let verb = command.args.first().filter(|verb| !verb.starts_with('-'));
     let verb = verb.map(|verb| format!(" {verb}")).unwrap_or_default();
-    Work::new(format!("Waiting for {}{verb}", command.program)).within(command.timeout)
+    Work::new(format!("Waiting for {}{verb}", command.program)).with_deadline(command.timeout)
 }
 
 #[allow(

@@ -35,10 +35,10 @@ pub struct InterfaceAddress {
 /// ip is missing, or gives no answer.
 pub fn query_addresses(runner: &dyn CommandRunner) -> Result<Vec<NetworkInterface>, CommandError> {
     let text = run_ip(runner, &["-j", "addr"])?;
-    parse_addresses(&text).map_err(|error| failed(&error.to_string()))
+    parse_addresses(&text).map_err(|error| failed_command(&error.to_string()))
 }
 
-fn failed(words: &str) -> CommandError {
+fn failed_command(words: &str) -> CommandError {
     CommandError::Failed("ip".into(), words.trim().to_owned())
 }
 
@@ -51,7 +51,7 @@ fn run_ip(runner: &dyn CommandRunner, args: &[&str]) -> Result<String, CommandEr
     })?;
     match answer.status {
         Some(0) => Ok(answer.stdout),
-        _ => Err(failed(&answer.stderr)),
+        _ => Err(failed_command(&answer.stderr)),
     }
 }
 
@@ -74,7 +74,7 @@ pub fn query_default_route(
 ) -> Result<Vec<DefaultHop>, CommandError> {
     let family = if ipv6 { "-6" } else { "-4" };
     let text = run_ip(runner, &["-j", family, "route", "show", "default"])?;
-    parse_default_route(&text).map_err(|error| failed(&error.to_string()))
+    parse_default_route(&text).map_err(|error| failed_command(&error.to_string()))
 }
 
 /// Parses the routes. Several hops are in `nexthops`; an IPv4 route via an IPv6 router has it in `via`. Dead routes are
@@ -138,7 +138,7 @@ pub struct NeighbourEntry {
 
 impl NeighbourEntry {
     /// Returns true if the entry is in one of these states.
-    pub fn is(&self, states: &[&str]) -> bool {
+    pub fn is_in(&self, states: &[&str]) -> bool {
         self.state
             .iter()
             .any(|state| states.contains(&state.as_str()))
@@ -165,7 +165,7 @@ pub fn query_neighbour(
     }
     let all: Result<Vec<NeighbourEntry>, _> = serde_json::from_str(&text);
     all.map(|all| all.into_iter().next())
-        .map_err(|error| failed(&error.to_string()))
+        .map_err(|error| failed_command(&error.to_string()))
 }
 
 /// Parses the output. Addresses that do not parse, such as those of a tunnel's peer, are skipped.

@@ -116,7 +116,7 @@ impl Job {
 
     /// Returns the job to run once the previous files are restored.
     #[must_use]
-    pub fn back(&self) -> Self {
+    pub fn reverse_job(&self) -> Self {
         match self {
             Self::StartEnabled(unit) => Self::Stop(unit.clone()),
             Self::Stop(unit) => Self::StartEnabled(unit.clone()),
@@ -132,7 +132,7 @@ impl Job {
 /// Returns the jobs to run once the previous files are restored. Units that the run started are stopped first, while systemd
 /// still knows them; units that it stopped are started last, when everything else has read the old files.
 pub fn jobs_back<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> Vec<Job> {
-    let mut back: Vec<Job> = jobs.into_iter().map(Job::back).collect();
+    let mut back: Vec<Job> = jobs.into_iter().map(Job::reverse_job).collect();
     back.order_by_key(|job| match job {
         Job::Stop(_) => 0,
         Job::DaemonReload => 1,
@@ -490,7 +490,7 @@ mod tests {
     #[test]
     fn the_way_back_of_the_way_back_is_the_way_there() {
         for job in every_kind() {
-            assert_eq!(job.back().back(), job);
+            assert_eq!(job.reverse_job().reverse_job(), job);
         }
         let jobs = [
             Job::Stop("old.service".into()),

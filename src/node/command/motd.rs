@@ -22,8 +22,8 @@ pub fn withdraw_after(runner: &dyn CommandRunner, time: Duration) -> Result<(), 
         "mco-rescue-motd.service",
     ];
     // These units exist only after another trial during the same boot.
-    runner.run(&line("systemctl", &stop)).map(drop)?;
-    let answer = runner.run(&removal(time))?;
+    runner.run(&command_line("systemctl", &stop)).map(drop)?;
+    let answer = runner.run(&removal_line(time))?;
     match answer.status {
         Some(0) => Ok(()),
         _ => Err(CommandError::Failed(
@@ -33,11 +33,11 @@ pub fn withdraw_after(runner: &dyn CommandRunner, time: Duration) -> Result<(), 
     }
 }
 
-fn removal(time: Duration) -> CommandLine {
+fn removal_line(time: Duration) -> CommandLine {
     let unit = format!("--unit={UNIT}");
     let after = format!("--on-active={}", time.as_secs());
     let path = runtime::announcement_path();
-    line(
+    command_line(
         "systemd-run",
         &[
             "--quiet",
@@ -54,7 +54,7 @@ fn removal(time: Duration) -> CommandLine {
     )
 }
 
-fn line(program: &str, args: &[&str]) -> CommandLine {
+fn command_line(program: &str, args: &[&str]) -> CommandLine {
     CommandLine {
         program: program.into(),
         args: args.iter().map(|arg| (*arg).to_owned()).collect(),
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn only_our_own_text_is_removed() {
-        let line = removal(Duration::from_secs(86_400));
+        let line = removal_line(Duration::from_secs(86_400));
         assert_eq!(line.program, "systemd-run");
         let words = line.args.join(" ");
         assert!(words.contains("--on-active=86400 "), "{words}");

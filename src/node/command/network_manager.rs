@@ -73,8 +73,8 @@ pub fn begin_checkpoint(runner: &dyn CommandRunner, seconds: u32) -> Result<Begu
             Err(CommandError::Failed("busctl".into(), words))
         };
     }
-    let path = read_path(&answer.stdout).ok_or_else(|| strange(&answer))?;
-    let created = query_created(runner, &path)?.ok_or_else(|| strange(&answer))?;
+    let path = read_path(&answer.stdout).ok_or_else(|| strange_answer(&answer))?;
+    let created = query_created(runner, &path)?.ok_or_else(|| strange_answer(&answer))?;
     Ok(Begun::Armed(NetworkCheckpoint { path, created }))
 }
 
@@ -90,7 +90,7 @@ pub fn commit_checkpoint(
         return Ok(false);
     }
     let words = ["o", &checkpoint.path];
-    succeed(runner, &method_line("CheckpointDestroy", &words, BUS)).map(|_| true)
+    run_successfully(runner, &method_line("CheckpointDestroy", &words, BUS)).map(|_| true)
 }
 
 /// Makes NetworkManager roll back to a checkpoint, which also destroys it.
@@ -105,8 +105,8 @@ pub fn roll_back_checkpoint(
         return Ok(RolledBack::Gone);
     }
     let words = ["o", &checkpoint.path];
-    let answer = succeed(runner, &method_line("CheckpointRollback", &words, ROLLBACK))?;
-    let failed = read_devices(&answer.stdout).ok_or_else(|| strange(&answer))?;
+    let answer = run_successfully(runner, &method_line("CheckpointRollback", &words, ROLLBACK))?;
+    let failed = read_devices(&answer.stdout).ok_or_else(|| strange_answer(&answer))?;
     Ok(RolledBack::Done(failed))
 }
 
@@ -126,7 +126,7 @@ pub fn extend_checkpoint(
     let seconds = seconds.max(1).to_string();
     let words = ["ou", &checkpoint.path, &seconds];
     let line = method_line("CheckpointAdjustRollbackTimeout", &words, BUS);
-    succeed(runner, &line).map(|_| true)
+    run_successfully(runner, &line).map(|_| true)
 }
 
 /// Returns true if the checkpoint still exists and the path has not been reused by another program's checkpoint.
@@ -174,7 +174,7 @@ pub fn is_running(runner: &dyn CommandRunner) -> Result<bool, CommandError> {
 /// # Errors
 /// nmcli is missing or reports an error.
 pub fn reload_connections(runner: &dyn CommandRunner) -> Result<(), CommandError> {
-    succeed(runner, &nmcli_line(&["connection", "reload"], BUS)).map(drop)
+    run_successfully(runner, &nmcli_line(&["connection", "reload"], BUS)).map(drop)
 }
 
 /// Makes NetworkManager reread its connection files, and activates the connection of one file if that connection is active or
@@ -185,7 +185,7 @@ pub fn reload_connections(runner: &dyn CommandRunner) -> Result<(), CommandError
 pub fn activate_file(runner: &dyn CommandRunner, path: &str) -> Result<bool, CommandError> {
     reload_connections(runner)?;
     let line = ["-t", "-f", "UUID,ACTIVE,FILENAME", "connection", "show"];
-    let answer = succeed(runner, &nmcli_line(&line, BUS))?;
+    let answer = run_successfully(runner, &nmcli_line(&line, BUS))?;
     let Some(profile) = read_profiles(&answer.stdout)
         .into_iter()
         .find(|one| one.path == path)
@@ -237,7 +237,7 @@ struct Settings {
 fn query_settings(runner: &dyn CommandRunner, uuid: &str) -> Result<Settings, CommandError> {
     let fields = "connection.autoconnect,connection.interface-name,connection.slave-type";
     let line = ["-g", fields, "connection", "show", "uuid", uuid];
-    let answer = succeed(runner, &nmcli_line(&line, BUS))?;
+    let answer = run_successfully(runner, &nmcli_line(&line, BUS))?;
     let mut lines = answer.stdout.lines().map(str::trim);
     let mut next = || lines.next().unwrap_or_default().to_owned();
     Ok(Settings {
@@ -252,7 +252,7 @@ fn query_settings(runner: &dyn CommandRunner, uuid: &str) -> Result<Settings, Co
 /// such port counts.
 fn is_in_ovs_bridge(runner: &dyn CommandRunner, device: &str) -> Result<bool, CommandError> {
     let line = ["-t", "-f", "UUID,DEVICE", "connection", "show", "--active"];
-    let answer = succeed(runner, &nmcli_line(&line, BUS))?;
+    let answer = run_successfully(runner, &nmcli_line(&line, BUS))?;
     for line in answer.stdout.lines() {
         let Some((uuid, name)) = line.split_once(':') else {
             continue;
@@ -340,7 +340,7 @@ fn read_devices(text: &str) -> Option<Vec<String>> {
     Some(failed)
 }
 
-fn strange(answer: &CommandOutput) -> CommandError {
+fn strange_answer(answer: &CommandOutput) -> CommandError {
     let words = format!("a strange answer: {:?}", answer.stdout.trim());
     CommandError::Failed("busctl".into(), words)
 }
@@ -377,7 +377,10 @@ fn command_line(program: &str, words: &[&str], timeout: Duration) -> CommandLine
     }
 }
 
-fn succeed(runner: &dyn CommandRunner, line: &CommandLine) -> Result<CommandOutput, CommandError> {
+fn run_successfully(
+    runner: &dyn CommandRunner,
+    line: &CommandLine,
+) -> Result<CommandOutput, CommandError> {
     let answer = runner.run(line)?;
     if answer.status == Some(0) {
         return Ok(answer);

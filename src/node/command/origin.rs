@@ -48,13 +48,13 @@ impl OriginFile {
                 continue;
             }
             if let Some((key, value)) = line.split_once('=') {
-                origin.take(&group, key.trim(), value.trim());
+                origin.take_setting(&group, key.trim(), value.trim());
             }
         }
         origin
     }
 
-    fn take(&mut self, group: &str, key: &str, value: &str) {
+    fn take_setting(&mut self, group: &str, key: &str, value: &str) {
         let list = || -> Vec<String> {
             let names = value.split(';').map(str::trim);
             let names = names.filter(|name| !name.is_empty());
@@ -63,9 +63,9 @@ impl OriginFile {
         // Local packages are listed with the digest of their file.
         let local = || list().iter().map(|one| without_digest(one)).collect();
         match (group, key) {
-            ("origin", "container-image-reference") => self.reference = some(value),
-            ("origin", "refspec" | "baserefspec") => self.refspec = some(value),
-            (_, "custom-url") => self.custom_url = some(value),
+            ("origin", "container-image-reference") => self.reference = non_empty(value),
+            ("origin", "refspec" | "baserefspec") => self.refspec = non_empty(value),
+            (_, "custom-url") => self.custom_url = non_empty(value),
             ("packages", "requested") => self.packages = list(),
             ("packages", "requested-local") => self.local_packages = local(),
             ("overrides", "remove") => self.removals = list(),
@@ -76,7 +76,7 @@ impl OriginFile {
     }
 
     /// Returns the image in the form that the daemon compares with `osImageURL` byte by byte; empty without an image.
-    pub fn image(&self) -> String {
+    pub fn image_name(&self) -> String {
         image_of(self.reference.as_deref(), self.custom_url.as_deref())
     }
 
@@ -86,7 +86,7 @@ impl OriginFile {
     }
 }
 
-fn some(value: &str) -> Option<String> {
+fn non_empty(value: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
@@ -108,7 +108,7 @@ mod tests {
             aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa:tool-1-1.x86_64;\n\
             [overrides]\nremove=kernel;\nreplace-local=b:vim-1;\n[rpmostree]\nregenerate-initramfs=true\n";
         let origin = OriginFile::parse(text);
-        assert_eq!(origin.image(), "quay.example/os@sha256:1");
+        assert_eq!(origin.image_name(), "quay.example/os@sha256:1");
         assert_eq!(origin.packages, ["usbguard", "kata-containers"]);
         assert_eq!(origin.local_packages, ["tool-1-1.x86_64"]);
         assert_eq!(origin.removals, ["kernel"]);
@@ -131,7 +131,7 @@ mod tests {
     fn an_image_alone_can_be_of_either_engine() {
         let text = "# made\n[origin]\ncontainer-image-reference=ostree-unverified-registry:quay.example/os:1\n";
         let origin = OriginFile::parse(text);
-        assert_eq!(origin.image(), "quay.example/os:1");
+        assert_eq!(origin.image_name(), "quay.example/os:1");
         assert!(!origin.is_of_rpm_ostree());
         for other in [
             "[origin]\nrefspec=a/b\n",
@@ -139,9 +139,9 @@ mod tests {
         ] {
             let origin = OriginFile::parse(other);
             assert!(origin.is_of_rpm_ostree());
-            assert_eq!(origin.image(), "");
+            assert_eq!(origin.image_name(), "");
         }
         let pivoted = OriginFile::parse("[origin]\ncustom-url=pivot://quay.example/os:1\n");
-        assert_eq!(pivoted.image(), "quay.example/os:1");
+        assert_eq!(pivoted.image_name(), "quay.example/os:1");
     }
 }

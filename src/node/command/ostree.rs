@@ -11,15 +11,15 @@ use crate::formats::gvariant::Dictionary;
 
 /// `ostree admin status`.
 pub fn list_deployments() -> CommandLine {
-    question(&["admin", "status"])
+    query_line(&["admin", "status"])
 }
 
 /// Returns the command line of `ostree admin deploy --help`, which lists the options of this version.
 pub fn deploy_help() -> CommandLine {
-    question(&["admin", "deploy", "--help"])
+    query_line(&["admin", "deploy", "--help"])
 }
 
-fn question(args: &[&str]) -> CommandLine {
+fn query_line(args: &[&str]) -> CommandLine {
     CommandLine {
         program: "ostree".to_owned(),
         args: args.iter().map(|word| (*word).to_owned()).collect(),

@@ -38,7 +38,7 @@ pub enum ArchiveError {
 
 impl Archive {
     /// Lists an archive. A truncated one is listed up to its end.
-    pub(super) fn list(mut file: File) -> Result<Self, ArchiveError> {
+    pub(super) fn list_files(mut file: File) -> Result<Self, ArchiveError> {
         let length = file.seek(SeekFrom::End(0)).map_err(read_error)?;
         file.rewind().map_err(read_error)?;
         let mut begin = [0; 4];
@@ -52,12 +52,12 @@ impl Archive {
     }
 
     /// Returns the number of bytes of a file that are present; `None` if it is not in the archive.
-    pub(super) fn size(&self, name: &str) -> Option<u64> {
+    pub(super) fn size_of(&self, name: &str) -> Option<u64> {
         self.places.get(name).map(|span| span.there)
     }
 
     /// Calls `with` on the bytes of a file that are present.
-    pub(super) fn read<T>(
+    pub(super) fn read_file<T>(
         &self,
         name: &str,
         with: impl FnOnce(&mut dyn Read) -> io::Result<T>,

@@ -188,13 +188,13 @@ impl Secrets {
     }
 
     /// Returns the registries of its entries, as `HOST[:PORT]`.
-    pub fn hosts(&self) -> impl Iterator<Item = String> + use<'_> {
+    pub fn registry_hosts(&self) -> impl Iterator<Item = String> + use<'_> {
         let names = self.entries.iter().map(|entry| strip_scheme(entry));
         names.filter_map(|name| Some(name.split('/').next()?.to_owned()))
     }
 
     /// Returns the credentials for `HOST/PATH`: the entry with the longest matching path, or else the host's.
-    pub fn of(&self, repository: &str) -> Credentials {
+    pub fn credentials_for(&self, repository: &str) -> Credentials {
         let mut names = std::iter::successors(Some(repository), |name| {
             name.rsplit_once('/').map(|(above, _)| above)
         });
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn the_longest_path_counts_then_the_host() {
         let secrets = Secrets::parse("/f", SECRET.as_bytes());
-        let entry = |name: &str| match secrets.of(name) {
+        let entry = |name: &str| match secrets.credentials_for(name) {
             Credentials::Entry(key) => key,
             Credentials::None => String::new(),
         };
@@ -257,7 +257,10 @@ mod tests {
             "https://index.docker.example/v1/"
         );
         assert_eq!(entry("helped.example/os"), "helped.example");
-        assert_eq!(secrets.of("mirror.local/os"), Credentials::None);
+        assert_eq!(
+            secrets.credentials_for("mirror.local/os"),
+            Credentials::None
+        );
     }
 
     /// Entries, and what is said of them.
@@ -314,7 +317,7 @@ mod tests {
         }
         // An unusable entry matches no name.
         let secrets = Secrets::parse("/f", br#"{"auths": {"a.example": {"auth": "!"}}}"#);
-        assert_eq!(secrets.of("a.example/x"), Credentials::None);
+        assert_eq!(secrets.credentials_for("a.example/x"), Credentials::None);
         for text in [
             "{\"auths\": [1]}",
             "{\"auths\": {\"a\": \"b\"}}",

@@ -35,8 +35,8 @@ impl Digest {
     }
 
     /// Returns the digest of some bytes.
-    pub fn of(bytes: &[u8]) -> Self {
-        Self(crate::host::root::sha256(bytes))
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self(crate::host::root::sha256_hex(bytes))
     }
 
     /// The digits alone.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::ostree_objects::{
     ArchivedHeader, Checksum, Commit, DirTree, OstreeObjectKind, object_path, parse_checksum,
 };
-use crate::host::root::{EntryType, Place, Root, RootError, RootPath, sha256};
+use crate::host::root::{EntryType, Place, Root, RootError, RootPath, sha256_hex};
 use crate::node::command::rpm_ostree::status::digest_in;
 use crate::node::images::medium::ImageConfig;
 
@@ -177,11 +177,11 @@ impl ObjectStore {
 
     fn open_below(directory: &Root, place: &str) -> Result<Option<Self>, StoreError> {
         let root = match place {
-            "" => directory.again()?,
+            "" => directory.open_again()?,
             place => {
                 let path = path_of(place)?;
                 match directory.plain_directory(&path)? {
-                    Some(_) => directory.within(&path)?,
+                    Some(_) => directory.open_within(&path)?,
                     None => return Ok(None),
                 }
             }
@@ -253,8 +253,8 @@ impl ObjectStore {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn stat(&self, id: &ObjectId) -> Result<Option<FileStat>, StoreError> {
-        match self.root.place(&path_of(&self.path(id))?)? {
+    pub fn stat_object(&self, id: &ObjectId) -> Result<Option<FileStat>, StoreError> {
+        match self.root.open_place(&path_of(&self.path_of(id))?)? {
             Some(place) => place.stat().map_err(|errno| self.error_at(id, errno)),
             None => Ok(None),
         }
@@ -264,9 +264,9 @@ impl ObjectStore {
     ///
     /// # Errors
     /// It is missing, or its directory cannot be opened.
-    pub fn place(&self, id: &ObjectId) -> Result<Place, StoreError> {
-        let place = self.root.place(&path_of(&self.path(id))?)?;
-        place.ok_or_else(|| self.fault(id, "is missing"))
+    pub fn place_of(&self, id: &ObjectId) -> Result<Place, StoreError> {
+        let place = self.root.open_place(&path_of(&self.path_of(id))?)?;
+        place.ok_or_else(|| self.object_fault(id, "is missing"))
     }
 
     /// Returns the content of a file's object. It is not checked.
@@ -275,9 +275,9 @@ impl ObjectStore {
     /// It is missing, or cannot be read.
     pub fn read_content(&self, id: &ObjectId) -> Result<FileContent, StoreError> {
         let failed = |errno| self.error_at(id, errno);
-        let place = self.place(id)?;
+        let place = self.place_of(id)?;
         let stat = place.stat().map_err(failed)?;
-        let stat = stat.ok_or_else(|| self.fault(id, "is missing"))?;
+        let stat = stat.ok_or_else(|| self.object_fault(id, "is missing"))?;
         let size = u64::try_from(stat.st_size).unwrap_or_default();
         match self.mode {
             StoreMode::Bare if stat.st_mode & libc::S_IFMT == libc::S_IFLNK => {
@@ -286,18 +286,19 @@ impl ObjectStore {
             }
             StoreMode::Bare => Ok(FileContent::File(
                 size,
-                Box::new(place.open().map_err(failed)?),
+                Box::new(place.open_file().map_err(failed)?),
             )),
             StoreMode::Archive => {
-                let file = BufReader::new(place.open().map_err(failed)?);
-                let content = read_archived(file).map_err(|_| self.fault(id, "is damaged"))?;
-                content.ok_or_else(|| self.fault(id, "has an unknown form"))
+                let file = BufReader::new(place.open_file().map_err(failed)?);
+                let content =
+                    read_archived(file).map_err(|_| self.object_fault(id, "is damaged"))?;
+                content.ok_or_else(|| self.object_fault(id, "has an unknown form"))
             }
         }
     }
 
     /// Returns the path of an object below the repository.
-    pub fn path(&self, (kind, checksum): &ObjectId) -> String {
+    pub fn path_of(&self, (kind, checksum): &ObjectId) -> String {
         let extension = match kind {
             OstreeObjectKind::File => self.mode.file_extension(),
             kind => kind.extension(),
@@ -308,26 +309,26 @@ impl ObjectStore {
     /// Returns the error of a system call on an object.
     pub fn error_at(&self, id: &ObjectId, errno: nix::errno::Errno) -> StoreError {
         StoreError::Root(RootError {
-            path: format!("{}/{}", self.shown(), self.path(id)),
+            path: format!("{}/{}", self.shown(), self.path_of(id)),
             cause: errno.into(),
         })
     }
 }
 
 impl MetadataSource for ObjectStore {
-    fn metadata(&self, id: &ObjectId) -> Result<Vec<u8>, StoreError> {
+    fn read_metadata(&self, id: &ObjectId) -> Result<Vec<u8>, StoreError> {
         let (_, checksum) = id;
         let bytes = self
             .root
-            .read_within(&path_of(&self.path(id))?, MAX_METADATA)?;
-        let bytes = bytes.ok_or_else(|| self.fault(id, "is missing"))?;
-        match parse_checksum(&sha256(&bytes)) {
+            .read_within(&path_of(&self.path_of(id))?, MAX_METADATA)?;
+        let bytes = bytes.ok_or_else(|| self.object_fault(id, "is missing"))?;
+        match parse_checksum(&sha256_hex(&bytes)) {
             Some(found) if found == *checksum => Ok(bytes),
-            _ => Err(self.fault(id, "is damaged")),
+            _ => Err(self.object_fault(id, "is damaged")),
         }
     }
 
-    fn layer(&self, name: &str) -> Result<Option<Checksum>, StoreError> {
+    fn find_layer(&self, name: &str) -> Result<Option<Checksum>, StoreError> {
         // An export may leave out the objects of a layer, which its receiver has.
         let bytes = self
             .root
@@ -347,19 +348,19 @@ pub trait MetadataSource {
     ///
     /// # Errors
     /// It is missing or damaged.
-    fn metadata(&self, id: &ObjectId) -> Result<Vec<u8>, StoreError>;
+    fn read_metadata(&self, id: &ObjectId) -> Result<Vec<u8>, StoreError>;
 
     /// Returns the commit of a layer, by its full ref; `None` if there is no such ref. The commit itself may be missing.
     ///
     /// # Errors
     /// The ref cannot be read.
-    fn layer(&self, name: &str) -> Result<Option<Checksum>, StoreError>;
+    fn find_layer(&self, name: &str) -> Result<Option<Checksum>, StoreError>;
 
     /// Returns the path, for messages.
     fn shown(&self) -> String;
 
     /// Returns the error of an object.
-    fn fault(&self, id: &ObjectId, fault: &'static str) -> StoreError {
+    fn object_fault(&self, id: &ObjectId, fault: &'static str) -> StoreError {
         let (kind, checksum) = id;
         StoreError::Object {
             path: self.shown(),
@@ -383,7 +384,7 @@ pub fn read_image(
         image: name.to_owned(),
         why: why.to_owned(),
     };
-    let bytes = source.metadata(&(OstreeObjectKind::Commit, *commit))?;
+    let bytes = source.read_metadata(&(OstreeObjectKind::Commit, *commit))?;
     let unknown = || wrong("has a commit of an unknown form; take it from another node");
     let parsed = Commit::parse(&bytes).ok_or_else(unknown)?;
     let names = parsed.metadata.names().ok_or_else(unknown)?;
@@ -407,7 +408,7 @@ pub fn read_image(
         let digest = layer.get("digest").and_then(Value::as_str);
         let digest = digest.ok_or_else(unknown)?;
         let layer_ref = format!("{LAYER_PREFIX}/{}", escape_ref(digest));
-        let Some(commit) = source.layer(&layer_ref)? else {
+        let Some(commit) = source.find_layer(&layer_ref)? else {
             return Err(wrong(&format!(
                 "lacks its layer {digest}; take it from another node"
             )));
@@ -436,10 +437,10 @@ pub fn read_content_checksum(
     digest: &str,
 ) -> Result<Option<String>, StoreError> {
     let id = (OstreeObjectKind::Commit, *commit);
-    let bytes = source.metadata(&id)?;
-    let parsed = Commit::parse(&bytes).ok_or_else(|| source.fault(&id, FORM))?;
+    let bytes = source.read_metadata(&id)?;
+    let parsed = Commit::parse(&bytes).ok_or_else(|| source.object_fault(&id, FORM))?;
     let names = parsed.metadata.names();
-    let names = names.ok_or_else(|| source.fault(&id, FORM))?;
+    let names = names.ok_or_else(|| source.object_fault(&id, FORM))?;
     let is_layered = names.iter().any(|name| name == CLIENT_LAYER);
     let own = parsed.metadata.text(MANIFEST_DIGEST.as_bytes());
     let is_it = !is_layered && own.as_deref() == Some(digest);
@@ -461,8 +462,8 @@ pub fn list_objects(
         if !found.insert(id) {
             continue;
         }
-        let bytes = source.metadata(&id)?;
-        let parsed = Commit::parse(&bytes).ok_or_else(|| source.fault(&id, FORM))?;
+        let bytes = source.read_metadata(&id)?;
+        let parsed = Commit::parse(&bytes).ok_or_else(|| source.object_fault(&id, FORM))?;
         add_attributes(source, &mut found, parsed.attributes)?;
         trees.push(parsed.tree);
     }
@@ -471,8 +472,8 @@ pub fn list_objects(
         if !found.insert(id) {
             continue;
         }
-        let bytes = source.metadata(&id)?;
-        let parsed = DirTree::parse(&bytes).ok_or_else(|| source.fault(&id, FORM))?;
+        let bytes = source.read_metadata(&id)?;
+        let parsed = DirTree::parse(&bytes).ok_or_else(|| source.object_fault(&id, FORM))?;
         let files = parsed.files.into_iter();
         found.extend(files.map(|(_, file)| (OstreeObjectKind::File, file)));
         for directory in parsed.directories {
@@ -480,7 +481,7 @@ pub fn list_objects(
             trees.push(directory.tree);
         }
         if found.len() > MAX_OBJECTS {
-            return Err(source.fault(&id, "is one of too many objects"));
+            return Err(source.object_fault(&id, "is one of too many objects"));
         }
     }
     Ok(found)
@@ -493,7 +494,7 @@ fn add_attributes(
 ) -> Result<(), StoreError> {
     let id = (OstreeObjectKind::DirMeta, attributes);
     if found.insert(id) {
-        source.metadata(&id)?;
+        source.read_metadata(&id)?;
     }
     Ok(())
 }

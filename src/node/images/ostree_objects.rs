@@ -4,7 +4,7 @@
 use crate::formats::gvariant::{
     Dictionary, append_offsets, offset_width, read_offset, split_array,
 };
-use crate::host::root::{ExtendedAttributes, hex, sha256};
+use crate::host::root::{ExtendedAttributes, sha256_hex, to_hex};
 
 /// SHA-256 of an object, in bytes.
 pub type Checksum = [u8; 32];
@@ -64,7 +64,7 @@ impl<'a> Commit<'a> {
     /// Returns the checksum of the tree alone, as `ostree show` prints it: equal for all imports of one image, whose commits differ
     /// in their times.
     pub fn content_checksum(&self) -> String {
-        sha256(&[self.tree, self.attributes].concat())
+        sha256_hex(&[self.tree, self.attributes].concat())
     }
 }
 
@@ -143,12 +143,12 @@ pub struct FileAttributes<'a> {
 impl FileAttributes<'_> {
     /// Returns the header that is hashed before the content of a file.
     pub fn hashed_header(&self) -> Vec<u8> {
-        framed(&self.serialize(&[]))
+        frame_header(&self.serialize(&[]))
     }
 
     /// Returns the header that an archive repository stores before the compressed content of `size` bytes.
     pub fn archive_header(&self, size: u64) -> Vec<u8> {
-        framed(&self.serialize(&size.to_be_bytes()))
+        frame_header(&self.serialize(&size.to_be_bytes()))
     }
 
     /// Serialises `(uuuusa(ayay))` after a beginning.
@@ -205,14 +205,14 @@ impl ArchivedHeader {
 }
 
 /// Puts the size before a header, as OSTree does.
-fn framed(variant: &[u8]) -> Vec<u8> {
+fn frame_header(variant: &[u8]) -> Vec<u8> {
     let size = u32::try_from(variant.len()).unwrap_or(u32::MAX);
     [&size.to_be_bytes()[..], &[0; 4], variant].concat()
 }
 
 /// Returns the path of an object below a repository; files have the given extension.
 pub fn object_path(checksum: &Checksum, extension: &str) -> String {
-    let name = hex(checksum);
+    let name = to_hex(checksum);
     let (first, rest) = name.split_at(2);
     format!("objects/{first}/{rest}.{extension}")
 }

@@ -72,32 +72,32 @@ impl Trace {
     /// # Errors
     /// Any error that would make the containers tools refuse a pull.
     pub fn read(root: &Root, image: &ImageName) -> Result<Self, TraceError> {
-        let registries = Registries::parse(&Registries::files(root)?)?;
+        let registries = Registries::parse(&Registries::read_files(root)?)?;
         lookaside::check_lookaside(&lookaside::read_lookaside_files(root)?)?;
         let secrets = Secrets::read(root)?;
         let policy = read_policy(root)?;
-        let mut trace = Self::of(image, &registries, &secrets, &policy);
+        let mut trace = Self::from_files(image, &registries, &secrets, &policy);
         trace.missing_keys = missing_keys(root, &trace.ruling)?;
         Ok(trace)
     }
 
     /// Derives the decisions from the parsed files.
-    pub fn of(
+    pub fn from_files(
         image: &ImageName,
         registries: &Registries,
         secrets: &Secrets,
         policy: &SignaturePolicy,
     ) -> Self {
-        let table = registries.of(&image.to_string());
+        let table = registries.find_table(&image.to_string());
         let mut sources = Vec::new();
         for mirror in table
             .map(|table| table.mirrors.as_slice())
             .unwrap_or_default()
         {
             let name = table
-                .map(|table| table.relocated(&mirror.location, image))
+                .map(|table| table.relocate_name(&mirror.location, image))
                 .unwrap_or_default();
-            let skipped = mirror.pull.skips(image).map(str::to_owned);
+            let skipped = mirror.pull.skip_reason(image).map(str::to_owned);
             sources.push(make_source(
                 name,
                 mirror.insecure,
@@ -109,7 +109,7 @@ impl Trace {
         }
         let name = table.map_or_else(
             || image.to_string(),
-            |table| table.relocated(&table.location, image),
+            |table| table.relocate_name(&table.location, image),
         );
         let insecure = table.is_some_and(|table| table.insecure);
         sources.push(make_source(
@@ -128,7 +128,7 @@ impl Trace {
     }
 
     /// Returns the locations that are tried.
-    pub fn asked(&self) -> impl Iterator<Item = &PullPlace> {
+    pub fn asked_places(&self) -> impl Iterator<Item = &PullPlace> {
         self.sources
             .iter()
             .filter(|source| source.skipped.is_none())
@@ -198,7 +198,7 @@ fn make_source(
     secrets: &Secrets,
     mirror: bool,
 ) -> PullPlace {
-    let table = registries.of(&name).filter(|table| table.blocked);
+    let table = registries.find_table(&name).filter(|table| table.blocked);
     let blocked = table.map(|table| format!("{} is blocked in {}", table.prefix, table.file));
     let repository = name.split('@').next().unwrap_or(&name);
     let repository = match repository.rsplit_once(':') {
@@ -206,7 +206,7 @@ fn make_source(
         _ => repository,
     };
     PullPlace {
-        credentials: secrets.of(repository),
+        credentials: secrets.credentials_for(repository),
         skipped: skipped.or(blocked),
         name,
         mirror,
@@ -255,7 +255,7 @@ mod tests {
         let registries = Registries::parse(&[("r.conf".to_owned(), conf.to_owned())]).unwrap();
         let secrets = Secrets::parse("/auth.json", br#"{"auths": {"mirror.local:5000": {}}}"#);
         let policy = SignaturePolicy::parse(policy).unwrap();
-        Trace::of(
+        Trace::from_files(
             &ImageName::parse(image).unwrap(),
             &registries,
             &secrets,
@@ -271,7 +271,7 @@ mod tests {
     fn mirrors_come_first_and_a_blocked_registry_leaves_them_alone() {
         let image = format!("quay.example/os@sha256:{}", "a".repeat(64));
         let trace = trace(MIRRORED, ANYTHING, &image);
-        assert_eq!(trace.asked().count(), 1);
+        assert_eq!(trace.asked_places().count(), 1);
         assert_eq!(trace.blocked(), None);
         let text = trace.to_string();
         assert!(!text.contains('\n'), "{text}");
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn a_tag_is_not_asked_of_a_mirror_of_digests() {
         let trace = trace(MIRRORED, ANYTHING, "quay.example/os:1");
-        assert_eq!(trace.asked().count(), 0);
+        assert_eq!(trace.asked_places().count(), 0);
         assert!(
             trace
                 .blocked()
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn without_a_table_the_name_itself_is_asked() {
         let trace = trace("", ANYTHING, "mirror.local:5000/os:1");
-        let asked: Vec<&PullPlace> = trace.asked().collect();
+        let asked: Vec<&PullPlace> = trace.asked_places().collect();
         assert_eq!(
             (asked.len(), asked[0].name.as_str()),
             (1, "mirror.local:5000/os:1")

@@ -131,7 +131,7 @@ impl OldTables {
     }
 
     /// Returns the same tables in the format of version 2.
-    fn converted(self) -> Vec<RawRegistry> {
+    fn into_registries(self) -> Vec<RawRegistry> {
         let mut all: BTreeMap<String, RawRegistry> = BTreeMap::new();
         let mut table = |name: String, change: fn(&mut RawRegistry)| {
             let table = all.entry(name.clone()).or_default();
@@ -196,10 +196,10 @@ impl Registries {
                 if is_part || raw.is_set() {
                     return Err(RegistriesError::Old(file.clone()));
                 }
-                raw.registry = old.converted();
+                raw.registry = old.into_registries();
             }
             let mut own: BTreeMap<String, Registry> = BTreeMap::new();
-            for registry in raw.checked(file)? {
+            for registry in raw.check_tables(file)? {
                 own.entry(registry.prefix.clone()).or_insert(registry);
             }
             for (prefix, table) in own {
@@ -226,7 +226,7 @@ impl Registries {
     ///
     /// # Errors
     /// A file cannot be read.
-    pub fn files(root: &Root) -> Result<Vec<(String, String)>, RootError> {
+    pub fn read_files(root: &Root) -> Result<Vec<(String, String)>, RootError> {
         let mut fragments = BTreeMap::new();
         // Files of `/etc` are loaded last and replace those of the image.
         for folder in [paths::REGISTRIES_D_OF_IMAGE, paths::REGISTRIES_D] {
@@ -257,7 +257,7 @@ impl Registries {
     }
 
     /// Returns the table for a name `HOST/PATH[:TAG|@DIGEST]`: the one with the longest matching prefix.
-    pub fn of(&self, name: &str) -> Option<&Registry> {
+    pub fn find_table(&self, name: &str) -> Option<&Registry> {
         let fitting = self
             .tables
             .iter()
@@ -278,7 +278,7 @@ impl Registries {
 
 impl Registry {
     /// Returns the name with its prefix replaced by this location.
-    pub fn relocated(&self, location: &str, image: &ImageName) -> String {
+    pub fn relocate_name(&self, location: &str, image: &ImageName) -> String {
         let name = image.to_string();
         match prefix_length(&self.prefix, &name) {
             Some(length) if !location.is_empty() => {
@@ -291,7 +291,7 @@ impl Registry {
 
 impl Pull {
     /// Returns the reason why a mirror is not tried for this image; `None` if it is tried.
-    pub fn skips(self, image: &ImageName) -> Option<&'static str> {
+    pub fn skip_reason(self, image: &ImageName) -> Option<&'static str> {
         match (self, image.digest.is_some()) {
             (Self::Digest, false) => Some("only names with a digest are asked for there"),
             (Self::Tag, true) => Some("only names without a digest are asked for there"),
@@ -341,7 +341,7 @@ impl RawFile {
     }
 
     /// Returns the tables of a file, after the checks of the containers tools.
-    fn checked(self, file: &str) -> Result<Vec<Registry>, RegistriesError> {
+    fn check_tables(self, file: &str) -> Result<Vec<Registry>, RegistriesError> {
         let form = |words: String| RegistriesError::Form(file.to_owned(), words);
         let names = self.unqualified_search_registries.iter().flatten();
         for name in names {
@@ -373,7 +373,7 @@ impl RawFile {
         let tables = self
             .registry
             .into_iter()
-            .map(|registry| registry.checked(file));
+            .map(|registry| registry.check_table(file));
         let tables = tables.collect::<Result<Vec<Registry>, _>>()?;
         for one in &tables {
             let place = |table: &Registry| {
@@ -401,7 +401,7 @@ impl RawFile {
 }
 
 impl RawRegistry {
-    fn checked(self, file: &str) -> Result<Registry, RegistriesError> {
+    fn check_table(self, file: &str) -> Result<Registry, RegistriesError> {
         let form = |words: String| Err(RegistriesError::Form(file.to_owned(), words));
         let prefix = parse_location(file, &self.prefix)?;
         let location = parse_location(file, &self.location)?;
@@ -433,7 +433,7 @@ impl RawRegistry {
         let mirrors = self
             .mirror
             .into_iter()
-            .map(|mirror| mirror.checked(by_digest, file));
+            .map(|mirror| mirror.check_mirror(by_digest, file));
         Ok(Registry {
             // Without a location, below a wildcard, names are unchanged.
             location,
@@ -447,7 +447,7 @@ impl RawRegistry {
 }
 
 impl RawMirror {
-    fn checked(self, by_digest: bool, file: &str) -> Result<Mirror, RegistriesError> {
+    fn check_mirror(self, by_digest: bool, file: &str) -> Result<Mirror, RegistriesError> {
         let location = parse_location(file, &self.location)?;
         if location.is_empty() {
             let words = "a [[registry.mirror]] has no location; give it one".to_owned();
@@ -518,7 +518,7 @@ mod tests {
     #[test]
     fn the_longest_prefix_counts_and_ends_at_a_separator() {
         let all = registries(MIRRORED);
-        let prefix = |name: &str| all.of(name).map(|table| table.prefix.as_str());
+        let prefix = |name: &str| all.find_table(name).map(|table| table.prefix.as_str());
         assert_eq!(
             prefix("quay.example/release/os@sha256:1"),
             Some("quay.example/release")
@@ -538,11 +538,11 @@ mod tests {
     fn a_location_stands_in_place_of_the_prefix() {
         let all = registries(MIRRORED);
         let image = ImageName::parse("quay.example/release/os:1").unwrap();
-        let table = all.of(&image.to_string()).unwrap();
+        let table = all.find_table(&image.to_string()).unwrap();
         let mirrors: Vec<String> = table
             .mirrors
             .iter()
-            .map(|m| table.relocated(&m.location, &image))
+            .map(|m| table.relocate_name(&m.location, &image))
             .collect();
         assert_eq!(
             mirrors,
@@ -552,12 +552,12 @@ mod tests {
             table
                 .mirrors
                 .iter()
-                .all(|mirror| mirror.pull.skips(&image).is_some())
+                .all(|mirror| mirror.pull.skip_reason(&image).is_some())
         );
         let wild = ImageName::parse("a.example.net/os:1").unwrap();
-        let table = all.of("a.example.net/os:1").unwrap();
+        let table = all.find_table("a.example.net/os:1").unwrap();
         assert_eq!(
-            table.relocated(&table.location, &wild),
+            table.relocate_name(&table.location, &wild),
             "a.example.net/os:1"
         );
     }
@@ -583,10 +583,10 @@ mod tests {
         let old = "[registries.search]\nregistries = ['a.example']\n[registries.insecure]\nregistries = ['b.example']\n";
         let all = registries(old);
         assert_eq!(
-            all.of("b.example/x").map(|table| table.insecure),
+            all.find_table("b.example/x").map(|table| table.insecure),
             Some(true)
         );
-        assert_eq!(all.of("a.example/x"), None);
+        assert_eq!(all.find_table("a.example/x"), None);
         let mixed = format!("short-name-mode = 'disabled'\n{old}");
         let error = Registries::parse(&[("a.conf".to_owned(), mixed)]).unwrap_err();
         assert!(error.to_string().contains("alone"), "{error}");
@@ -598,7 +598,7 @@ mod tests {
             "[[registry]]\nprefix = \"a\"\nlocation = \"b\"\n[[registry]]\nprefix = \"a\"\nlocation = \"c\"\n",
         );
         assert_eq!(
-            all.of("a/x").map(|table| table.location.as_str()),
+            all.find_table("a/x").map(|table| table.location.as_str()),
             Some("b")
         );
     }

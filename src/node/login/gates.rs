@@ -37,7 +37,7 @@ pub(super) struct Gates {
 }
 
 impl Gates {
-    fn add(&mut self, answer: Certainty, cause: impl FnOnce() -> LoginObstacle) {
+    fn add_answer(&mut self, answer: Certainty, cause: impl FnOnce() -> LoginObstacle) {
         match answer {
             Certainty::Yes => self.kept_out.push(cause()),
             Certainty::Unknown => self.unsure.push(cause()),
@@ -173,7 +173,7 @@ fn judge_account(
     }
     let (pam, _) = person
         .sshd
-        .ask(config, "usepam", "no", |word| word == "yes");
+        .ask_value(config, "usepam", "no", |word| word == "yes");
     let is_locked = person
         .password
         .as_ref()
@@ -190,9 +190,9 @@ fn judge_account(
 /// Judges settings that prevent a shell or a session.
 fn judge_session(config: &SshdConfig, person: &Person, gates: &mut Gates) {
     let mut refuse = |keyword: &str, default: &str, refuses: &dyn Fn(&str) -> bool| {
-        let (answer, line) = person.sshd.ask(config, keyword, default, refuses);
+        let (answer, line) = person.sshd.ask_value(config, keyword, default, refuses);
         if let Some(line) = line {
-            gates.add(answer, || LoginObstacle::of_line(line));
+            gates.add_answer(answer, || LoginObstacle::of_line(line));
         }
     };
     refuse("refuseconnection", "no", &|word| word == "yes");
@@ -211,7 +211,7 @@ fn judge_session(config: &SshdConfig, person: &Person, gates: &mut Gates) {
 fn judge_methods(config: &SshdConfig, person: &Person, has_password: bool, gates: &mut Gates) {
     let ask = |keyword: &str, default: &str| {
         let is_on = |word: &str| word == "yes";
-        person.sshd.ask(config, keyword, default, is_on)
+        person.sshd.ask_value(config, keyword, default, is_on)
     };
     let (by_key, line) = ask("pubkeyauthentication", "yes");
     match (by_key, line) {
@@ -230,7 +230,7 @@ fn judge_methods(config: &SshdConfig, person: &Person, has_password: bool, gates
         password: password && has_password,
         interactive,
     };
-    let all = person.sshd.candidates(config, "authenticationmethods");
+    let all = person.sshd.possible_values(config, "authenticationmethods");
     let answer = |line: &SshdLine| methods.let_in(&line.arguments);
     let answers = all
         .iter()

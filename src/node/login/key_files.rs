@@ -50,7 +50,7 @@ pub struct WrongAttributes {
 
 impl WrongAttributes {
     /// Returns the fault in words.
-    pub fn words(&self) -> String {
+    pub fn describe_fault(&self) -> String {
         let path = &self.path;
         match (self.foreign, self.closed) {
             (Some(uid), _) => format!("{path} belongs to user {uid}"),
@@ -83,7 +83,7 @@ pub(super) fn read_key_files(
     };
     let (strict, _) = person
         .sshd
-        .ask(config, "strictmodes", "yes", |word| word == "yes");
+        .ask_value(config, "strictmodes", "yes", |word| word == "yes");
     reader.strict = strict != Certainty::No;
     reader.of_files()?;
     reader.of_directory()
@@ -101,7 +101,9 @@ impl Reader<'_> {
     /// Reads the files of `AuthorizedKeysFile`, and the usual file if it is not among them.
     fn of_files(&mut self) -> Result<(), RootError> {
         let person = self.person;
-        let all = person.sshd.candidates(self.config, "authorizedkeysfile");
+        let all = person
+            .sshd
+            .possible_values(self.config, "authorizedkeysfile");
         let mut sets: Vec<Vec<String>> = Vec::new();
         for one in &all {
             sets.push(self.paths_of(one.line));
@@ -135,7 +137,7 @@ impl Reader<'_> {
                 }
                 _ => None,
             };
-            self.add(&at, unread, Program::Sshd)?;
+            self.add_file(&at, unread, Program::Sshd)?;
         }
         Ok(())
     }
@@ -149,17 +151,17 @@ impl Reader<'_> {
         let names = names
             .into_iter()
             .filter(|name| !name.eq_ignore_ascii_case("none"));
-        let names: Vec<String> = names.filter_map(|name| self.expand(name)).collect();
+        let names: Vec<String> = names.filter_map(|name| self.expand_name(name)).collect();
         let mut paths = Vec::new();
         for name in &names {
-            paths.extend(self.glob(name));
+            paths.extend(self.match_files(name));
         }
         paths
     }
 
     /// Expands `%h`, `%u`, `%U` and `%%`; relative paths are relative to the home directory. Returns `None` for any other `%`
     /// sequence.
-    fn expand(&self, name: &str) -> Option<String> {
+    fn expand_name(&self, name: &str) -> Option<String> {
         let entry = &self.person.entry;
         let mut text = String::new();
         let mut letters = name.chars();
@@ -183,7 +185,7 @@ impl Reader<'_> {
     }
 
     /// Returns the files that match a pattern, if this sshd supports patterns here; otherwise the path itself.
-    fn glob(&mut self, name: &str) -> Vec<String> {
+    fn match_files(&mut self, name: &str) -> Vec<String> {
         let is_pattern = name.contains(['*', '?', '[']);
         let version = is_pattern.then(|| find_version(self.view)).transpose();
         match version {
@@ -192,7 +194,7 @@ impl Reader<'_> {
             Ok(Some(_)) => {}
             Err(error) => self.not_read(error.to_string()),
         }
-        let found = ViewFiles(self.view).glob(name);
+        let found = ViewFiles(self.view).match_paths(name);
         found.unwrap_or_else(|why| {
             self.not_read(why);
             Vec::new()
@@ -225,7 +227,7 @@ impl Reader<'_> {
                 Some(at) => drop(self.login.files.remove(at)),
                 None => {}
             }
-            self.add(&path, unread.clone(), Program::KeyDirectory)?;
+            self.add_file(&path, unread.clone(), Program::KeyDirectory)?;
         }
         Ok(())
     }
@@ -236,7 +238,7 @@ impl Reader<'_> {
         let all = self
             .person
             .sshd
-            .candidates(self.config, "authorizedkeyscommand");
+            .possible_values(self.config, "authorizedkeyscommand");
         let is_unknown = self.config.is_missing || !self.config.unread.is_empty();
         if is_unknown && all.iter().all(|one| one.line.is_none()) {
             return Ok(None);
@@ -288,7 +290,7 @@ impl Reader<'_> {
         let files = self
             .person
             .sshd
-            .candidates(self.config, "authorizedkeysfile");
+            .possible_values(self.config, "authorizedkeysfile");
         match files.iter().find_map(|one| one.line) {
             Some(line) => format!("{why}, nor does {}: {}", line.place(), line.text()),
             None => why.to_owned(),
@@ -315,7 +317,7 @@ impl Reader<'_> {
                 wrong.extend(of_strict_modes(&above.to_string(), status, 0));
             }
         }
-        Ok(wrong.first().map(WrongAttributes::words))
+        Ok(wrong.first().map(WrongAttributes::describe_fault))
     }
 
     /// Judges the user that runs the program, which has to exist.
@@ -323,12 +325,12 @@ impl Reader<'_> {
         let all = self
             .person
             .sshd
-            .candidates(self.config, "authorizedkeyscommanduser");
-        let none = all.iter().all(|one| one.word("none") == "none");
+            .possible_values(self.config, "authorizedkeyscommanduser");
+        let none = all.iter().all(|one| one.first_word("none") == "none");
         none.then(|| "no AuthorizedKeysCommandUser".to_owned())
     }
 
-    fn add(
+    fn add_file(
         &mut self,
         path: &RootPath,
         unread: Option<String>,
@@ -349,7 +351,7 @@ impl Reader<'_> {
         };
         let text = String::from_utf8_lossy(&bytes);
         let wrong = self.find_wrong(path, program)?;
-        let refused = wrong.first().map(WrongAttributes::words);
+        let refused = wrong.first().map(WrongAttributes::describe_fault);
         let refused = unread.or(refused).or_else(|| self.find_untaken(&text));
         self.login.files.push(KeyFile {
             path: path.to_string(),
@@ -380,9 +382,9 @@ impl Reader<'_> {
             let Some(status) = self.view.status(&above)? else {
                 continue;
             };
-            let shown = self.shown(&above, path);
+            let shown = self.shown_path(&above, path);
             let bit = if index == 0 { 4 } else { 1 };
-            let closed = !self.may(status, bit);
+            let closed = !self.has_permission(status, bit);
             let strict = if judges && judged.contains(&above) {
                 of_strict_modes(&shown, status, uid)
             } else {
@@ -411,14 +413,14 @@ impl Reader<'_> {
     }
 
     /// Returns the path as given, if a link leads to the real one.
-    fn shown(&self, above: &RootPath, path: &RootPath) -> String {
+    fn shown_path(&self, above: &RootPath, path: &RootPath) -> String {
         let mut given = path.ancestors();
         let same = given.find(|given| self.view.real(given) == *above);
         same.as_ref().unwrap_or(above).to_string()
     }
 
     /// Returns true if the user has a permission; root has all.
-    fn may(&self, status: FileStatus, bit: u32) -> bool {
+    fn has_permission(&self, status: FileStatus, bit: u32) -> bool {
         let uid = self.person.entry.uid;
         let shift = match () {
             () if status.uid == uid => 6,
@@ -447,7 +449,9 @@ impl Reader<'_> {
         for (line, kind) in keys {
             let least = required.map_or(0, |(_, least)| least);
             match rsa_bits(line) {
-                _ if accepted.is_some_and(|(_, list)| !takes(list, kind)) => kinds.insert(kind),
+                _ if accepted.is_some_and(|(_, list)| !accepts_type(list, kind)) => {
+                    kinds.insert(kind)
+                }
                 Some(bits) if bits < least => lengths.insert(bits.to_string()),
                 _ => return None,
             };
@@ -476,7 +480,7 @@ impl Reader<'_> {
 
     /// Returns the line of a keyword and its first argument; `None` if there is no line or it depends on the connection.
     fn certain_value(&self, keyword: &str) -> Option<(&SshdLine, &str)> {
-        let all = self.person.sshd.candidates(self.config, keyword);
+        let all = self.person.sshd.possible_values(self.config, keyword);
         let [only] = all.as_slice() else {
             return None;
         };
@@ -552,7 +556,7 @@ fn find_kind(line: &str) -> Option<&'static str> {
 
 /// Returns true if a list of `PubkeyAcceptedAlgorithms` accepts a key type. `+` and `^` add to the default list, and `-`
 /// removes from it.
-fn takes(list: &str, kind: &str) -> bool {
+fn accepts_type(list: &str, kind: &str) -> bool {
     let algorithms: &[&str] = match kind {
         "ssh-rsa" => &["rsa-sha2-512", "rsa-sha2-256", "ssh-rsa"],
         _ => &[kind],
@@ -594,7 +598,7 @@ mod tests {
             ("+ssh-rsa", "ssh-ed25519", true),
             ("^ssh-dss", "ssh-dss", true),
         ] {
-            assert_eq!(takes(list, kind), is, "{list} {kind}");
+            assert_eq!(accepts_type(list, kind), is, "{list} {kind}");
         }
         assert_eq!(
             find_kind("restrict,command=\"x y\" ssh-rsa AAAA me"),

@@ -8,17 +8,17 @@ use crate::node::view::NodeView;
 pub(in crate::node) struct ViewFiles<'a>(pub(in crate::node) &'a NodeView<'a>);
 
 impl ConfigFiles for ViewFiles<'_> {
-    fn text(&self, path: &str) -> Result<Option<String>, String> {
+    fn read_text(&self, path: &str) -> Result<Option<String>, String> {
         let path = RootPath::parse(path).map_err(|error| error.to_string())?;
         self.0.text(&path).map_err(|error| error.to_string())
     }
 
-    fn glob(&self, pattern: &str) -> Result<Vec<String>, String> {
+    fn match_paths(&self, pattern: &str) -> Result<Vec<String>, String> {
         let mut found = vec![String::new()];
         for part in pattern.split('/').filter(|part| !part.is_empty()) {
             let mut next = Vec::new();
             for above in found {
-                self.expand(&above, part, &mut next)?;
+                self.expand_part(&above, part, &mut next)?;
             }
             found = next;
         }
@@ -29,7 +29,7 @@ impl ConfigFiles for ViewFiles<'_> {
 
 impl ViewFiles<'_> {
     /// Adds the paths below a directory that match one component of a pattern.
-    fn expand(&self, above: &str, part: &str, found: &mut Vec<String>) -> Result<(), String> {
+    fn expand_part(&self, above: &str, part: &str, found: &mut Vec<String>) -> Result<(), String> {
         if !part.contains(['*', '?', '[']) {
             let path = RootPath::parse(&format!("{above}/{part}"));
             let path = path.map_err(|error| error.to_string())?;

@@ -340,7 +340,7 @@ fn what_outlives_a_login_is_named() {
 #[test]
 fn a_circle_and_damaged_files_end_the_search() {
     let (_dir, proc) = processes(&[(9, "a", 8, 9, ""), (8, "b", 9, 8, "")]);
-    assert_eq!(ancestors(&proc, 9).len(), MAX_DEPTH);
+    assert_eq!(find_ancestors(&proc, 9).len(), MAX_DEPTH);
     for text in [
         "",
         "9",
@@ -358,7 +358,7 @@ fn a_circle_and_damaged_files_end_the_search() {
 #[test]
 fn the_kernel_shows_this_process_with_a_start_before_now() {
     let proc = Proc(PathBuf::from("/proc"));
-    let chain = ancestors(&proc, std::process::id());
+    let chain = find_ancestors(&proc, std::process::id());
     let own = chain.first().unwrap();
     assert_eq!(own.mark.pid, std::process::id());
     assert!(own.mark.started <= milliseconds_since_boot());

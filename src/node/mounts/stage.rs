@@ -64,7 +64,7 @@ impl PrivateRoot {
     ///
     /// # Errors
     /// The kernel refuses a mount, for example because it has no overlays.
-    pub fn lay(place: &Path, layers: &StageLayers) -> Result<Self, PrivateRootError> {
+    pub fn lay_overlays(place: &Path, layers: &StageLayers) -> Result<Self, PrivateRootError> {
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
         mount_on("/".as_ref(), None, None, private, None)?;
         let options = format!("mode=0700,size={}", layers.size);
@@ -80,9 +80,9 @@ impl PrivateRoot {
             root: place.join("root"),
         };
         make_directory(&stage.root, 0o755)?;
-        stage.overlay("tree", &layers.tree, &stage.root)?;
+        stage.mount_overlay("tree", &layers.tree, &stage.root)?;
         for (name, directory) in &layers.within {
-            stage.overlay(name, directory, &stage.root.join(name))?;
+            stage.mount_overlay(name, directory, &stage.root.join(name))?;
         }
         Ok(stage)
     }
@@ -92,7 +92,12 @@ impl PrivateRoot {
         &self.root
     }
 
-    fn overlay(&self, name: &str, lower: &Path, target: &Path) -> Result<(), PrivateRootError> {
+    fn mount_overlay(
+        &self,
+        name: &str,
+        lower: &Path,
+        target: &Path,
+    ) -> Result<(), PrivateRootError> {
         let layer = |kind: &str| self.memory.join(format!("{name}.{kind}"));
         let (upper, work) = (layer("upper"), layer("work"));
         for directory in [&upper, &work] {
@@ -124,11 +129,11 @@ impl PrivateRoot {
     ///
     /// # Errors
     /// The kernel refuses a mount.
-    pub fn furnish(&self, console: &Path) -> Result<(), PrivateRootError> {
+    pub fn mount_system(&self, console: &Path) -> Result<(), PrivateRootError> {
         let at = |path: &str| self.root.join(path);
         let none = MsFlags::empty();
         mount_on(&at("proc"), Some("proc"), Some("proc"), none, None)?;
-        self.close("proc/sys")?;
+        self.make_read_only("proc/sys")?;
         mount_on(
             &at("sys"),
             Some("sysfs"),
@@ -168,19 +173,19 @@ impl PrivateRoot {
             none,
             Some(options),
         )?;
-        link("pts/ptmx", &at("dev/ptmx"))?;
+        make_link("pts/ptmx", &at("dev/ptmx"))?;
         for (target, name) in [
             ("/proc/self/fd", "fd"),
             ("/proc/self/fd/0", "stdin"),
             ("/proc/self/fd/1", "stdout"),
             ("/proc/self/fd/2", "stderr"),
         ] {
-            link(target, &at("dev").join(name))?;
+            make_link(target, &at("dev").join(name))?;
         }
         bind_file(console, &at("dev/console"))?;
         // Otherwise a write there would end the running system.
         if at("proc/sysrq-trigger").exists() {
-            bind(Path::new("/dev/null"), &at("proc/sysrq-trigger"))?;
+            bind_path(Path::new("/dev/null"), &at("proc/sysrq-trigger"))?;
         }
         memory("run", "mode=0755")?;
         // The journal of the running system is not read, and this one is not written beside it.
@@ -190,9 +195,9 @@ impl PrivateRoot {
         Ok(())
     }
 
-    fn close(&self, name: &str) -> Result<(), PrivateRootError> {
+    fn make_read_only(&self, name: &str) -> Result<(), PrivateRootError> {
         let path = self.root.join(name);
-        bind(&path, &path)?;
+        bind_path(&path, &path)?;
         let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
         mount_on(&path, None, None, flags, None)
     }
@@ -214,7 +219,7 @@ impl PrivateRoot {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn enter(self, host_name: &str) -> Result<(), PrivateRootError> {
+    pub fn enter_root(self, host_name: &str) -> Result<(), PrivateRootError> {
         let root = self.root;
         let failed =
             |doing| move |errno: nix::Error| PrivateRootError::new(doing, "/".as_ref(), errno);
@@ -235,16 +240,16 @@ fn make_directory(path: &Path, mode: u32) -> Result<(), PrivateRootError> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed)
 }
 
-fn link(target: &str, path: &Path) -> Result<(), PrivateRootError> {
+fn make_link(target: &str, path: &Path) -> Result<(), PrivateRootError> {
     symlink(target, path).map_err(|error| PrivateRootError::new("linking", path, error))
 }
 
 fn bind_file(from: &Path, to: &Path) -> Result<(), PrivateRootError> {
     fs::write(to, "").map_err(|error| PrivateRootError::new("creating", to, error))?;
-    bind(from, to)
+    bind_path(from, to)
 }
 
-fn bind(from: &Path, to: &Path) -> Result<(), PrivateRootError> {
+fn bind_path(from: &Path, to: &Path) -> Result<(), PrivateRootError> {
     mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)
         .map_err(|errno| PrivateRootError::new("binding", to, errno))
 }

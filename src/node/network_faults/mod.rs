@@ -78,13 +78,16 @@ pub struct NetworkFaults {
 
 impl NetworkFaults {
     /// Returns the faults, grouped by kind. `config` is the one that the node is in.
-    pub fn groups(&self, config: Option<&MachineConfig>) -> Vec<FaultGroup<NetworkFaultKind>> {
+    pub fn group_faults(
+        &self,
+        config: Option<&MachineConfig>,
+    ) -> Vec<FaultGroup<NetworkFaultKind>> {
         let of_kind = |kind| {
             let all = self.all.iter().filter(|one| one.kind == kind);
             all.map(|one| (one.place.clone(), one.said.clone()))
                 .collect()
         };
-        let brings = |place: &str| config.is_some_and(|config| config.brings(place));
+        let brings = |place: &str| config.is_some_and(|config| config.contains_file(place));
         // Files that a person left next to the config may be out of use on purpose.
         let is_left = |kind, faults: &[(String, String)]| {
             let may_be_left = matches!(
@@ -200,7 +203,7 @@ pub fn find_network_faults(
     let unseen = settings.unseen.iter().map(ToString::to_string);
     search.found.unseen.extend(unseen);
     for (path, line, said) in &settings.faults {
-        search.add(
+        search.add_fault(
             NetworkFaultKind::NotStarted,
             path,
             format!("line {line}: {said}"),
@@ -225,7 +228,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn add(&mut self, kind: NetworkFaultKind, place: impl ToString, said: impl Into<String>) {
+    fn add_fault(&mut self, kind: NetworkFaultKind, place: impl ToString, said: impl Into<String>) {
         self.found.all.push(NetworkFault {
             kind,
             place: place.to_string(),
@@ -234,7 +237,7 @@ impl Search<'_> {
     }
 
     /// Returns the regular files and links of a directory, or its directories.
-    fn list(&mut self, directory: &RootPath, wanted: EntryType) -> Vec<RootPath> {
+    fn list_directory(&mut self, directory: &RootPath, wanted: EntryType) -> Vec<RootPath> {
         let names = self.files.list_types(directory).unwrap_or_else(|error| {
             self.found.unseen.push(error.to_string());
             Vec::new()
@@ -249,7 +252,7 @@ impl Search<'_> {
             .collect()
     }
 
-    fn text(&mut self, path: &RootPath) -> Option<String> {
+    fn read_text(&mut self, path: &RootPath) -> Option<String> {
         match self.files.read_small(path) {
             Ok(bytes) => bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
             Err(error) => {
@@ -260,7 +263,7 @@ impl Search<'_> {
     }
 
     fn has_section(&mut self, path: &RootPath, wanted: impl Fn(&str) -> bool) -> bool {
-        let text = self.text(path).unwrap_or_default();
+        let text = self.read_text(path).unwrap_or_default();
         parse_assignments(&text)
             .iter()
             .any(|one| wanted(one.section))
@@ -269,7 +272,7 @@ impl Search<'_> {
     /// Finds settings files whose name or directory keeps them from being read.
     fn find_unread_settings(&mut self) {
         let folder = RootPath::fixed("etc/NetworkManager/conf.d");
-        for path in self.list(&folder, EntryType::File) {
+        for path in self.list_directory(&folder, EntryType::File) {
             let name = path.name();
             let is_connection = name.ends_with(KEYFILE_ENDING);
             if name.ends_with(".conf") || is_connection || is_copy_name(name) {
@@ -277,36 +280,36 @@ impl Search<'_> {
             }
             if self.has_section(&path, |section| !section.is_empty()) {
                 let said = "not read: only names that end in .conf are";
-                self.add(NetworkFaultKind::UnreadSettings, &path, said);
+                self.add_fault(NetworkFaultKind::UnreadSettings, &path, said);
             }
         }
         let above = RootPath::fixed(NETWORK_MANAGER);
-        for path in self.list(&above, EntryType::File) {
+        for path in self.list_directory(&above, EntryType::File) {
             let is_conf = path.name().ends_with(".conf") && path.name() != "NetworkManager.conf";
             // An old name of the main file, which is still read.
             if is_conf && path.name() != "nm-system-settings.conf" {
                 let said = "not read: the directory for it is /etc/NetworkManager/conf.d";
-                self.add(NetworkFaultKind::UnreadSettings, &path, said);
+                self.add_fault(NetworkFaultKind::UnreadSettings, &path, said);
             }
         }
     }
 
     /// Finds connections in directories that are not read, or with names that are not read.
     fn find_misplaced_connections(&mut self, settings: &NetworkManagerSettings) {
-        let directories = settings.directories();
+        let directories = settings.keyfile_directories();
         let reads = |path: &RootPath| directories.iter().any(|one| one.path == *path);
         let (chosen, by) = settings.keyfile_path();
         let default = RootPath::fixed(KEYFILES);
         let above = RootPath::fixed(NETWORK_MANAGER);
         let mut places = vec![above.clone()];
-        places.extend(self.list(&above, EntryType::Directory));
-        places.extend(self.list(&default, EntryType::Directory));
+        places.extend(self.list_directory(&above, EntryType::Directory));
+        places.extend(self.list_directory(&default, EntryType::Directory));
         for directory in places {
             if reads(&directory) {
                 continue;
             }
             let is_default = directory == default;
-            for path in self.list(&directory, EntryType::File) {
+            for path in self.list_directory(&directory, EntryType::File) {
                 let is_meant = if is_default {
                     is_keyfile_name(path.name(), false) && !is_copy_name(path.name())
                 } else {
@@ -322,12 +325,12 @@ impl Search<'_> {
                             None => "NetworkManager reads no directory below /etc".to_owned(),
                         };
                         let said = format!("not read: {instead}, by [keyfile] path= in {by}");
-                        self.add(NetworkFaultKind::OtherDirectory, &path, said);
+                        self.add_fault(NetworkFaultKind::OtherDirectory, &path, said);
                     }
                     _ => {
                         let said =
                             "not read: NetworkManager takes no connection from this directory";
-                        self.add(NetworkFaultKind::UnreadConnection, &path, said);
+                        self.add_fault(NetworkFaultKind::UnreadConnection, &path, said);
                     }
                 }
             }
@@ -338,20 +341,20 @@ impl Search<'_> {
     }
 
     fn find_unread_names(&mut self, directory: &RootPath, strict: bool) {
-        for path in self.list(directory, EntryType::Directory) {
+        for path in self.list_directory(directory, EntryType::Directory) {
             if path.name().ends_with(KEYFILE_ENDING) {
                 let said = "not read: it is a directory";
-                self.add(NetworkFaultKind::UnreadConnection, &path, said);
+                self.add_fault(NetworkFaultKind::UnreadConnection, &path, said);
             }
         }
-        for path in self.list(directory, EntryType::File) {
+        for path in self.list_directory(directory, EntryType::File) {
             let name = path.name();
             if is_keyfile_name(name, strict) || is_copy_name(name) {
                 continue;
             }
             if self.has_section(&path, |section| section == "connection") {
                 let said = "not read: its name is not that of a connection; it has to end in .nmconnection";
-                self.add(NetworkFaultKind::UnreadConnection, &path, said);
+                self.add_fault(NetworkFaultKind::UnreadConnection, &path, said);
             }
         }
     }
@@ -380,7 +383,7 @@ impl Search<'_> {
     fn find_bridges(&mut self) {
         let mut named: Vec<(RootPath, String)> = Vec::new();
         for path in BRIDGES.map(RootPath::fixed) {
-            let text = self.text(&path).unwrap_or_default();
+            let text = self.read_text(&path).unwrap_or_default();
             let name = text.lines().next().unwrap_or_default().trim().to_owned();
             if !name.is_empty() {
                 named.push((path, name));
@@ -389,7 +392,7 @@ impl Search<'_> {
         for (path, name) in &named {
             let is_known = self.known.interfaces.is_none_or(|all| all.contains(name));
             if !is_known {
-                self.add(
+                self.add_fault(
                     NetworkFaultKind::Bridge,
                     path,
                     format!("it names {name}, which is missing"),
@@ -401,7 +404,7 @@ impl Search<'_> {
         {
             let said =
                 format!("it names {name}, and so does {other}: br-ex and br-ex1 need one each");
-            self.add(NetworkFaultKind::Bridge, one, said);
+            self.add_fault(NetworkFaultKind::Bridge, one, said);
         }
     }
 
@@ -414,7 +417,7 @@ impl Search<'_> {
                 let said = format!(
                     "not used: NetworkManager leaves {interface} alone, by {words} in {file}"
                 );
-                self.add(NetworkFaultKind::Unmanaged, &one.path, said);
+                self.add_fault(NetworkFaultKind::Unmanaged, &one.path, said);
             }
         }
     }
@@ -424,7 +427,7 @@ impl Search<'_> {
         for (index, one) in all.iter().enumerate() {
             for other in all.iter().skip(index + 1) {
                 if let Some(why) = one.stands_against(other) {
-                    self.add(
+                    self.add_fault(
                         NetworkFaultKind::TwoConnections,
                         &one.path,
                         format!("{why} as {}", other.path),
@@ -443,7 +446,7 @@ impl Search<'_> {
                 self.judge_ports(one, all),
             ];
             for said in faults.into_iter().flatten() {
-                self.add(NetworkFaultKind::Apart, &one.path, said);
+                self.add_fault(NetworkFaultKind::Apart, &one.path, said);
             }
         }
     }
@@ -527,7 +530,7 @@ impl Search<'_> {
                 && name != interface
             {
                 let said = format!("it is for {interface}, which {link} names {name}");
-                self.add(NetworkFaultKind::Renamed, &one.path, said);
+                self.add_fault(NetworkFaultKind::Renamed, &one.path, said);
             }
         }
     }

@@ -30,11 +30,11 @@ impl Search<'_> {
             applied.extend(self.find_chosen_state());
         }
         let folder = RootPath::fixed(STATES);
-        let all = self.list(&folder, EntryType::File);
+        let all = self.list_directory(&folder, EntryType::File);
         for path in &all {
             let name = path.name();
             if name.ends_with(".yml") {
-                applied.extend(self.state(path));
+                applied.extend(self.read_state(path));
                 continue;
             }
             let lower = name.to_ascii_lowercase();
@@ -62,7 +62,7 @@ impl Search<'_> {
                             .to_owned()
                     }
                 };
-                self.add(NetworkFaultKind::UnreadState, path, said);
+                self.add_fault(NetworkFaultKind::UnreadState, path, said);
             }
         }
         applied
@@ -75,7 +75,7 @@ impl Search<'_> {
         let hosts = self.known.hosts.iter().map(short);
         // The name of a host that has not been given one yet.
         let hosts: Vec<String> = hosts.filter(|name| name != "localhost").collect();
-        let all = self.list(&folder, EntryType::File);
+        let all = self.list_directory(&folder, EntryType::File);
         let (mut own, mut cluster, mut others) = (None, None, Vec::new());
         for path in all {
             let name = path.name();
@@ -85,7 +85,7 @@ impl Search<'_> {
             let stem = match stem_of(name) {
                 Ok(stem) => stem,
                 Err(said) => {
-                    self.add(NetworkFaultKind::UnreadState, &path, said);
+                    self.add_fault(NetworkFaultKind::UnreadState, &path, said);
                     continue;
                 }
             };
@@ -99,20 +99,20 @@ impl Search<'_> {
             };
             *slot = Some(path);
         }
-        for path in self.list(&folder, EntryType::Directory) {
+        for path in self.list_directory(&folder, EntryType::Directory) {
             let said = format!("never read: {CHOOSER_NAME} takes files of {folder} alone");
-            self.add(NetworkFaultKind::UnreadState, &path, said);
+            self.add_fault(NetworkFaultKind::UnreadState, &path, said);
         }
         self.judge_others(&hosts, &others, own.is_some() || cluster.is_some());
         let chosen = [own, cluster].into_iter().flatten();
         for path in chosen.collect::<Vec<_>>() {
-            match self.text(&path) {
+            match self.read_text(&path) {
                 Some(text) if text.is_empty() => {
                     let said =
                         format!("never read: it is empty, and {CHOOSER_NAME} passes over it");
-                    self.add(NetworkFaultKind::UnreadState, &path, said);
+                    self.add_fault(NetworkFaultKind::UnreadState, &path, said);
                 }
-                _ => return self.state(&path),
+                _ => return self.read_state(&path),
             }
         }
         None
@@ -127,17 +127,17 @@ impl Search<'_> {
             let alike = hosts.iter().find(|host| host.eq_ignore_ascii_case(stem));
             if let Some(host) = alike {
                 let said = format!("never read: the host's name is written {host}");
-                self.add(NetworkFaultKind::UnreadState, path, said);
+                self.add_fault(NetworkFaultKind::UnreadState, path, said);
             } else if !has_state {
                 let said = format!("not for this host, whose name is {}", hosts.join(" or "));
-                self.add(NetworkFaultKind::StateOfOthers, path, said);
+                self.add_fault(NetworkFaultKind::StateOfOthers, path, said);
             }
         }
     }
 
     /// Returns the text of a state if nmstate accepts it.
-    fn state(&mut self, path: &RootPath) -> Option<String> {
-        let text = self.text(path)?;
+    fn read_state(&mut self, path: &RootPath) -> Option<String> {
+        let text = self.read_text(path)?;
         let is_blank = |line: &str| line.trim().is_empty() || line.trim().starts_with('#');
         if text.lines().all(is_blank) {
             return None;
@@ -148,7 +148,7 @@ impl Search<'_> {
             Ok(_) => "it is not a map of interfaces, routes and so on".to_owned(),
             Err(error) => format!("no YAML: {error}"),
         };
-        self.add(NetworkFaultKind::BadState, path, said);
+        self.add_fault(NetworkFaultKind::BadState, path, said);
         None
     }
 }

@@ -73,7 +73,7 @@ impl BlockStorage {
     }
 
     /// Returns a device by its number.
-    pub fn device(&self, number: &str) -> Option<&BlockDevice> {
+    pub fn find_device(&self, number: &str) -> Option<&BlockDevice> {
         let mut devices = self.devices.as_ref().ok()?.iter();
         devices.find(|device| device.number == number)
     }
@@ -83,7 +83,7 @@ impl BlockStorage {
         let mut chain = vec![number.to_owned()];
         let mut at = 0;
         while let Some(number) = chain.get(at) {
-            let below = self.device(number).map(|device| device.below.clone());
+            let below = self.find_device(number).map(|device| device.below.clone());
             for one in below.unwrap_or_default() {
                 if !chain.contains(&one) {
                     chain.push(one);
@@ -97,7 +97,7 @@ impl BlockStorage {
     /// Returns the numbers of the disks below a device.
     pub fn disks_of(&self, number: &str) -> BTreeSet<String> {
         let is_disk = |number: &String| {
-            let device = self.device(number);
+            let device = self.find_device(number);
             device.is_some_and(|device| device.below.is_empty())
         };
         self.chain_of(number).into_iter().filter(is_disk).collect()
@@ -116,7 +116,7 @@ fn read_fstab(root: &Root) -> Result<BTreeSet<String>, RootError> {
     Ok(points.map(str::to_owned).collect())
 }
 
-fn text(root: &Root, path: &str) -> Option<String> {
+fn read_text(root: &Root, path: &str) -> Option<String> {
     let path = RootPath::parse(&format!("/{path}")).ok()?;
     let bytes = root.read_small(&path).ok()??;
     Some(String::from_utf8_lossy(&bytes).into_owned())
@@ -128,7 +128,7 @@ fn text(root: &Root, path: &str) -> Option<String> {
 /// The root is not running: it has no list of mounts.
 pub fn read_mounts(root: &Root) -> Seen<Vec<MountedFileSystem>> {
     for file in ["proc/1/mountinfo", "proc/self/mountinfo"] {
-        let text = text(root, file).unwrap_or_default();
+        let text = read_text(root, file).unwrap_or_default();
         let mounts: Vec<MountedFileSystem> = text.lines().filter_map(parse_mount).collect();
         if !mounts.is_empty() {
             return Ok(mounts);
@@ -156,7 +156,7 @@ fn read_devices(root: &Root) -> Seen<Vec<BlockDevice>> {
         .map_err(|error| error.to_string())?;
     let mut devices = Vec::new();
     for number in names.iter().filter_map(|name| name.strip_prefix('b')) {
-        let Some(text) = text(root, &format!("{UDEV}/b{number}")) else {
+        let Some(text) = read_text(root, &format!("{UDEV}/b{number}")) else {
             continue;
         };
         let pairs = text.lines().filter_map(|line| {
@@ -164,7 +164,7 @@ fn read_devices(root: &Root) -> Seen<Vec<BlockDevice>> {
             Some((key.to_owned(), value.to_owned()))
         });
         let properties: BTreeMap<String, String> = pairs.collect();
-        let mut below = slaves(root, number);
+        let mut below = list_members(root, number);
         below.extend(properties.get("ID_PART_ENTRY_DISK").cloned());
         devices.push(BlockDevice {
             number: number.to_owned(),
@@ -180,17 +180,17 @@ fn read_devices(root: &Root) -> Seen<Vec<BlockDevice>> {
 }
 
 fn name_of(root: &Root, number: &str) -> Option<String> {
-    let uevent = text(root, &format!("sys/dev/block/{number}/uevent"))?;
+    let uevent = read_text(root, &format!("sys/dev/block/{number}/uevent"))?;
     let mut lines = uevent.lines();
     lines.find_map(|line| Some(line.strip_prefix("DEVNAME=")?.to_owned()))
 }
 
 /// Returns the numbers of the members of an array, a mapping or a volume.
-fn slaves(root: &Root, number: &str) -> Vec<String> {
+fn list_members(root: &Root, number: &str) -> Vec<String> {
     let Ok(directory) = RootPath::parse(&format!("/sys/dev/block/{number}/slaves")) else {
         return Vec::new();
     };
     let names = root.list(&directory).unwrap_or_default().into_iter();
-    let numbers = names.filter_map(|name| text(root, &format!("sys/class/block/{name}/dev")));
+    let numbers = names.filter_map(|name| read_text(root, &format!("sys/class/block/{name}/dev")));
     numbers.map(|number| number.trim().to_owned()).collect()
 }

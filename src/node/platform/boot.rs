@@ -35,14 +35,14 @@ impl BootFiles {
                 .ok()
                 .map(|text| text.trim().to_owned())
                 .filter(|text| !text.is_empty()),
-            space: Space::of(root, &RootPath::fixed(paths::BOOT))
+            space: Space::read_space(root, &RootPath::fixed(paths::BOOT))
                 .map_err(|error| error.to_string()),
             staged_arguments: None,
         }
     }
 
     /// Returns the entry of the running kernel, or the default entry if the command line is unknown.
-    pub fn booted(&self, command_line: &Seen<Kargs>) -> Option<&BootEntry> {
+    pub fn booted_entry(&self, command_line: &Seen<Kargs>) -> Option<&BootEntry> {
         let entries = self.entries.as_ref().ok()?;
         match command_line {
             Ok(line) => bootloader::find_booted_entry(entries, line),
@@ -55,7 +55,7 @@ impl BootFiles {
         if let Some((place, arguments)) = &self.staged_arguments {
             return Ok((place.clone(), arguments.without(&OF_ENTRY)));
         }
-        if let Some(entry) = self.booted(command_line) {
+        if let Some(entry) = self.booted_entry(command_line) {
             let place = format!("/boot/loader/entries/{}.conf", entry.file);
             return Ok((place, entry.options.without(&OF_ENTRY)));
         }

@@ -52,7 +52,7 @@ impl Crio {
     ///
     /// # Errors
     /// The node's files are unknown.
-    pub fn merged(&self, target: &ImageTree) -> Seen<Vec<CrioFile>> {
+    pub fn merge_files(&self, target: &ImageTree) -> Seen<Vec<CrioFile>> {
         let files = self.files.as_ref().map_err(Clone::clone)?;
         let defaults = self.defaults.as_ref().map_err(Clone::clone)?;
         let is_unchanged =
@@ -65,14 +65,14 @@ impl Crio {
                     is_targets,
                     text: String::from_utf8_lossy(bytes).into_owned(),
                 };
-                merged.insert(rank(path), file);
+                merged.insert(sort_key(path), file);
             }
         };
-        for path in target.below("usr/etc/crio") {
+        for path in target.files_below("usr/etc/crio") {
             let name = path.strip_prefix("usr/etc/crio/").unwrap_or(path);
             // A file that was deleted on the node stays deleted.
             if !defaults.contains_key(name) || is_unchanged(name) {
-                put(name, true, target.bytes(path).unwrap_or_default());
+                put(name, true, target.bytes_of(path).unwrap_or_default());
             }
         }
         for (path, bytes) in files {
@@ -110,7 +110,7 @@ fn list_local_programs(root: &NodeFiles<'_>) -> Result<Vec<String>, RootError> {
 }
 
 /// Returns a sort key. CRI-O reads `crio.conf` first and then walks the directory in the order of names.
-fn rank(path: &str) -> Vec<String> {
+fn sort_key(path: &str) -> Vec<String> {
     match path {
         MAIN => Vec::new(),
         path => path.split('/').map(str::to_owned).collect(),

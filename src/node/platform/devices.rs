@@ -96,14 +96,14 @@ fn read_disk(root: &Root, line: &MountedFileSystem) -> Seen<DiskDevices> {
         for name in names.unwrap_or_default() {
             waiting.extend(real_directory(root, &format!("{device}/slaves/{name}")));
         }
-        waiting.extend(controllers(root, &device));
+        waiting.extend(list_controllers(root, &device));
     }
     Ok(disk)
 }
 
 /// Returns the controllers of an NVMe disk with several paths: its device is below a subsystem, which has a link to each
 /// controller.
-fn controllers(root: &Root, device: &RootPath) -> Vec<RootPath> {
+fn list_controllers(root: &Root, device: &RootPath) -> Vec<RootPath> {
     let is_subsystem =
         |path: &RootPath| path.name().starts_with("nvme-subsys") && path.name() != "nvme-subsystem";
     let Some(subsystem) = device.ancestors().find(is_subsystem) else {

@@ -67,16 +67,17 @@ impl FileFaults {
         let network = network::read_network(root);
         let faults = find_network(root, next, around.arguments, &network);
         let pulls = find_pull_faults(root, next);
-        let selinux = selinux_state::read_selinux_state(root, next).map(|state| state.groups());
+        let selinux =
+            selinux_state::read_selinux_state(root, next).map(|state| state.group_faults());
         let modules = kernel_modules::read_next(root, &network, config, next);
         Self {
             needs_ipv6: network::needs_ipv6(config, Some(&network)),
             network: WeighedFaults {
-                groups: faults.groups(config),
+                groups: faults.group_faults(config),
                 unseen: faults.unseen,
             },
             pulls: WeighedFaults {
-                groups: pulls.groups(config),
+                groups: pulls.group_faults(config),
                 unseen: pulls.unseen,
             },
             services: service_configs::read_service_configs(root, next)
@@ -98,7 +99,7 @@ fn find_network(
     network: &Network,
 ) -> NetworkFaults {
     let names = host_name::read_host_names(root);
-    let current = names.as_ref().ok().and_then(HostNames::current);
+    let current = names.as_ref().ok().and_then(HostNames::current_name);
     let hosts: Vec<&str> = current.map(|(_, name)| name).into_iter().collect();
     let made = arguments.as_ref().map(static_network::parse_arguments);
     let made = made.map(|found| found.made).into_iter().flatten();

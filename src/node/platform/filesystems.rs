@@ -92,7 +92,7 @@ pub(super) fn read_encrypted(root: &Root, storage: &BlockStorage) -> Vec<Encrypt
     let mut all = main.clone();
     let var = chain_of(storage.mounted_at("/var")).into_iter();
     all.extend(var.filter(|number| !main.contains(number)));
-    let devices = all.iter().filter_map(|number| storage.device(number));
+    let devices = all.iter().filter_map(|number| storage.find_device(number));
     let encrypted = devices.filter(|device| device.get("ID_FS_TYPE") == "crypto_LUKS");
     encrypted
         .map(|device| {

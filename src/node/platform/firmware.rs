@@ -349,13 +349,13 @@ struct ReadOnly {
 impl Read for ReadOnly {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buffer)?;
-        self.count(read as u64)?;
+        self.count_bytes(read as u64)?;
         Ok(read)
     }
 }
 
 impl ReadOnly {
-    fn count(&mut self, bytes: u64) -> io::Result<()> {
+    fn count_bytes(&mut self, bytes: u64) -> io::Result<()> {
         let left = self.left.checked_sub(bytes);
         self.left = left.ok_or_else(|| io::Error::other("its file system leads in circles"))?;
         Ok(())
@@ -364,7 +364,7 @@ impl ReadOnly {
 
 impl Seek for ReadOnly {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.count(1)?;
+        self.count_bytes(1)?;
         self.file.seek(to)
     }
 }

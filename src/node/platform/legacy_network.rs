@@ -49,7 +49,7 @@ pub struct LegacyConnection {
 pub(super) fn read_legacy_network(root: &NodeFiles<'_>) -> LegacyNetwork {
     let mut found = LegacyNetwork::default();
     let mut texts = Vec::new();
-    for (path, name) in files(root, SCRIPTS, &mut found.unseen) {
+    for (path, name) in list_files(root, SCRIPTS, &mut found.unseen) {
         if COPIES.iter().any(|ending| name.ends_with(ending)) {
             continue;
         }
@@ -73,16 +73,16 @@ pub(super) fn read_legacy_network(root: &NodeFiles<'_>) -> LegacyNetwork {
         match text {
             Ok(Some(text)) => found
                 .connections
-                .extend(connection(&path, &text, &keyfiles)),
+                .extend(parse_connection(&path, &text, &keyfiles)),
             Ok(None) => found.unseen.push(path),
             Err(error) => found.unseen.push(error.to_string()),
         }
     }
-    found.dhclient = dhclient(root, &mut found.unseen);
+    found.dhclient = find_dhclient(root, &mut found.unseen);
     found
 }
 
-fn files(
+fn list_files(
     root: &NodeFiles<'_>,
     directory: &'static str,
     unseen: &mut Vec<String>,
@@ -107,7 +107,11 @@ const COMPOSED: [&str; 8] = [
 ];
 
 /// Parses a file of shell assignments; `None` if NetworkManager ignores it.
-fn connection(path: &str, text: &str, keyfiles: &[(String, String)]) -> Option<LegacyConnection> {
+fn parse_connection(
+    path: &str,
+    text: &str,
+    keyfiles: &[(String, String)],
+) -> Option<LegacyConnection> {
     let value = |key: &str| {
         let mut lines = text.lines().filter_map(|line| line.trim().split_once('='));
         let (_, value) = lines.rfind(|(known, _)| *known == key)?;
@@ -151,10 +155,10 @@ fn connection(path: &str, text: &str, keyfiles: &[(String, String)]) -> Option<L
 }
 
 /// Returns the files that set `[main] dhcp=dhclient`.
-fn dhclient(root: &NodeFiles<'_>, unseen: &mut Vec<String>) -> Vec<String> {
+fn find_dhclient(root: &NodeFiles<'_>, unseen: &mut Vec<String>) -> Vec<String> {
     let main = "etc/NetworkManager/NetworkManager.conf";
     let mut all = vec![(RootPath::fixed(main), "NetworkManager.conf".to_owned())];
-    all.extend(files(root, "etc/NetworkManager/conf.d", unseen));
+    all.extend(list_files(root, "etc/NetworkManager/conf.d", unseen));
     let mut asks = |path: &RootPath| {
         let text = note_unseen(root.read_text(path), unseen).unwrap_or_default();
         let found = parse_assignments(&text);
@@ -178,7 +182,7 @@ mod tests {
         let text = "# x\nDEVICE=\"eno1\"\nUUID=u-1\nHWADDR=52:54:00:aa:bb:cc\nBOOTPROTO=dhcp\nONBOOT=yes\n";
         let of = |keyfile: &str| {
             let keyfiles = [("/k".to_owned(), keyfile.to_owned())];
-            connection("/x/ifcfg-lan", text, &keyfiles)
+            parse_connection("/x/ifcfg-lan", text, &keyfiles)
                 .unwrap()
                 .replaced_by
                 .is_some()
@@ -191,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_connection_is_simple_or_composed() {
-        let read = |text: &str| connection("/x/ifcfg-lan", text, &[]);
+        let read = |text: &str| parse_connection("/x/ifcfg-lan", text, &[]);
         let found = read("BOOTPROTO=none\nIPADDR=192.0.2.2\nONBOOT=no\n").unwrap();
         assert_eq!(
             (found.device.as_str(), found.is_simple, found.on_boot),

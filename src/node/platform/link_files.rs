@@ -127,7 +127,7 @@ impl LinkFile {
     }
 
     /// Returns whether the file applies to this interface, given its address and driver in the next system.
-    pub fn applies(
+    pub fn applies_to(
         &self,
         interface: &Interface,
         mac: Option<&str>,
@@ -250,9 +250,12 @@ mod tests {
         file.add_drop_ins(&all);
         assert_eq!(file.new_name.as_deref(), Some("b"));
         let (igb, other) = (Some("igb"), Some("ice"));
-        assert_eq!(file.applies(&Interface::default(), None, igb), Applies::Yes);
         assert_eq!(
-            file.applies(&Interface::default(), None, other),
+            file.applies_to(&Interface::default(), None, igb),
+            Applies::Yes
+        );
+        assert_eq!(
+            file.applies_to(&Interface::default(), None, other),
             Applies::No
         );
         for path in ["/x/99-a.link", "/x/a.d/b.conf", "/x/a.link.d/b"] {
@@ -305,14 +308,14 @@ mod tests {
                 &format!("[Match]\n{conditions}\n[Link]\nName=a\n"),
             );
             assert_eq!(
-                file.applies(&interface, mac, driver),
+                file.applies_to(&interface, mac, driver),
                 answer,
                 "{conditions}"
             );
             assert_eq!((file.new_name.as_deref(), file.masked), (Some("a"), false));
         }
         let by_mac = LinkFile::parse("/x/10-a.link", "[Match]\nMACAddress=52:54:00:aa:bb:cc\n");
-        assert_eq!(by_mac.applies(&interface, None, None), Applies::Unknown);
+        assert_eq!(by_mac.applies_to(&interface, None, None), Applies::Unknown);
         assert!(LinkFile::parse("/x/10-a.link", "\n").masked);
     }
 }

@@ -77,7 +77,7 @@ pub fn parse_luks(bytes: &[u8]) -> Result<LuksHeader, LuksFault> {
         return Err(LuksFault::Short(USUAL));
     }
     let has_first = bytes.starts_with(MARKS[0]);
-    if has_first && number(bytes, 6, 2) == Some(1) {
+    if has_first && number_at(bytes, 6, 2) == Some(1) {
         return Err(LuksFault::Luks1(used_slots(bytes)));
     }
     let first = Copy::parse(bytes, 0);
@@ -140,16 +140,16 @@ impl Copy {
         if !own.starts_with(mark) {
             return Err("its mark is gone");
         }
-        if number(own, 6, 2) != Some(2) {
+        if number_at(own, 6, 2) != Some(2) {
             return Err("its version is unknown");
         }
-        let size = number(own, 8, 8).and_then(|size| usize::try_from(size).ok());
+        let size = number_at(own, 8, 8).and_then(|size| usize::try_from(size).ok());
         let size = size.filter(|size| SIZES.contains(size));
         let area = size.and_then(|size| own.get(..size));
         let (Some(size), Some(area)) = (size, area) else {
             return Err("its size is wrong");
         };
-        if number(own, 256, 8) != u64::try_from(at).ok() {
+        if number_at(own, 256, 8) != u64::try_from(at).ok() {
             return Err("it is at the wrong place");
         }
         if !has_checksum(area) {
@@ -161,14 +161,14 @@ impl Copy {
         let json = serde_json::from_slice(text).map_err(|_| "its JSON is damaged")?;
         Ok(Self {
             size,
-            sequence: number(own, 16, 8).unwrap_or_default(),
+            sequence: number_at(own, 16, 8).unwrap_or_default(),
             json,
         })
     }
 }
 
 /// Reads a big-endian number of up to eight bytes.
-fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
+fn number_at(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     let digits = bytes.get(at..at + length)?;
     Some(digits.iter().fold(0, |all, one| all << 8 | u64::from(*one)))
 }
@@ -190,14 +190,14 @@ fn has_checksum(area: &[u8]) -> bool {
         .position(|byte| *byte == 0)
         .unwrap_or(name.len());
     let digest = match name.get(..end).unwrap_or_default() {
-        b"sha256" => digest::<Sha256>(&parts),
-        b"sha512" => digest::<Sha512>(&parts),
+        b"sha256" => digest_parts::<Sha256>(&parts),
+        b"sha512" => digest_parts::<Sha512>(&parts),
         _ => return false,
     };
     kept.starts_with(&digest)
 }
 
-fn digest<D: Digest>(parts: &[&[u8]]) -> Vec<u8> {
+fn digest_parts<D: Digest>(parts: &[&[u8]]) -> Vec<u8> {
     let mut digest = D::new();
     parts.iter().for_each(|part| digest.update(part));
     digest.finalize().to_vec()
@@ -206,7 +206,7 @@ fn digest<D: Digest>(parts: &[&[u8]]) -> Vec<u8> {
 /// Returns the number of key slots of LUKS 1 that are in use.
 fn used_slots(bytes: &[u8]) -> usize {
     const USED: u64 = 0x00ac_71f3;
-    let slots = (0..8).map(|slot| number(bytes, 208 + 48 * slot, 4));
+    let slots = (0..8).map(|slot| number_at(bytes, 208 + 48 * slot, 4));
     slots.filter(|state| *state == Some(USED)).count()
 }
 

@@ -191,11 +191,11 @@ impl Platform {
             multipath_settings: read_multipath(&files).map_err(|error| error.to_string()),
             disks: devices::read_disks(root, &storage),
             storage,
-            sysroot_space: Space::of(root, &RootPath::fixed(paths::SYSROOT))
+            sysroot_space: Space::read_space(root, &RootPath::fixed(paths::SYSROOT))
                 .map_err(|error| error.to_string()),
             crio: Crio::observe(&files),
             record: match next {
-                Some(next) => RecordedConfig::observe(root).replace(next),
+                Some(next) => RecordedConfig::observe(root).replace_config(next),
                 None => RecordedConfig::observe(root),
             },
             processor: read_text(root, "proc/cpuinfo")

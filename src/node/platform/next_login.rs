@@ -38,7 +38,7 @@ pub(super) fn observe_next_login(
     next: Option<NextConfig<'_>>,
     tree: &ImageTree,
 ) -> Result<Option<NextLogin>, RootError> {
-    if tree.below("usr/etc/ssh").next().is_none() {
+    if tree.files_below("usr/etc/ssh").next().is_none() {
         return Ok(None);
     }
     let mut changes = merge_settings(root, tree)?;
@@ -88,7 +88,7 @@ fn merge_settings(root: &Root, tree: &ImageTree) -> Result<Vec<(RootPath, Leftov
         }
         let of_image = format!("usr/etc/{directory}");
         let new = tree
-            .below(&of_image)
+            .files_below(&of_image)
             .filter_map(|path| path.strip_prefix(&of_image)?.strip_prefix('/'));
         names.extend(new.filter(|name| !name.contains('/')).map(str::to_owned));
         for name in names {
@@ -98,17 +98,17 @@ fn merge_settings(root: &Root, tree: &ImageTree) -> Result<Vec<(RootPath, Leftov
                 continue;
             };
             // A directory is not a settings file.
-            let read = |path: &RootPath| match root.directory(path) {
+            let read = |path: &RootPath| match root.open_directory(path) {
                 Ok(Some(_)) => Ok(None),
                 _ => root.read_small(path),
             };
             if read(&own)? != read(&shipped)? {
                 continue;
             }
-            let new = tree.bytes(&format!("{of_image}/{name}"));
+            let new = tree.bytes_of(&format!("{of_image}/{name}"));
             let leftover = match new {
                 Some(bytes) => Leftover::File(of_root(0o600), bytes.to_vec()),
-                None if root.directory(&own).is_ok_and(|there| there.is_some()) => continue,
+                None if root.open_directory(&own).is_ok_and(|there| there.is_some()) => continue,
                 None => Leftover::Nothing,
             };
             changes.push((own, leftover));

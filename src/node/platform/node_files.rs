@@ -35,7 +35,7 @@ impl<'a> NodeFiles<'a> {
     }
 
     /// Returns true for a file that the run writes.
-    pub(in crate::node) fn writes(&self, path: &RootPath) -> bool {
+    pub(in crate::node) fn is_written(&self, path: &RootPath) -> bool {
         self.written.contains_key(path.relative())
     }
 

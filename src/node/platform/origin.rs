@@ -28,25 +28,29 @@ impl OriginSections {
     /// Reads the file of the running deployment, or else of the one named by the kernel command line or the default boot entry.
     pub(super) fn observe(root: &Root, boot: &BootFiles, command_line: &Seen<Kargs>) -> Seen<Self> {
         if let Some(file) = origin_of_running(root) {
-            return Self::read(root, &file);
+            return Self::read_file(root, &file);
         }
         let of_line = |line: &Kargs| {
             let mut tokens = line.tokens().iter();
             tokens.find_map(|token| Some(token.strip_prefix("ostree=")?.to_owned()))
         };
         let of_kernel = command_line.as_ref().ok().and_then(of_line);
-        let of_entry = || boot.booted(command_line)?.ostree().map(str::to_owned);
+        let of_entry = || {
+            boot.booted_entry(command_line)?
+                .ostree_link()
+                .map(str::to_owned)
+        };
         let link = of_kernel
             .or_else(of_entry)
             .ok_or("no boot entry and no kernel argument names the deployment")?;
         let file = origin_of_link(root, &link)
             .ok_or_else(|| format!("{link} leads to no deployment below /sysroot"))?;
-        Self::read(root, &file)
+        Self::read_file(root, &file)
     }
 
-    fn read(root: &Root, file: &RootPath) -> Seen<Self> {
+    fn read_file(root: &Root, file: &RootPath) -> Seen<Self> {
         match root.read_small(file) {
-            Ok(Some(bytes)) => Ok(Self::parse(
+            Ok(Some(bytes)) => Ok(Self::parse_text(
                 file.to_string(),
                 &String::from_utf8_lossy(&bytes),
             )),
@@ -55,7 +59,7 @@ impl OriginSections {
         }
     }
 
-    fn parse(place: String, text: &str) -> Self {
+    fn parse_text(place: String, text: &str) -> Self {
         let mut origin = Self {
             place,
             ..Self::default()
@@ -148,7 +152,7 @@ mod tests {
              [overrides]\nremove=y;\nreplace-local=sha256:{digest}:z-2-1.noarch\n[x]\nremove=no\n\
              [rpmostree]\nregenerate-initramfs=true\n"
         );
-        let read = OriginSections::parse("p".to_owned(), &text);
+        let read = OriginSections::parse_text("p".to_owned(), &text);
         let wanted = OriginSections {
             place: "p".to_owned(),
             requested: vec!["usbguard".to_owned(), "sysstat".to_owned()],

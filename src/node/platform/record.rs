@@ -92,7 +92,7 @@ impl RecordedConfig {
     }
 
     /// Returns the requests of a new config; the release is kept.
-    pub(super) fn replace(self, next: NextConfig<'_>) -> Self {
+    pub(super) fn replace_config(self, next: NextConfig<'_>) -> Self {
         let files = next.desired.files.iter();
         Self {
             old_arguments: self.old_arguments,

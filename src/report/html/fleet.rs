@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Html, page, short};
 use crate::base::text::count_noun;
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::diagnose::fleet::{
     Fleet, FleetNode, NodeHealth, NodeVerdict, SiblingDifference, Trouble, five_facts,
     list_findings, text_of,
@@ -65,7 +65,7 @@ fn head(html: &mut Html, fleet: &Fleet, now: u64) {
     let pools: BTreeSet<&str> = fleet.nodes.iter().filter_map(FleetNode::pool).collect();
     let mut parts = vec![
         count_noun(pools.len(), "pool"),
-        format!("made {}", utc(now)),
+        format!("made {}", format_utc(now)),
     ];
     parts.push(format!("mco-rescue {}", env!("CARGO_PKG_VERSION")));
     html.line("p", "soft", &parts.join(" \u{b7} "));
@@ -216,8 +216,11 @@ fn parts(html: &mut Html, places: &Places<'_>, nodes: &[FleetNode]) {
 }
 
 fn stale_words(node: &FleetNode) -> String {
-    match node.oldest() {
-        Some(date) => format!("Stale: a document is of {}. Gather it again.", utc(date)),
+    match node.oldest_time() {
+        Some(date) => format!(
+            "Stale: a document is of {}. Gather it again.",
+            format_utc(date)
+        ),
         None => "Stale: gather its documents again.".to_owned(),
     }
 }
@@ -227,7 +230,7 @@ fn troubles(html: &mut Html, places: &Places<'_>, troubles: &[Trouble]) {
         html.line("p", "card soft", "No check found anything on these nodes.");
     }
     for trouble in troubles {
-        let kinds = trouble.kinds();
+        let kinds = trouble.group_kinds();
         let nodes: BTreeSet<&str> = trouble.nodes.iter().map(|one| one.node.as_str()).collect();
         html.open(
             "article",
@@ -395,7 +398,7 @@ fn add_status(html: &mut Html, node: &FleetNode, status: &Value) {
         html.put("td", class, &short(&fact.value));
     }
     let class = if node.is_stale { "alarm" } else { "" };
-    let seen = node.seen().map(utc);
+    let seen = node.status_time().map(format_utc);
     let seen = seen.as_deref().unwrap_or("not known");
     // The date on one line, the time on the next.
     let (date, time) = seen.split_once('T').unwrap_or((seen, ""));

@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
 use crate::base::invocation::PrintedCommand;
-use crate::base::text::printable;
+use crate::base::text::make_printable;
 use crate::diagnose::fleet::NodeVerdict;
 
 /// The style of all pages.
@@ -79,7 +79,7 @@ impl Html {
 
     /// Adds a text. Characters that have a meaning in HTML, or that hide or reverse text, are escaped.
     fn text(&mut self, text: &str) -> &mut Self {
-        for c in printable(text).chars() {
+        for c in make_printable(text).chars() {
             match c {
                 '&' => self.out.push_str("&amp;"),
                 '<' => self.out.push_str("&lt;"),

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Html, page, timeline};
 use crate::base::invocation::mco_rescue;
 use crate::base::text::count_noun;
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::diagnose::fleet::{
     NodeHealth, NodeVerdict, five_facts, list_findings, not_checked, severity_of, text_of,
     verdict_of,
@@ -81,7 +81,7 @@ fn head(html: &mut Html, name: &str, node: &NodeDocuments<'_>) {
         root.filter(|root| *root != "/")
             .map(|root| format!("root {root}")),
     );
-    parts.push(format!("looked at {}", utc(node.now)));
+    parts.push(format!("looked at {}", format_utc(node.now)));
     parts.push(format!("mco-rescue {}", env!("CARGO_PKG_VERSION")));
     html.line("p", "soft", &parts.join(" \u{b7} "));
     match node.doctor {
@@ -190,7 +190,7 @@ fn finding(html: &mut Html, finding: &Value) {
 fn changed_words(changed: &Value) -> String {
     let moment = |key: &str| {
         let moment = changed.get(key)?;
-        let at = utc(moment.get("at")?.as_u64()?);
+        let at = format_utc(moment.get("at")?.as_u64()?);
         Some(match moment.get("snapshot").and_then(Value::as_u64) {
             Some(number) => format!("{at} (snapshot {number})"),
             None => format!("{at} (now)"),
@@ -244,7 +244,7 @@ fn facts(html: &mut Html, status: &Value) {
             words.push_str(&format!(": {config}"));
         }
         if let Some(at) = run.get("finished").and_then(Value::as_u64) {
-            words.push_str(&format!(", {}", utc(at)));
+            words.push_str(&format!(", {}", format_utc(at)));
         }
         let bad = matches!(outcome, "incomplete" | "rolled-back");
         html.fact("Last run", &words, bad);

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Html, short};
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::diagnose::fleet::text_of;
 
 /// Number of entries that are shown at once; older ones are collapsed.
@@ -44,7 +44,7 @@ fn entries(html: &mut Html, all: &[(&Value, Option<&Value>)]) {
         };
         html.open("li", class);
         let when = match entry.get("at").and_then(Value::as_u64) {
-            Some(at) => utc(at),
+            Some(at) => format_utc(at),
             None => "at an unknown time".to_owned(),
         };
         html.put("div", "soft small", &when);
@@ -126,7 +126,7 @@ pub(super) fn add_differences(html: &mut Html, diff: Option<&Value>) {
     };
     let from = diff.get("from").unwrap_or(&Value::Null);
     let at = from.get("at").and_then(Value::as_u64);
-    let when = at.map_or_else(|| "an unknown time".to_owned(), utc);
+    let when = at.map_or_else(|| "an unknown time".to_owned(), format_utc);
     let side = match (text_of(from, "event"), text_of(from, "outcome")) {
         (Some("boot"), Some("good")) => "the last good boot",
         _ => "the snapshot",

@@ -28,7 +28,7 @@ pub(super) struct HandedConfig {
 }
 
 /// Returns what to apply. A medium must stay mounted until the config is read.
-pub(super) fn choose(
+pub(super) fn choose_config(
     root: &Root,
     runner: &dyn CommandRunner,
     parameters: &Parameters,
@@ -36,13 +36,13 @@ pub(super) fn choose(
 ) -> Result<(HandedConfig, Option<ConfigMedium>)> {
     if let Some(named) = &parameters.config {
         let handed = HandedConfig {
-            argument: Some(argument(named, parameters, root)?),
+            argument: Some(named_argument(named, parameters, root)?),
             origin: ConfigOrigin::FirstBoot,
         };
         return Ok((handed, None));
     }
     if let Some(server) = &parameters.server {
-        let name = fetched(root, parameters, None, Some(server))?;
+        let name = fetch_config(root, parameters, None, Some(server))?;
         let handed = HandedConfig {
             argument: Some(format!("cached:{name}")),
             ..HandedConfig::default()
@@ -59,12 +59,12 @@ pub(super) fn choose(
         (false, _) => None,
         // A medium is expected here: it may be slow to appear, or be plugged in only now.
         (true, Mode::Apply) => wait_for_medium(runner, parameters.timeout),
-        (true, _) => medium(runner),
+        (true, _) => find_medium(runner),
     };
     if let Some(medium) = &medium {
         all.add_medium(root, medium);
     }
-    let mut all = all.read()?;
+    let mut all = all.into_configs()?;
     if all.is_empty() && parameters.mode == Mode::Apply {
         bail!(
             "no config is available: none in the image or the cache, and no medium labelled MCO-RESCUE within {} s. \
@@ -78,7 +78,7 @@ pub(super) fn choose(
     if all.is_empty() {
         return Ok((HandedConfig::default(), None));
     }
-    let only = first_boot::only(&all, parameters.pool()).map_err(anyhow::Error::msg)?;
+    let only = first_boot::find_only(&all, parameters.pool()).map_err(anyhow::Error::msg)?;
     log::info!("{} is available ({})", only.name, only.place);
     let handed = HandedConfig {
         argument: Some(only.argument.clone()),
@@ -92,7 +92,7 @@ fn of_own_pool(root: &Root, all: &mut Vec<AvailableConfig>) -> Result<()> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let node = NodeIdentity::observe(root, &records, None)?;
     all.retain(|one| {
-        let stands = one.pool.as_deref().map(|pool| node.membership(pool));
+        let stands = one.pool.as_deref().map(|pool| node.membership_of(pool));
         if let Some(Membership::Stranger(witness)) = stands {
             log::warn!(
                 "{} ({}) is passed over: this node is of pool {} by {}",
@@ -110,9 +110,9 @@ fn of_own_pool(root: &Root, all: &mut Vec<AvailableConfig>) -> Result<()> {
 
 /// Returns the argument for a named config: a path in the initramfs, otherwise on the root; a name in the cache is returned
 /// unchanged. A URL is first fetched into the cache.
-fn argument(named: &str, parameters: &Parameters, root: &Root) -> Result<String> {
+fn named_argument(named: &str, parameters: &Parameters, root: &Root) -> Result<String> {
     if named.contains("://") {
-        let name = fetched(root, parameters, Some(named), None)?;
+        let name = fetch_config(root, parameters, Some(named), None)?;
         return Ok(format!("cached:{name}"));
     }
     if caller::is_there(named) {
@@ -125,7 +125,7 @@ fn argument(named: &str, parameters: &Parameters, root: &Root) -> Result<String>
 }
 
 /// Gets a config into the cache of the root, and returns its name.
-fn fetched(
+fn fetch_config(
     root: &Root,
     parameters: &Parameters,
     url: Option<&str>,
@@ -204,7 +204,7 @@ impl FoundConfigs {
         };
         let config = bytes
             .and_then(|bytes| Ok(document::parse_document(bytes, path)?))
-            .and_then(rendered);
+            .and_then(require_rendered);
         match config {
             Ok(config) => self.configs.push(AvailableConfig {
                 pool: cache::pool_of(&config),
@@ -234,7 +234,7 @@ impl FoundConfigs {
     ///
     /// # Errors
     /// There is no config, but something was skipped, which may have been the right one.
-    pub(super) fn read(self) -> Result<Vec<AvailableConfig>> {
+    pub(super) fn into_configs(self) -> Result<Vec<AvailableConfig>> {
         if self.is_empty() && !self.passed_over.is_empty() {
             bail!("no config can be read: {}", self.passed_over.join("; "));
         }
@@ -268,7 +268,7 @@ fn documents_of(root: &Root) -> Result<Vec<String>> {
 }
 
 /// Refuses a MachineConfig that is only a part of a rendered config, as the node would get nothing else.
-fn rendered(config: MachineConfig) -> Result<MachineConfig> {
+fn require_rendered(config: MachineConfig) -> Result<MachineConfig> {
     let proven = render::name_matches(&config.record) == Some(true);
     let why = config.why_not_rendered(proven).filter(|_| !config.bare);
     match why {
@@ -293,7 +293,7 @@ fn of_cache(root: &Root) -> Result<Vec<AvailableConfig>> {
 fn wait_for_medium(runner: &dyn CommandRunner, bound: Duration) -> Option<ConfigMedium> {
     let started = Instant::now();
     loop {
-        let found = medium(runner);
+        let found = find_medium(runner);
         if found.is_some() || started.elapsed() >= bound {
             return found;
         }
@@ -302,8 +302,8 @@ fn wait_for_medium(runner: &dyn CommandRunner, bound: Duration) -> Option<Config
 }
 
 /// Returns the medium, if one is plugged in.
-pub(super) fn medium(runner: &dyn CommandRunner) -> Option<ConfigMedium> {
-    match ConfigMedium::find(runner) {
+pub(super) fn find_medium(runner: &dyn CommandRunner) -> Option<ConfigMedium> {
+    match ConfigMedium::find_medium(runner) {
         Ok(medium) => Some(medium),
         Err(ConfigMediumError::None) => None,
         Err(error) => {

@@ -48,7 +48,7 @@ pub fn wait_beside_ignition(parameters: &Parameters, front: &dyn Front) {
         }
         let pointer = pointer_config();
         let cause = why_silent(pointer.as_deref());
-        match give(parameters, front.runner(), pointer.as_deref()) {
+        match give_config(parameters, front.runner(), pointer.as_deref()) {
             Ok(Some(name)) => {
                 let why = cause.unwrap_or_else(|| "its fetch did not end in time".to_owned());
                 front.tell(RunNews::IgnitionGiven {
@@ -100,7 +100,7 @@ fn why_silent(pointer: Option<&str>) -> Option<String> {
         let bytes = document::data_url(&bundle).ok()?;
         network.authorities.push(bytes.into());
     }
-    let mut settings = Http::new(&root).settings(&network).ok()?;
+    let mut settings = Http::new(&root).fetch_settings(&network).ok()?;
     settings.header_timeout = Duration::from_secs(10);
     settings.total_timeout = Some(Duration::from_secs(20));
     let request = net::FetchRequest {
@@ -112,7 +112,7 @@ fn why_silent(pointer: Option<&str>) -> Option<String> {
 }
 
 /// Gives Ignition the only available config; returns `None` if there is none.
-fn give(
+fn give_config(
     parameters: &Parameters,
     runner: &dyn CommandRunner,
     pointer: Option<&str>,
@@ -125,8 +125,8 @@ fn give(
     if all.is_empty() {
         return Ok(None);
     }
-    let chosen = first_boot::only(&all, pool).map_err(anyhow::Error::msg)?;
-    let served = served(&initramfs, chosen)?;
+    let chosen = first_boot::find_only(&all, pool).map_err(anyhow::Error::msg)?;
+    let served = serve_config(&initramfs, chosen)?;
     let config = pointer::with_served(pointer, &served)
         .map_err(|finding| anyhow::anyhow!("{}: {}", finding.path, finding.message))?;
     let before = running::exists(runtime::IGNITION_CONFIG);
@@ -155,21 +155,21 @@ fn all_available(
     let mut all = FoundConfigs::default();
     if let Some(named) = named.filter(|named| named.starts_with('/')) {
         all.add_file(Some(initramfs), named, "named on the kernel command line");
-        return Ok((all.read()?, None));
+        return Ok((all.into_configs()?, None));
     }
     all.add_image(None);
     if all.is_empty() {
-        let medium = available::medium(runner);
+        let medium = available::find_medium(runner);
         if let Some(medium) = &medium {
             all.add_medium(initramfs, medium);
         }
-        return Ok((all.read()?, medium));
+        return Ok((all.into_configs()?, medium));
     }
-    Ok((all.read()?, None))
+    Ok((all.into_configs()?, None))
 }
 
 /// Returns the config as a server would serve it: a rendered config gets the files of a first boot.
-fn served(initramfs: &Root, chosen: &AvailableConfig) -> Result<String> {
+fn serve_config(initramfs: &Root, chosen: &AvailableConfig) -> Result<String> {
     let bytes = match chosen.origin {
         ConfigOrigin::Trusted => source::read_named(&chosen.argument)?,
         _ => available::read_by_policy(initramfs, &chosen.argument)?,

@@ -68,9 +68,9 @@ impl<'a> FirstBootAttempt<'a> {
     ///
     /// # Errors
     /// The work failed in this phase; what a transaction had begun is undone, or the next boot recovers it.
-    pub fn run(&mut self, path: &Path, parameters: &Parameters) -> Result<FirstBootResult> {
+    pub fn run_attempt(&mut self, path: &Path, parameters: &Parameters) -> Result<FirstBootResult> {
         if parameters.mode == Mode::Off {
-            return Ok(FirstBootResult::ended(
+            return Ok(FirstBootResult::without_failure(
                 FirstBootOutcome::Nothing,
                 "mco_rescue=off",
                 None,
@@ -80,33 +80,37 @@ impl<'a> FirstBootAttempt<'a> {
         mounts::unshare_mounts().context("making mounts of our own")?;
         let looking = BootRoot::prepare(path, RootAccess::Read)?;
         let root = Root::open(path).context("opening the root")?;
-        let facts = facts(&root)?;
-        match first_boot::work(parameters.mode, facts) {
+        let facts = read_facts(&root)?;
+        match first_boot::decide_work(parameters.mode, facts) {
             BootWork::None(why) => {
                 looking.give_back();
-                Ok(FirstBootResult::ended(FirstBootOutcome::Nothing, why, None))
+                Ok(FirstBootResult::without_failure(
+                    FirstBootOutcome::Nothing,
+                    why,
+                    None,
+                ))
             }
-            BootWork::Recover => self.recover(path, root),
-            BootWork::Apply(reason) => self.apply(path, root, parameters, reason, facts),
+            BootWork::Recover => self.recover_root(path, root),
+            BootWork::Apply(reason) => self.apply_config(path, root, parameters, reason, facts),
             // This was handled before anything is mounted.
             BootWork::Shell => bail!("the shell has a unit of its own"),
         }
     }
 
-    fn recover(&mut self, path: &Path, root: Root) -> Result<FirstBootResult> {
+    fn recover_root(&mut self, path: &Path, root: Root) -> Result<FirstBootResult> {
         self.phase = "recovering an interrupted run";
         self.why = "a run was cut off".to_owned();
         let opened = BootRoot::prepare(path, RootAccess::Write)?;
-        drop(Opening::of(self.front, root, &Needs::FIRST_BOOT_RECOVERY)?.begin()?);
+        drop(Opening::check_needs(self.front, root, &Needs::FIRST_BOOT_RECOVERY)?.begin_change()?);
         opened.give_back();
-        Ok(FirstBootResult::ended(
+        Ok(FirstBootResult::without_failure(
             FirstBootOutcome::Recovered,
             &self.why,
             None,
         ))
     }
 
-    fn apply(
+    fn apply_config(
         &mut self,
         path: &Path,
         root: Root,
@@ -132,16 +136,20 @@ impl<'a> FirstBootAttempt<'a> {
                 };
                 (handed, None)
             }
-            _ => available::choose(&root, self.front.runner(), parameters, facts.recorded)?,
+            _ => available::choose_config(&root, self.front.runner(), parameters, facts.recorded)?,
         };
         if handed.argument.is_none() && reason == WorkReason::FirstBoot {
             let why = "a first boot without a config, and none is available";
-            return Ok(FirstBootResult::ended(FirstBootOutcome::Nothing, why, None));
+            return Ok(FirstBootResult::without_failure(
+                FirstBootOutcome::Nothing,
+                why,
+                None,
+            ));
         }
-        let needs = Needs::FIRST_BOOT.meant(self.not_a_node);
+        let needs = Needs::FIRST_BOOT.if_meant(self.not_a_node);
         needs.expect_root(&root)?;
         let opened = BootRoot::prepare(path, RootAccess::Write)?;
-        let change = Opening::of(self.front, root, &needs)?.begin()?;
+        let change = Opening::check_needs(self.front, root, &needs)?.begin_change()?;
         self.phase = "reading the config and the root";
         let first = facts.never_booted && !facts.recorded;
         let request = ConfigRequest {
@@ -152,14 +160,14 @@ impl<'a> FirstBootAttempt<'a> {
             },
         };
         let asked = (request, deadline, parameters.allow);
-        let name = self.transact(&change, asked, first)?;
+        let name = self.carry_out(&change, asked, first)?;
         drop(change);
         opened.give_back();
         if reason == WorkReason::Given {
             // The file contains secrets, and the node has it now.
             runtime::remove_runtime(runtime::GIVEN).context("removing what Ignition was given")?;
         }
-        Ok(FirstBootResult::ended(
+        Ok(FirstBootResult::without_failure(
             FirstBootOutcome::Applied,
             &self.why,
             Some(name),
@@ -167,13 +175,13 @@ impl<'a> FirstBootAttempt<'a> {
     }
 
     /// Carries out the same transaction as `apply`, without a question.
-    fn transact(
+    fn carry_out(
         &mut self,
         change: &NodeChange<'_>,
         (request, timeout, accepted): (ConfigRequest<'_>, Duration, Accepted),
         first: bool,
     ) -> Result<String> {
-        let root = change.root.again()?;
+        let root = change.root.open_again()?;
         let mut session = Session::in_boot(root, change.runner(), request, timeout, first)?;
         let name = session.chosen.config.name.clone();
         self.phase = "planning";
@@ -212,11 +220,11 @@ impl<'a> FirstBootAttempt<'a> {
                 more: &[Capability::CAP_SYS_ADMIN],
                 jobs: &[],
             };
-            work.transact()?;
+            work.carry_out()?;
             self.phase = "verifying";
             session.observe_again()?;
         }
-        let (_, left) = session.compare();
+        let (_, left) = session.compare_node();
         if let Some(first) = left.first() {
             log::warn!(
                 "{name} is applied, but verify still finds {} differences, the first at {}",
@@ -228,7 +236,7 @@ impl<'a> FirstBootAttempt<'a> {
     }
 }
 
-fn facts(root: &Root) -> Result<BootFacts> {
+fn read_facts(root: &Root) -> Result<BootFacts> {
     let host = Host::observe(root).context("looking at the root")?;
     let pending = transaction::find_pending(root).context("looking for an interrupted run")?;
     Ok(BootFacts {
@@ -236,13 +244,13 @@ fn facts(root: &Root) -> Result<BootFacts> {
         never_booted: host.never_booted,
         // Most boots end here, so the config itself is not read.
         recorded: root.exists(&RootPath::fixed(paths::CURRENT_CONFIG))?,
-        provisioned: provisioned(root)?,
+        provisioned: is_provisioned(root)?,
         given: runtime::has_runtime(runtime::GIVEN),
     })
 }
 
 /// Returns true if Ignition had a config from the user; without one it leaves the same file (docs/develop/ignition.md: First boot).
-fn provisioned(root: &Root) -> Result<bool> {
+fn is_provisioned(root: &Root) -> Result<bool> {
     let bytes = root.read(&RootPath::fixed(paths::IGNITION_RESULT))?;
     let Some(bytes) = bytes else { return Ok(false) };
     let report: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! The login message while a trial waits.
 
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::trial::Trial;
 use crate::host::sys::runtime;
 use crate::run::trial::notice;
@@ -17,7 +17,7 @@ pub(super) fn way_back(trial: &Trial) -> TrialWayBack {
 
 /// Shows at every later login that a trial waits. A failure is only logged.
 pub(super) fn announce_waiting(trial: &Trial) {
-    let text = notice::announce_waiting(now() + trial.window, way_back(trial));
+    let text = notice::announce_waiting(current_time() + trial.window, way_back(trial));
     if let Err(error) = runtime::announce_at_login(&text) {
         log::info!("no text at logins: {error}");
     }

@@ -20,21 +20,21 @@ use crate::run::trial::revert;
 ///
 /// # Errors
 /// The trial cannot be read, or its files cannot be reverted; the guard tries again.
-pub fn judge(front: &dyn Front, root: &Root, early: bool) -> Result<()> {
+pub fn judge_trial_boot(front: &dyn Front, root: &Root, early: bool) -> Result<()> {
     if !root.is_live() || read_trial(root)?.is_none() && !has_leftovers(root) {
         return Ok(());
     }
-    let change = Opening::of(front, root.again()?, &Needs::GUARD)?.begin()?;
+    let change = Opening::check_needs(front, root.open_again()?, &Needs::GUARD)?.begin_change()?;
     let Some(trial) = read_trial(root)? else {
         sweep_leftovers(root);
         return Ok(());
     };
     let deployment = Host::observe(root)?.deployment;
-    let place = trial.place(deployment.as_deref());
+    let place = trial.place_of(deployment.as_deref());
     let boot = BootIdentity::observe(root, deployment, front.runner())
         .context("the kernel tells no boot id")?;
     let is_same = boot.is_same(&trial.boot);
-    let is_back_again = !is_same && place == TrialPlace::New && trial.phase.reverts();
+    let is_back_again = !is_same && place == TrialPlace::New && trial.phase.is_reverting();
     let trial = if is_same {
         trial
     } else {

@@ -27,7 +27,7 @@ pub(super) fn disarm_boot_counter(root: &Root, lock: &Lock) -> Result<()> {
 /// Opens the root again, with a writable `/boot`. A root that is already open still refers to the read-only mount.
 pub(super) fn open_with_writable_boot(root: &Root) -> Result<Root> {
     if !root.is_live() {
-        return Ok(root.again()?);
+        return Ok(root.open_again()?);
     }
     mounts::make_writable(Path::new("/boot"))?;
     Ok(Root::open(Path::new("/"))?)

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::base::invocation::mco_rescue;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::transaction;
 use crate::change::trial::on_disk::remove_reserve;
 use crate::change::trial::store::{end_trial, read_result, read_trial, store_result, store_trial};
@@ -27,7 +27,7 @@ use crate::run::trial::revert;
 ///
 /// # Errors
 /// No trial is waiting, or this login does not count; the trial continues.
-pub fn confirm(front: &dyn Front, root: Root, from_console: bool) -> Result<TrialResult> {
+pub fn confirm_waiting(front: &dyn Front, root: Root, from_console: bool) -> Result<TrialResult> {
     let login = observe_session();
     Needs::CONFIRM.expect_root(&root)?;
     if !root.is_live() {
@@ -39,7 +39,7 @@ pub fn confirm(front: &dyn Front, root: Root, from_console: bool) -> Result<Tria
     if read_trial(&root)?.is_none() && find_kept(&root)?.is_none() {
         return Err(no_trial(&root)?);
     }
-    let change = Opening::of(front, root, &Needs::CONFIRM)?.begin()?;
+    let change = Opening::check_needs(front, root, &Needs::CONFIRM)?.begin_change()?;
     let root = &change.root;
     let Some(trial) = read_trial(root)? else {
         return accept_kept(&change);
@@ -85,7 +85,7 @@ pub fn confirm_trial(change: &NodeChange<'_>, trial: &Trial, by: String) -> Resu
         outcome: TrialOutcome::Confirmed,
         why: by,
         began: trial.began,
-        ended: now(),
+        ended: current_time(),
     };
     if let Err(error) = end_trial(root, Some(&result)) {
         // The file is gone from the directory, but perhaps not from the disk: a removal that a power failure could undo is not a
@@ -96,7 +96,7 @@ pub fn confirm_trial(change: &NodeChange<'_>, trial: &Trial, by: String) -> Resu
         return Err(anyhow!("{error}. Nothing is confirmed; the trial goes on"));
     }
     // The trial is confirmed now: later failures are only logged.
-    events::send(root, &NodeEvent::TrialEnded(result.outcome), &result.what);
+    events::send_event(root, &NodeEvent::TrialEnded(result.outcome), &result.what);
     revert::end_boot_guards(trial);
     remove_reserve(root);
     for run in &trial.forgets {
@@ -131,7 +131,7 @@ fn accept_kept(change: &NodeChange<'_>) -> Result<TrialResult> {
     let result = TrialResult {
         outcome: TrialOutcome::Confirmed,
         why: "accepted, as it could not be reverted".to_owned(),
-        ended: now(),
+        ended: current_time(),
         ..kept
     };
     store_result(root, &result)?;

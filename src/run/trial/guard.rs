@@ -42,7 +42,7 @@ const LATER: u64 = 10_000;
 ///
 /// # Errors
 /// The root is not that of the running system, or, with `once`, the trial cannot be judged.
-pub fn guard(front: &dyn Front, root: &Root, once: bool) -> Result<()> {
+pub fn run_guard(front: &dyn Front, root: &Root, once: bool) -> Result<()> {
     if !root.is_live() {
         bail!("a guard is for the node that runs");
     }
@@ -61,10 +61,10 @@ pub fn guard(front: &dyn Front, root: &Root, once: bool) -> Result<()> {
         if let Err(error) = notify_manager(&[NotifyState::Alive]) {
             log::info!("the watchdog of the manager: {error}");
         }
-        match guard.look() {
+        match guard.check_trial() {
             Ok(Look::Ended) => {
                 // The lock is held for this, as another trial may begin now.
-                let held = begin(front, root);
+                let held = begin_change(front, root);
                 let is_next = !matches!(read_trial(root), Ok(None));
                 if is_next || matches!(held, Ok(None)) {
                     thread::sleep(LOOK_AGAIN);
@@ -120,7 +120,7 @@ impl Guard<'_> {
     }
 
     /// Checks the trial once, and takes the necessary action.
-    fn look(&mut self) -> Result<Look> {
+    fn check_trial(&mut self) -> Result<Look> {
         let (front, root) = (self.front, self.root);
         let Some(trial) = read_trial(root)? else {
             return Ok(Look::Ended);
@@ -128,10 +128,10 @@ impl Guard<'_> {
         let here = self.observe_here()?;
         if !here.is_same(&trial.boot) {
             // The recovery unit failed to do this.
-            boot::judge(front, root, false)?;
+            boot::judge_trial_boot(front, root, false)?;
             return Ok(Look::Wait);
         }
-        let place = trial.place(here.boot_deployment.as_deref());
+        let place = trial.place_of(here.boot_deployment.as_deref());
         self.pause = match trial.phase {
             Phase::TrialBoot { .. } => LOOK_AGAIN_AT_BOOT,
             _ => LOOK_AGAIN,
@@ -160,12 +160,12 @@ impl Guard<'_> {
         }
         match judge_guard(&trial, scene) {
             GuardStep::Wait => {
-                self.warn(&trial, scene.now);
-                self.probe(&trial)?;
+                self.warn_terminals(&trial, scene.now);
+                self.run_probes(&trial)?;
                 Ok(Look::Wait)
             }
             GuardStep::BeginWaiting => {
-                let Some(_change) = begin(front, root)? else {
+                let Some(_change) = begin_change(front, root)? else {
                     return Ok(Look::Wait);
                 };
                 if read_trial(root)?.as_ref() != Some(&trial) {
@@ -190,7 +190,7 @@ impl Guard<'_> {
     }
 
     /// Runs the probes if they are due, and confirms the trial once they have succeeded twice.
-    fn probe(&mut self, trial: &Trial) -> Result<()> {
+    fn run_probes(&mut self, trial: &Trial) -> Result<()> {
         let Phase::Waiting { since, until } = trial.phase else {
             return Ok(());
         };
@@ -222,7 +222,7 @@ impl Guard<'_> {
         {
             return Ok(());
         }
-        let Some(change) = begin(self.front, self.root)? else {
+        let Some(change) = begin_change(self.front, self.root)? else {
             return Ok(());
         };
         if read_trial(self.root)?.as_ref() == Some(trial) {
@@ -238,7 +238,7 @@ impl Guard<'_> {
     }
 
     /// Warns all terminals before the trial ends.
-    fn warn(&mut self, trial: &Trial, now: u64) {
+    fn warn_terminals(&mut self, trial: &Trial, now: u64) {
         let Phase::Waiting { until, .. } = trial.phase else {
             return;
         };
@@ -254,7 +254,7 @@ impl Guard<'_> {
 }
 
 fn revert_trial(front: &dyn Front, root: &Root, seen: &Trial, why: &str) -> Result<Look> {
-    let Some(change) = begin(front, root)? else {
+    let Some(change) = begin_change(front, root)? else {
         return Ok(Look::Wait);
     };
     // A confirmation may have come first.
@@ -267,9 +267,9 @@ fn revert_trial(front: &dyn Front, root: &Root, seen: &Trial, why: &str) -> Resu
 }
 
 /// Begins a change. Returns `None` while another process holds the lock.
-fn begin<'a>(front: &'a dyn Front, root: &Root) -> Result<Option<NodeChange<'a>>> {
-    match Opening::of(front, root.again()?, &Needs::GUARD) {
-        Ok(opening) => opening.begin().map(Some),
+fn begin_change<'a>(front: &'a dyn Front, root: &Root) -> Result<Option<NodeChange<'a>>> {
+    match Opening::check_needs(front, root.open_again()?, &Needs::GUARD) {
+        Ok(opening) => opening.begin_change().map(Some),
         Err(error) if is_held(&error) => Ok(None),
         Err(error) => Err(error),
     }

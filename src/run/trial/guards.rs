@@ -103,7 +103,7 @@ pub fn end_guards(root: &Root, runner: &dyn CommandRunner, is_second: bool) {
         let removed = root
             .exists(&RootPath::fixed(path))
             .is_ok_and(|exists| exists);
-        if removed && let Err(error) = runtime::withdraw(&format!("/{path}")) {
+        if removed && let Err(error) = runtime::remove_path(&format!("/{path}")) {
             log::info!("/{path}: {error}");
         }
     }
@@ -115,17 +115,17 @@ pub fn copy_program(root: &Root, lock: &Lock) -> Result<String> {
     let directory = run.parent().context("the path has no directory")?;
     runtime::make_directory(&directory.to_string())
         .with_context(|| format!("making {directory}"))?;
-    let path = if MountState::of(root, &directory)?.no_exec {
+    let path = if MountState::read_options(root, &directory)?.no_exec {
         RootPath::fixed(paths::GUARD_PROGRAM_KEPT)
     } else {
         run
     };
     let bytes = install::read_program().context("reading the running program")?;
     let host = Host::observe(root)?;
-    let object = text_object(&bytes, 0o700, host.attainable((0, 0)));
+    let object = text_object(&bytes, 0o700, host.attainable_owner((0, 0)));
     // The label that allows systemd to run it.
     let installed = RootPath::fixed(paths::PROGRAM);
-    let label = Labels::read(root).wanted(
+    let label = Labels::read(root).wanted_label(
         &installed,
         &ObjectKind::File {
             size: 0,

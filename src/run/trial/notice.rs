@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::base::invocation::mco_rescue;
 use crate::base::text::{count_noun, one_line};
-use crate::base::time::utc;
-use crate::base::wrap::wrap;
+use crate::base::time::format_utc;
+use crate::base::wrap::wrap_text;
 
 /// Maximum time before the end of a trial at which the terminals get a warning.
 const WARNING: Duration = Duration::from_secs(60);
@@ -36,11 +36,11 @@ impl TrialWayBack {
 
 /// Returns the login message while a trial waits. `ends`: its end, in seconds since 1970 by the node's clock.
 pub fn announce_waiting(ends: u64, way_back: TrialWayBack) -> String {
-    wrap(
+    wrap_text(
         &format!(
             "mco-rescue: a change of this node is on trial until {}. If it is not confirmed, {}. If this ssh connection is new, it \
              can confirm: `{}`. Details: `{}`",
-            utc(ends),
+            format_utc(ends),
             way_back.words(),
             mco_rescue("confirm"),
             mco_rescue("status")
@@ -52,7 +52,7 @@ pub fn announce_waiting(ends: u64, way_back: TrialWayBack) -> String {
 /// Returns the warning for the terminals before the end of a trial.
 pub fn warn_before_end(left: Duration, way_back: TrialWayBack) -> String {
     let seconds = usize::try_from(left.as_secs()).unwrap_or(usize::MAX);
-    wrap(
+    wrap_text(
         &format!(
             "mco-rescue: the trial on this node ends in {}, and {}. To keep the changes: open a new ssh connection and run `{}` \
              there.",
@@ -67,10 +67,10 @@ pub fn warn_before_end(left: Duration, way_back: TrialWayBack) -> String {
 /// Returns the text for terminals and logins after a trial was reverted. `reason`: a clause, such as `nothing confirmed it in
 /// time`.
 pub fn announce_reverted(at: u64, reason: &str) -> String {
-    wrap(
+    wrap_text(
         &format!(
             "mco-rescue: the changes on trial were reverted at {}: {reason}. Details: `{}`",
-            utc(at),
+            format_utc(at),
             mco_rescue("status")
         ),
         0,
@@ -79,10 +79,10 @@ pub fn announce_reverted(at: u64, reason: &str) -> String {
 
 /// Returns the text for terminals and logins if a trial could not be reverted. `reason`: the error, as a clause.
 pub fn announce_stuck(at: u64, reason: &str) -> String {
-    wrap(
+    wrap_text(
         &format!(
             "mco-rescue: the changes on trial could NOT be reverted at {}: {reason}. Run `{}`, which finishes or undoes the run",
-            utc(at),
+            format_utc(at),
             mco_rescue("recover")
         ),
         0,
@@ -91,10 +91,10 @@ pub fn announce_stuck(at: u64, reason: &str) -> String {
 
 /// Returns the text for terminals and logins if reverting a trial was given up. `reason`: the error, as a clause.
 pub fn announce_kept(at: u64, reason: &str) -> String {
-    wrap(
+    wrap_text(
         &format!(
             "mco-rescue: the changes on trial could NOT be reverted, and stay since {}: {reason}. The commands that lead out: `{}`",
-            utc(at),
+            format_utc(at),
             mco_rescue("status")
         ),
         0,
@@ -103,7 +103,7 @@ pub fn announce_kept(at: u64, reason: &str) -> String {
 
 /// Returns the login message while a run is unfinished.
 pub fn announce_unfinished(config: &str) -> String {
-    wrap(
+    wrap_text(
         &format!(
             "mco-rescue: the run for {} is UNFINISHED: some files of this node are new, others are old. The next command \
              finishes or undoes it. Next: {}",
@@ -116,7 +116,7 @@ pub fn announce_unfinished(config: &str) -> String {
 
 /// Returns the login message after a boot that did not enter the staged deployment.
 pub fn announce_failed_boot(config: &str) -> String {
-    wrap(
+    wrap_text(
         &format!(
             "mco-rescue: the last boot did not bring {} as a whole. The reason and the next command: `{}`",
             one_line(config),

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::base::invocation::mco_rescue;
 use crate::base::paths;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::plan::{Allowed, ChangedSince, FinishedRun};
 use crate::change::staging::awaited::Leaving;
 use crate::change::staging::deployments::{self, DeploymentMissing, WayBack};
@@ -74,7 +74,7 @@ pub(super) fn end_boot_guards(trial: &Trial) {
 /// Reverts the change. If no later attempt can succeed, or attempts have failed for a long time, ends the trial with the change in
 /// place.
 pub(super) fn revert_or_give_up(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result<()> {
-    let Err(error) = revert(change, trial, why) else {
+    let Err(error) = revert_change(change, trial, why) else {
         return Ok(());
     };
     let root = &change.root;
@@ -109,19 +109,19 @@ pub(super) fn give_up(
         log::warn!("the boot loader still counts: {error:#}");
     }
     let why = format!("{why}; {error:#}");
-    end(change, trial, TrialOutcome::NotReverted, why)
+    end_reverted(change, trial, TrialOutcome::NotReverted, why)
 }
 
 /// Reverts the change: files, services, deployment; then reboots if that is necessary.
-fn revert(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result<()> {
+fn revert_change(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result<()> {
     let (root, runner) = (&change.root, change.runner());
     let trial = begin_reverting(root, trial, why)?;
     let deployment = Host::observe(root)?.deployment;
-    match trial.place(deployment.as_deref()) {
+    match trial.place_of(deployment.as_deref()) {
         TrialPlace::Same => {
             let left = take_files_back(change, &trial, !trial.booted)?;
             if !trial.booted {
-                return finish(change, &trial, why, &left);
+                return finish_revert(change, &trial, why, &left);
             }
             // The next boot ends the trial, so that the logins of that boot show it.
             let rest = Trial {
@@ -129,14 +129,14 @@ fn revert(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result<()> {
                 ..trial
             };
             store_trial(root, &rest)?;
-            reboot(runner, root)
+            reboot_node(runner, root)
         }
         TrialPlace::Old => {
             wait_for_completion(root, &trial)?;
             go_back(runner, root, &trial)?;
             let left = take_files_back(change, &trial, true)?;
             state::forget_awaited(root)?;
-            finish(change, &trial, why, &left)
+            finish_revert(change, &trial, why, &left)
         }
         TrialPlace::New => {
             match go_back(runner, root, &trial) {
@@ -147,7 +147,7 @@ fn revert(change: &NodeChange<'_>, trial: Trial, why: &str) -> Result<()> {
                 }
                 Ok(_) => {}
             }
-            reboot(runner, root)
+            reboot_node(runner, root)
         }
     }
 }
@@ -181,7 +181,7 @@ pub(super) fn revert_files_at_boot(
     if early {
         boot_with_old_units(change.runner());
     }
-    finish(change, &trial, why, &left)
+    finish_revert(change, &trial, why, &left)
 }
 
 /// Reverts the files of the old deployment during a boot into it, before anything reads them; the guard does the rest.
@@ -224,7 +224,7 @@ pub(super) fn revert_on_disk(
     }
     // No guard would try again, so this attempt is final.
     match take_files_back(change, &trial, false) {
-        Ok(left) => finish(change, &trial, why, &left)?,
+        Ok(left) => finish_revert(change, &trial, why, &left)?,
         Err(error) => give_up(change, &trial, why, &error)?,
     }
     read_result(root).map_err(Into::into)
@@ -295,7 +295,7 @@ fn take_files_back(change: &NodeChange<'_>, trial: &Trial, tells: bool) -> Resul
             },
             ..RevertRequest::default()
         };
-        let back = RunRevert::prepare(root, runner, run, &wanted)?;
+        let back = RunRevert::prepare_revert(root, runner, run, &wanted)?;
         if let Some(blocker) = back.plan.blockers.first() {
             bail!(
                 "the files of {config} cannot go back: {}: {}",
@@ -372,7 +372,7 @@ fn wait_for_completion(root: &Root, trial: &Trial) -> Result<()> {
 }
 
 /// Ends a reverted trial and stores the result.
-fn finish(change: &NodeChange<'_>, trial: &Trial, why: &str, left: &LeftOver) -> Result<()> {
+fn finish_revert(change: &NodeChange<'_>, trial: &Trial, why: &str, left: &LeftOver) -> Result<()> {
     let (root, runner, lock) = (&change.root, change.runner(), change.lock());
     if trial.system.is_some() {
         disarm_boot_counter(root, lock)?;
@@ -400,11 +400,16 @@ fn finish(change: &NodeChange<'_>, trial: &Trial, why: &str, left: &LeftOver) ->
             why += &format!(". {words}: {}", all.join("; "));
         }
     }
-    end(change, trial, outcome, why)
+    end_reverted(change, trial, outcome, why)
 }
 
 /// Stores the result, and ends the trial.
-fn end(change: &NodeChange<'_>, trial: &Trial, outcome: TrialOutcome, why: String) -> Result<()> {
+fn end_reverted(
+    change: &NodeChange<'_>,
+    trial: &Trial,
+    outcome: TrialOutcome,
+    why: String,
+) -> Result<()> {
     let (root, runner) = (&change.root, change.runner());
     // Kernel and logins belong to this machine, not to the root.
     if root.is_live() {
@@ -417,11 +422,11 @@ fn end(change: &NodeChange<'_>, trial: &Trial, outcome: TrialOutcome, why: Strin
         outcome,
         why,
         began: trial.began,
-        ended: now(),
+        ended: current_time(),
     };
     end_trial(root, Some(&result))?;
     remove_reserve(root);
-    events::send(root, &NodeEvent::TrialEnded(result.outcome), &result.what);
+    events::send_event(root, &NodeEvent::TrialEnded(result.outcome), &result.what);
     log::warn!("{}", result.words());
     if root.is_live() {
         announce_end(runner, &result);
@@ -446,7 +451,7 @@ pub(super) fn announce_end(runner: &dyn CommandRunner, result: &TrialResult) {
 }
 
 /// Reboots the node, by force if an orderly reboot does not happen.
-fn reboot(runner: &dyn CommandRunner, root: &Root) -> Result<()> {
+fn reboot_node(runner: &dyn CommandRunner, root: &Root) -> Result<()> {
     if let Err(error) = deployments::reboot_node(root, runner, true) {
         log::error!("{error:#}");
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use crate::base::error::{ExitCode, RunError};
 use crate::base::invocation::mco_rescue;
 use crate::base::paths;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::plan::{Plan, PlannedStep, PlannedTrial, TrialReboot, activation};
 use crate::change::probes::{Probe, list_probes};
 use crate::change::staging::{deployments, state};
@@ -77,7 +77,7 @@ pub struct TrialOptions {
 
 impl TrialOptions {
     /// Returns the trial for which a plan is made; `None` if the change is not a trial.
-    pub fn planned(&self, reboot: TrialReboot, activates: bool) -> Option<PlannedTrial> {
+    pub fn plan_trial(&self, reboot: TrialReboot, activates: bool) -> Option<PlannedTrial> {
         self.window.map(|_| PlannedTrial { reboot, activates })
     }
 }
@@ -131,25 +131,25 @@ impl<'a> TrialRequest<'a> {
 }
 
 /// Handles a failed change: reverts a trial, as far as something of it is left. Returns the error of the command.
-pub fn fail(
+pub fn fail_change(
     tried: Option<RunningTrial<'_>>,
     change: NodeChange<'_>,
     error: anyhow::Error,
 ) -> anyhow::Error {
     match tried {
-        Some(tried) => tried.fail(change, error),
+        Some(tried) => tried.fail_change(change, error),
         None => error,
     }
 }
 
 /// Handles an error after the change was made: reverts a trial. Returns the error of the command.
-pub fn refuse(
+pub fn refuse_change(
     tried: Option<RunningTrial<'_>>,
     change: NodeChange<'_>,
     error: anyhow::Error,
 ) -> anyhow::Error {
     match tried {
-        Some(tried) => tried.refuse(change, &format!("{error:#}")),
+        Some(tried) => tried.refuse_change(change, &format!("{error:#}")),
         None => error,
     }
 }
@@ -168,7 +168,7 @@ impl<'a> RunningTrial<'a> {
     ///
     /// # Errors
     /// The guard cannot be started; nothing was changed.
-    pub fn begin(change: &NodeChange<'a>, request: TrialRequest<'_>) -> Result<Option<Self>> {
+    pub fn begin_trial(change: &NodeChange<'a>, request: TrialRequest<'_>) -> Result<Option<Self>> {
         let (front, root) = (change.front, &change.root);
         let Some(window) = request.args.window else {
             return Ok(None);
@@ -183,9 +183,9 @@ impl<'a> RunningTrial<'a> {
         let jobs_back = list_jobs_back(front.runner(), &request);
         let trial = Trial {
             version: VERSION,
-            id: format!("{}-{}", now(), std::process::id()),
+            id: format!("{}-{}", current_time(), std::process::id()),
             what: request.what,
-            began: now(),
+            began: current_time(),
             window: window.as_secs(),
             boot_limit: request.args.boot_limit.as_secs(),
             phase: Phase::Applying,
@@ -208,7 +208,7 @@ impl<'a> RunningTrial<'a> {
         };
         let mut running = Self {
             front,
-            root: root.again()?,
+            root: root.open_again()?,
             trial,
             detach: request.args.detach,
         };
@@ -216,20 +216,20 @@ impl<'a> RunningTrial<'a> {
             running.trial.checkpoint = begin_checkpoint(front.runner(), window);
         }
         let begun = running
-            .reserve(request.old_bytes)
+            .reserve_space(request.old_bytes)
             .and_then(|()| Ok(store_trial(root, &running.trial)?))
             .and_then(|()| start_guard(change));
         if let Err(error) = begun {
-            running.forget(None);
+            running.forget_trial(None);
             bail!("the trial cannot be guarded: {error:#}. Nothing was changed");
         }
         let begun = NodeEvent::TrialBegan(running.trial.window);
-        events::send(root, &begun, &running.trial.what);
+        events::send_event(root, &begun, &running.trial.what);
         Ok(Some(running))
     }
 
     /// Reserves space for reverting, so that a full disk cannot prevent it.
-    fn reserve(&self, old_bytes: u64) -> Result<()> {
+    fn reserve_space(&self, old_bytes: u64) -> Result<()> {
         let bytes = usize::try_from(old_bytes.saturating_add(RESERVE))?;
         let store = open_store(&self.root, paths::STATE)?;
         let name = RootPath::fixed(paths::TRIAL_RESERVE);
@@ -239,7 +239,7 @@ impl<'a> RunningTrial<'a> {
     }
 
     /// Removes the trial after the command failed and left nothing of its change.
-    fn forget(&self, result: Option<&TrialResult>) {
+    fn forget_trial(&self, result: Option<&TrialResult>) {
         end_checkpoint(self.front.runner(), &self.trial);
         remove_reserve(&self.root);
         if let Err(error) = end_trial(&self.root, result) {
@@ -253,7 +253,7 @@ impl<'a> RunningTrial<'a> {
     }
 
     /// Handles a failed change. If something of it is left, the guard reverts that while this waits.
-    fn fail(self, change: NodeChange<'_>, error: anyhow::Error) -> anyhow::Error {
+    fn fail_change(self, change: NodeChange<'_>, error: anyhow::Error) -> anyhow::Error {
         let is_incomplete = matches!(
             error.downcast_ref::<RunError>(),
             Some(RunError::Incomplete(_))
@@ -265,11 +265,11 @@ impl<'a> RunningTrial<'a> {
                 error.downcast_ref::<RunError>(),
                 Some(RunError::RolledBack(_))
             )
-            .then(|| self.result(TrialOutcome::Reverted, format!("{error:#}")));
-            self.forget(result.as_ref());
+            .then(|| self.trial_result(TrialOutcome::Reverted, format!("{error:#}")));
+            self.forget_trial(result.as_ref());
             if let Some(result) = &result {
                 let ended = NodeEvent::TrialEnded(result.outcome);
-                events::send(&self.root, &ended, &result.what);
+                events::send_event(&self.root, &ended, &result.what);
                 revert::announce_end(self.front.runner(), result);
             }
             return error;
@@ -288,7 +288,7 @@ impl<'a> RunningTrial<'a> {
             || trial.system.is_some() && state::read_awaited(root)?.is_some())
     }
 
-    fn result(&self, outcome: TrialOutcome, why: String) -> TrialResult {
+    fn trial_result(&self, outcome: TrialOutcome, why: String) -> TrialResult {
         TrialResult {
             version: VERSION,
             id: self.trial.id.clone(),
@@ -296,7 +296,7 @@ impl<'a> RunningTrial<'a> {
             outcome,
             why,
             began: self.trial.began,
-            ended: now(),
+            ended: current_time(),
         }
     }
 
@@ -318,11 +318,11 @@ impl<'a> RunningTrial<'a> {
             log::warn!("{error}");
         }
         drop(change);
-        self.watch("Reverting the trial", LET_GUARD_END)
+        self.watch_trial("Reverting the trial", LET_GUARD_END)
     }
 
     /// Reverts the change for a reason that was found after it was made.
-    pub fn refuse(self, change: NodeChange<'_>, why: &str) -> anyhow::Error {
+    pub fn refuse_change(self, change: NodeChange<'_>, why: &str) -> anyhow::Error {
         match self.give_back(change, why) {
             Ok(result) => gone_back(&result, why),
             Err(error) => error,
@@ -345,7 +345,7 @@ impl<'a> RunningTrial<'a> {
             ..self.trial.clone()
         };
         if let Err(error) = store_trial(&self.root, &waiting) {
-            return Err(self.refuse(change, &error.to_string()));
+            return Err(self.refuse_change(change, &error.to_string()));
         }
         self.trial = waiting;
         if let Some(checkpoint) = &self.trial.checkpoint {
@@ -367,12 +367,12 @@ impl<'a> RunningTrial<'a> {
             return Ok(code);
         }
         let window = Duration::from_secs(self.trial.window);
-        let result = self.watch("Waiting for a confirmation", window + LET_GUARD_END)?;
-        self.end(&result, code)
+        let result = self.watch_trial("Waiting for a confirmation", window + LET_GUARD_END)?;
+        self.end_trial(&result, code)
     }
 
     /// Prepares the boot loader for a staged change, and reboots the node.
-    pub fn reboot(mut self, change: NodeChange<'_>, ignore_quorum: bool) -> Result<ExitCode> {
+    pub fn reboot_node(mut self, change: NodeChange<'_>, ignore_quorum: bool) -> Result<ExitCode> {
         let phase = Phase::AwaitingBoot {
             until: milliseconds_since_boot()
                 + u64::try_from(REBOOT_LIMIT.as_millis()).unwrap_or_default(),
@@ -382,17 +382,17 @@ impl<'a> RunningTrial<'a> {
             ..self.trial.clone()
         };
         if let Err(error) = store_trial(&self.root, &awaiting) {
-            return Err(self.refuse(change, &error.to_string()));
+            return Err(self.refuse_change(change, &error.to_string()));
         }
         self.trial = awaiting;
         if let Err(error) = self.prepare_boot(change.lock()) {
             let why = format!("the trial boot cannot be prepared: {error:#}");
-            return Err(self.refuse(change, &why));
+            return Err(self.refuse_change(change, &why));
         }
         self.front.tell(RunNews::TrialReboots(&self.trial));
         if let Err(error) = deployments::reboot_node(&self.root, self.front.runner(), ignore_quorum)
         {
-            return Err(self.refuse(change, &format!("{error:#}")));
+            return Err(self.refuse_change(change, &format!("{error:#}")));
         }
         Ok(ExitCode::Done)
     }
@@ -416,9 +416,9 @@ impl<'a> RunningTrial<'a> {
     }
 
     /// Watches the trial until it ends, at most for `limit`; `what` is shown in the meantime.
-    fn watch(&self, what: &str, limit: Duration) -> Result<TrialResult> {
+    fn watch_trial(&self, what: &str, limit: Duration) -> Result<TrialResult> {
         signals::set_answer(SignalAnswer::TrialGoesOn);
-        let _phase = progress::begin_phase(Work::new(what).within(limit));
+        let _phase = progress::begin_phase(Work::new(what).with_deadline(limit));
         // The checks are counted, so that a clock that jumps does not end the loop.
         for _ in 0..limit.as_millis() / LOOK_AGAIN.as_millis() {
             thread::sleep(LOOK_AGAIN);
@@ -428,19 +428,20 @@ impl<'a> RunningTrial<'a> {
             let result = read_result(&self.root)?.filter(|result| result.id == self.trial.id);
             return result.context("the trial was ended by hand: its file is gone");
         }
-        Err(self.unguarded(limit))
+        Err(self.unguarded_error(limit))
     }
 
     /// Returns the error if the guard did not end the trial in time: another process is working on this root, or the guard is not.
-    fn unguarded(&self, limit: Duration) -> anyhow::Error {
+    fn unguarded_error(&self, limit: Duration) -> anyhow::Error {
         let late = format!(
             "its guard did not take the trial of {} back within {}",
             self.trial.what,
             duration_words(limit.as_secs())
         );
         let again = mco_rescue("rollback");
-        let root = self.root.again().map_err(anyhow::Error::from);
-        let held = root.and_then(|root| Opening::of(self.front, root, &Needs::GUARD).map(drop));
+        let root = self.root.open_again().map_err(anyhow::Error::from);
+        let held =
+            root.and_then(|root| Opening::check_needs(self.front, root, &Needs::GUARD).map(drop));
         let said = match held {
             Err(error) => format!("{late}: {error:#}. Next: {again}"),
             Ok(()) => format!(
@@ -452,7 +453,7 @@ impl<'a> RunningTrial<'a> {
         RunError::Incomplete(said).into()
     }
 
-    fn end(&self, result: &TrialResult, code: ExitCode) -> Result<ExitCode> {
+    fn end_trial(&self, result: &TrialResult, code: ExitCode) -> Result<ExitCode> {
         match result.outcome {
             TrialOutcome::Confirmed => {
                 self.front.tell(RunNews::TrialEnded(result));
@@ -526,7 +527,7 @@ pub fn revert_now(change: NodeChange<'_>) -> Result<Option<TrialRevert>> {
     }
     let running = RunningTrial {
         front,
-        root: root.again()?,
+        root: root.open_again()?,
         trial,
         detach: false,
     };

@@ -166,7 +166,7 @@ pub(super) fn changing_steps(plan: &Plan) -> impl Iterator<Item = &PlannedStep> 
 fn new_text(plan: &Plan, planned: &PlannedStep, read: ReadNow<'_>) -> Option<Vec<u8>> {
     match &planned.payload {
         Payload::CopyOf(path) => read(path),
-        _ => plan.text(planned.step.path()),
+        _ => plan.text_of(planned.step.path()),
     }
 }
 
@@ -189,7 +189,7 @@ pub fn activation_jobs(
     // A controller precedes its ports.
     let (ports, others): (Vec<_>, Vec<_>) = changed.iter().partition(|one| one.port);
     for one in others.into_iter().chain(ports) {
-        all.add(one, changed);
+        all.add_path(one, changed);
     }
     all.finish()
 }
@@ -218,7 +218,7 @@ struct Gathered<'a> {
 }
 
 impl Gathered<'_> {
-    fn add(&mut self, one: &ChangedPath, all: &[ChangedPath]) {
+    fn add_path(&mut self, one: &ChangedPath, all: &[ChangedPath]) {
         if is_read_by_manager(&one.path) {
             self.add_unit(one, all);
         } else if !self.follow_policy(one) {
@@ -226,17 +226,17 @@ impl Gathered<'_> {
         }
     }
 
-    fn push(&mut self, one: &ChangedPath, job: Job) {
+    fn push_job(&mut self, one: &ChangedPath, job: Job) {
         match job.unit() {
             Some(unit) if self.facts.fencing && is_fenced(unit) => {
                 let why = Why::Pacemaker(unit.to_owned());
-                self.leave(one, why);
+                self.leave_path(one, why);
             }
             _ => self.activation.jobs.push(job),
         }
     }
 
-    fn leave(&mut self, one: &ChangedPath, why: Why) {
+    fn leave_path(&mut self, one: &ChangedPath, why: Why) {
         self.activation.left.push(UnreadFile {
             path: one.path.clone(),
             why,
@@ -250,10 +250,10 @@ impl Gathered<'_> {
             files: vec![&path],
             ..ActionChanges::default()
         };
-        self.follow(one, &changed)
+        self.follow_actions(one, &changed)
     }
 
-    fn follow(&mut self, one: &ChangedPath, changed: &ActionChanges<'_>) -> bool {
+    fn follow_actions(&mut self, one: &ChangedPath, changed: &ActionChanges<'_>) -> bool {
         let queue = action_queue(changed, self.policies);
         if queue.iter().any(|queued| queued.action == Action::Reboot) {
             return false;
@@ -265,22 +265,22 @@ impl Gathered<'_> {
         for job in &jobs {
             match job {
                 Job::Reload(unit) | Job::Restart(unit) if SSHD.contains(&&**unit) => {
-                    self.push(one, Job::Sshd(unit.clone()));
+                    self.push_job(one, Job::Sshd(unit.clone()));
                     if matches!(job, Job::Restart(_)) {
-                        self.push(one, job.clone());
+                        self.push_job(one, job.clone());
                     }
                 }
-                Job::Reload(unit) if self.works(unit) => {
-                    self.push(one, Job::ReloadOrRestart(unit.clone()));
+                Job::Reload(unit) if self.is_running(unit) => {
+                    self.push_job(one, Job::ReloadOrRestart(unit.clone()));
                 }
-                _ => self.push(one, job.clone()),
+                _ => self.push_job(one, job.clone()),
             }
         }
         !jobs.is_empty()
     }
 
-    fn works(&self, unit: &str) -> bool {
-        self.facts.unit(unit).is_some_and(is_told)
+    fn is_running(&self, unit: &str) -> bool {
+        self.facts.find_unit(unit).is_some_and(is_told)
     }
 
     fn add_file(&mut self, one: &ChangedPath) {
@@ -290,40 +290,40 @@ impl Gathered<'_> {
         };
         match reader {
             Reader::AtUse => {}
-            Reader::Boot => self.leave(one, Why::Boot),
-            Reader::Reload(units) => self.tell(one, units, Job::ReloadOrRestart),
-            Reader::Restart(units) => self.tell(one, units, Job::Restart),
-            Reader::Sshd => self.tell(one, &SSHD, Job::Sshd),
+            Reader::Boot => self.leave_path(one, Why::Boot),
+            Reader::Reload(units) => self.add_job(one, units, Job::ReloadOrRestart),
+            Reader::Restart(units) => self.add_job(one, units, Job::Restart),
+            Reader::Sshd => self.add_job(one, &SSHD, Job::Sshd),
             Reader::SshdOptions => {
-                self.tell(one, &SSHD, Job::Sshd);
+                self.add_job(one, &SSHD, Job::Sshd);
                 let service = SSHD
                     .iter()
-                    .find(|unit| !unit.ends_with(".socket") && self.works(unit));
+                    .find(|unit| !unit.ends_with(".socket") && self.is_running(unit));
                 if let Some(unit) = service {
-                    self.push(one, Job::Restart((*unit).to_owned()));
+                    self.push_job(one, Job::Restart((*unit).to_owned()));
                 }
             }
             Reader::Connection => self.add_connection(one),
             Reader::Sysctl
                 if self
                     .facts
-                    .unit(SYSCTL)
+                    .find_unit(SYSCTL)
                     .is_some_and(|unit| unit.active == "failed") =>
             {
-                self.leave(one, Why::Failed(SYSCTL.to_owned()));
+                self.leave_path(one, Why::Failed(SYSCTL.to_owned()));
             }
             Reader::Sysctl => {
                 let values = self.facts.settings.join("\n");
-                self.push(one, Job::Sysctls(values));
+                self.push_job(one, Job::Sysctls(values));
             }
-            Reader::Udev => self.push(one, Job::UdevRules),
+            Reader::Udev => self.push_job(one, Job::UdevRules),
             Reader::Trust => {
-                self.push(one, Job::Restart(CA_TRUST.to_owned()));
-                if self.works("crio.service") {
-                    self.push(one, Job::Restart("crio.service".to_owned()));
+                self.push_job(one, Job::Restart(CA_TRUST.to_owned()));
+                if self.is_running("crio.service") {
+                    self.push_job(one, Job::Restart("crio.service".to_owned()));
                 }
             }
-            Reader::Manager => self.push(one, Job::DaemonReload),
+            Reader::Manager => self.push_job(one, Job::DaemonReload),
         }
     }
 
@@ -333,10 +333,10 @@ impl Gathered<'_> {
         let folders = ["etc/sysconfig/", "etc/default/"];
         let name = folders.iter().find_map(|folder| path.strip_prefix(folder));
         let unit = name.map(|name| format!("{name}.service"));
-        match unit.filter(|unit| self.works(unit)) {
-            Some(unit) => self.restart(one, &unit),
+        match unit.filter(|unit| self.is_running(unit)) {
+            Some(unit) => self.restart_named(one, &unit),
             None if self.needs_nothing(one) => {}
-            None => self.leave(one, Why::Unknown),
+            None => self.leave_path(one, Why::Unknown),
         }
     }
 
@@ -352,11 +352,11 @@ impl Gathered<'_> {
     }
 
     fn add_connection(&mut self, one: &ChangedPath) {
-        if !self.works(NETWORK_MANAGER) {
-            return self.leave(one, Why::NotRunning(NETWORK_MANAGER.to_owned()));
+        if !self.is_running(NETWORK_MANAGER) {
+            return self.leave_path(one, Why::NotRunning(NETWORK_MANAGER.to_owned()));
         }
         let path = one.path.to_string();
-        self.push(
+        self.push_job(
             one,
             match (one.before, one.after) {
                 (true, true) => Job::Connection(path),
@@ -367,19 +367,19 @@ impl Gathered<'_> {
     }
 
     /// Adds a job for the first unit that is running.
-    fn tell(&mut self, one: &ChangedPath, units: &[&str], job: impl Fn(String) -> Job) {
-        if let Some(unit) = units.iter().find(|unit| self.works(unit)) {
-            return self.push(one, job((*unit).to_owned()));
+    fn add_job(&mut self, one: &ChangedPath, units: &[&str], job: impl Fn(String) -> Job) {
+        if let Some(unit) = units.iter().find(|unit| self.is_running(unit)) {
+            return self.push_job(one, job((*unit).to_owned()));
         }
-        let known = units.iter().filter_map(|unit| self.facts.unit(unit));
+        let known = units.iter().filter_map(|unit| self.facts.find_unit(unit));
         let mut known = known.filter(|unit| unit.active != "inactive");
         match known.next() {
             // systemd is about to start it.
             Some(unit) if unit.active != "failed" => {}
-            Some(unit) => self.leave(one, Why::Failed(unit.name.clone())),
+            Some(unit) => self.leave_path(one, Why::Failed(unit.name.clone())),
             None => {
                 let unit = units.first().copied().unwrap_or_default();
-                self.leave(one, Why::NotRunning(unit.to_owned()));
+                self.leave_path(one, Why::NotRunning(unit.to_owned()));
             }
         }
     }
@@ -395,7 +395,7 @@ impl Gathered<'_> {
                 units: vec![&pattern],
                 ..ActionChanges::default()
             };
-            if self.follow(one, &changed) {
+            if self.follow_actions(one, &changed) {
                 continue;
             }
             let matching = self
@@ -410,8 +410,8 @@ impl Gathered<'_> {
                 own && (one.masks || !one.after && !self.facts.shipped.contains(one.path.name()));
             for unit in running {
                 match gone {
-                    true if is_kept(&unit.name) => self.leave(one, Why::Kept(unit.name)),
-                    true => self.push(one, Job::Stop(unit.name)),
+                    true if is_kept(&unit.name) => self.leave_path(one, Why::Kept(unit.name)),
+                    true => self.push_job(one, Job::Stop(unit.name)),
                     false => self.restart_unit(one, &unit),
                 }
             }
@@ -427,20 +427,20 @@ impl Gathered<'_> {
             return;
         }
         if kinds.iter().any(|kind| unit.name.ends_with(kind)) && works {
-            self.restart(one, &unit.name);
+            self.restart_named(one, &unit.name);
         } else {
-            self.leave(one, Why::Kept(unit.name.clone()));
+            self.leave_path(one, Why::Kept(unit.name.clone()));
         }
     }
 
-    fn restart(&mut self, one: &ChangedPath, unit: &str) {
+    fn restart_named(&mut self, one: &ChangedPath, unit: &str) {
         if is_kept(unit) {
-            return self.leave(one, Why::Kept(unit.to_owned()));
+            return self.leave_path(one, Why::Kept(unit.to_owned()));
         }
         if SSHD.contains(&unit) {
-            self.push(one, Job::Sshd(unit.to_owned()));
+            self.push_job(one, Job::Sshd(unit.to_owned()));
         }
-        self.push(one, Job::Restart(unit.to_owned()));
+        self.push_job(one, Job::Restart(unit.to_owned()));
     }
 
     /// Adds jobs for a link that makes a unit start with another, running unit, as it would at boot.
@@ -454,19 +454,25 @@ impl Gathered<'_> {
             .rsplit_once('.')
             .map(|(owner, _)| owner)
             .unwrap_or_default();
-        let at_work = self.facts.unit(owner).is_some_and(UnitActivity::is_running);
+        let at_work = self
+            .facts
+            .find_unit(owner)
+            .is_some_and(UnitActivity::is_running);
         if !at_work || one.before == one.after {
             return;
         }
-        let runs = self.facts.unit(unit).is_some_and(UnitActivity::is_running);
+        let runs = self
+            .facts
+            .find_unit(unit)
+            .is_some_and(UnitActivity::is_running);
         let kinds = [".service", ".socket", ".timer", ".path", ".target"];
         let kept = is_kept(unit) || !kinds.iter().any(|kind| unit.ends_with(kind));
         match one.after {
             true if runs => {}
             false if !runs || self.is_wanted(unit, all) => {}
-            _ if kept => self.leave(one, Why::Kept(unit.to_owned())),
-            true => self.push(one, Job::StartEnabled(unit.to_owned())),
-            false => self.push(one, Job::Stop(unit.to_owned())),
+            _ if kept => self.leave_path(one, Why::Kept(unit.to_owned())),
+            true => self.push_job(one, Job::StartEnabled(unit.to_owned())),
+            false => self.push_job(one, Job::Stop(unit.to_owned())),
         }
     }
 
@@ -488,11 +494,11 @@ impl Gathered<'_> {
         let Activation { jobs, mut left } = self.activation;
         let mut kept: Vec<Job> = Vec::new();
         for job in &jobs {
-            if !kept.contains(job) && !jobs.iter().any(|other| includes(other, job)) {
+            if !kept.contains(job) && !jobs.iter().any(|other| includes_job(other, job)) {
                 kept.push(job.clone());
             }
         }
-        kept.order_by_key(rank);
+        kept.order_by_key(job_rank);
         let mut seen = BTreeSet::new();
         left.retain(|left| seen.insert((left.path.clone(), left.why.to_string())));
         Activation { jobs: kept, left }
@@ -505,7 +511,7 @@ fn is_told(unit: &UnitActivity) -> bool {
 }
 
 /// Returns true if one job makes another one unnecessary.
-fn includes(one: &Job, other: &Job) -> bool {
+fn includes_job(one: &Job, other: &Job) -> bool {
     match (one, other) {
         (
             Job::Stop(stopped),
@@ -519,7 +525,7 @@ fn includes(one: &Job, other: &Job) -> bool {
 
 /// Returns the position of a job: first stops, then systemd itself, devices and the kernel, the network, other services, the
 /// SSH server, and finally the services of the cluster.
-fn rank(job: &Job) -> u8 {
+fn job_rank(job: &Job) -> u8 {
     match job {
         Job::Stop(_) => 0,
         Job::DaemonReload => 1,

@@ -181,11 +181,13 @@ const TABLE: &[(&str, Reader)] = &[
 
 /// Returns the reader of a path relative to the root; `None` if it is unknown.
 pub(super) fn find_reader(path: &str) -> Option<Reader> {
-    let (_, find_reader) = TABLE.iter().find(|(pattern, _)| fits(pattern, path))?;
+    let (_, find_reader) = TABLE
+        .iter()
+        .find(|(pattern, _)| matches_pattern(pattern, path))?;
     Some(*find_reader)
 }
 
-fn fits(pattern: &str, path: &str) -> bool {
+fn matches_pattern(pattern: &str, path: &str) -> bool {
     if pattern.ends_with('/') {
         return path.starts_with(pattern);
     }

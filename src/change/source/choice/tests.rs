@@ -72,7 +72,7 @@ fn logged((from, name): (&str, &str)) -> DaemonLog {
         file: "/0.log".into(),
         line: Line::Starting,
     };
-    DaemonLog::of([trace], 9).unwrap()
+    DaemonLog::from_traces([trace], 9).unwrap()
 }
 
 /// One situation: the sources, the chosen config and why, and why each other one was not chosen.

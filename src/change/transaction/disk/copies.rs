@@ -57,7 +57,7 @@ pub(in super::super) fn copy_object(
         write_link(dir, name, target, object.owner())?;
         return Ok(copy_label(place, dir, name)?);
     }
-    let source = place.open()?;
+    let source = place.open_file()?;
     let (kind, _) = write_file(dir, name, ByteSource::File(&source), object, sync)?;
     if !object.kind.is_copied_as(&kind) {
         return Err(io::Error::other("changed while it was copied"));

@@ -24,9 +24,9 @@ use sha2::{Digest, Sha256};
 
 use crate::base::object::{Flags, HexDigest, Object, ObjectKind};
 use crate::host::progress;
-use crate::host::root::{LABEL, Place, hex, proc_path};
+use crate::host::root::{LABEL, Place, proc_path, to_hex};
 use crate::host::sys::parallel;
-use crate::host::sys::signals::uninterrupted;
+use crate::host::sys::signals::retry_interrupted;
 
 mod copies;
 mod spare;
@@ -39,7 +39,7 @@ use spare::with_spare;
 /// Opens a directory in which names can be created and synced.
 pub(super) fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<File, Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    uninterrupted(|| openat(dir, name, flags, Mode::empty())).map(File::from)
+    retry_interrupted(|| openat(dir, name, flags, Mode::empty())).map(File::from)
 }
 
 /// Creates a directory with this mode and owner; an existing one is left unchanged. Returns true if it was created.
@@ -65,7 +65,7 @@ pub(super) fn open_lock_file(place: &Place) -> Result<File, Errno> {
     let flags =
         OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let mode = Mode::from_bits_truncate(0o600);
-    uninterrupted(|| openat(&place.dir, place.name.as_str(), flags, mode)).map(File::from)
+    retry_interrupted(|| openat(&place.dir, place.name.as_str(), flags, mode)).map(File::from)
 }
 
 /// Removes the permissions of all other users from an open directory of this program.
@@ -116,7 +116,7 @@ pub(super) fn write_file(
     let flags =
         OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mode = Mode::from_bits_truncate(0o600);
-    let open = || uninterrupted(|| openat(dir, name, flags, mode));
+    let open = || retry_interrupted(|| openat(dir, name, flags, mode));
     let file = File::from(with_spare(dir, open)?);
     let mut written = Written::new(&file, &source, wanted);
     // One extra byte is enough to notice that there are more.
@@ -130,15 +130,15 @@ pub(super) fn write_file(
             let bytes = bytes.get(..most).unwrap_or(bytes);
             bytes
                 .chunks(PIECE)
-                .try_for_each(|piece| written.add(piece))?;
+                .try_for_each(|piece| written.add_piece(piece))?;
         }
         ByteSource::Contents(contents) => {
             let contents = contents.take(most);
-            parallel::read_pieces(contents, expected, |piece| written.add(piece))?;
+            parallel::read_pieces(contents, expected, |piece| written.add_piece(piece))?;
         }
         ByteSource::File(source) => {
             let source = source.take(most);
-            parallel::read_pieces(source, expected, |piece| written.add(piece))?;
+            parallel::read_pieces(source, expected, |piece| written.add_piece(piece))?;
         }
         ByteSource::Made(make) => {
             let mut out = BufWriter::with_capacity(BUFFER, &mut written);
@@ -150,7 +150,7 @@ pub(super) fn write_file(
     let stat = set_owner(&file, wanted.owner())?;
     fchmod(&file, Mode::from_bits_truncate(wanted.mode))?;
     if sync {
-        uninterrupted(|| fsync(&file))?;
+        retry_interrupted(|| fsync(&file))?;
     }
     Ok((kind, stat))
 }
@@ -180,13 +180,13 @@ impl<'a> Written<'a> {
         }
     }
 
-    fn add(&mut self, piece: &[u8]) -> io::Result<()> {
+    fn add_piece(&mut self, piece: &[u8]) -> io::Result<()> {
         if let Some(hash) = &mut self.hash {
             hash.update(piece);
         }
         let mut rest = piece;
         while !rest.is_empty() {
-            let write = || uninterrupted(|| nix::unistd::write(self.file, rest));
+            let write = || retry_interrupted(|| nix::unistd::write(self.file, rest));
             let count = with_spare(self.file, write)?;
             rest = rest.get(count..).unwrap_or_default();
         }
@@ -201,7 +201,7 @@ impl<'a> Written<'a> {
 
     fn finish(self, wanted: &Object) -> ObjectKind {
         let sha256 = match (self.hash, &wanted.kind) {
-            (Some(hash), _) => hex(&hash.finalize()).into(),
+            (Some(hash), _) => to_hex(&hash.finalize()).into(),
             (None, ObjectKind::File { sha256, .. }) => sha256.clone(),
             (None, _) => HexDigest::default(),
         };
@@ -214,7 +214,7 @@ impl<'a> Written<'a> {
 
 impl Write for Written<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.add(bytes).map(|()| bytes.len())
+        self.add_piece(bytes).map(|()| bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -437,7 +437,7 @@ pub(super) fn set_attributes(place: &Place, mode: u32, owner: (u32, u32)) -> Res
         FchmodatFlags::NoFollowSymlink,
     ) {
         // Kernels before 6.6 cannot do that without /proc; an open descriptor works too.
-        Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => fchmod(place.open()?, mode),
+        Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => fchmod(place.open_file()?, mode),
         other => other,
     }
 }
@@ -508,26 +508,28 @@ pub(super) fn overwrite_durably(
     bytes: &[u8],
 ) -> io::Result<()> {
     let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let file = File::from(uninterrupted(|| openat(dir, name, flags, Mode::empty()))?);
+    let file = File::from(retry_interrupted(|| {
+        openat(dir, name, flags, Mode::empty())
+    })?);
     std::os::unix::fs::FileExt::write_all_at(&file, bytes, offset as u64)?;
-    Ok(uninterrupted(|| fsync(&file))?)
+    Ok(retry_interrupted(|| fsync(&file))?)
 }
 
 /// Syncs the content of a file.
 pub(super) fn sync_file(dir: &File, name: &str) -> Result<(), Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let file = uninterrupted(|| openat(dir, name, flags, Mode::empty()))?;
-    uninterrupted(|| fsync(&file))
+    let file = retry_interrupted(|| openat(dir, name, flags, Mode::empty()))?;
+    retry_interrupted(|| fsync(&file))
 }
 
 /// Syncs the names in a directory.
 pub(super) fn sync_directory(dir: &File) -> Result<(), Errno> {
-    uninterrupted(|| fsync(dir))
+    retry_interrupted(|| fsync(dir))
 }
 
 /// Syncs a whole file system; an error since `dir` was opened is reported once.
 pub(super) fn sync_file_system(dir: impl AsFd) -> Result<(), Errno> {
-    uninterrupted(|| syncfs(dir.as_fd()))
+    retry_interrupted(|| syncfs(dir.as_fd()))
 }
 
 /// `FIFREEZE` of `linux/fs.h`: `_IOWR('X', 119, int)`.
@@ -572,25 +574,25 @@ pub(super) fn freeze_and_thaw(dir: impl AsFd) -> Result<(), Errno> {
     let frozen = Errno::result(unsafe { libc::ioctl(dir, FIFREEZE, 0) });
     let thawed = match frozen {
         // SAFETY: as above.
-        Ok(_) => uninterrupted(|| Errno::result(unsafe { libc::ioctl(dir, FITHAW, 0) })),
+        Ok(_) => retry_interrupted(|| Errno::result(unsafe { libc::ioctl(dir, FITHAW, 0) })),
         Err(errno) => Err(errno),
     };
     if frozen.is_err() || thawed.is_ok() {
         // The child must not thaw a later freeze by another program.
-        let _ = uninterrupted(|| nix::unistd::write(&kept, b"."));
+        let _ = retry_interrupted(|| nix::unistd::write(&kept, b"."));
     }
     drop(kept);
     let wait = || {
         // SAFETY: it is a child of this process, and no status is requested.
         Errno::result(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) })
     };
-    let _ = uninterrupted(wait);
+    let _ = retry_interrupted(wait);
     thawed.map(drop)
 }
 
 /// Copies the label of one object to another, if both file systems have labels and this process may set them.
 pub(super) fn copy_label(from: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
-    let result = from.label().and_then(|label| match label {
+    let result = from.read_label().and_then(|label| match label {
         Some(label) => set_label(dir, name, &label),
         None => Ok(()),
     });

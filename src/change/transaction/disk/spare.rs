@@ -13,7 +13,7 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, fstat};
 use nix::unistd::fsync;
 
-use crate::host::sys::signals::uninterrupted;
+use crate::host::sys::signals::retry_interrupted;
 
 /// Number of bytes that are freed for one call.
 const PIECE: u64 = 128 << 10;
@@ -25,13 +25,13 @@ static SPARE: Mutex<Option<File>> = Mutex::new(None);
 pub(in super::super) fn hold_spare(file: File) -> Result<(), Errno> {
     let size = size_of(&file)?;
     shrink_file(&file, size / 2)?;
-    *held() = Some(file);
+    *lock_spare() = Some(file);
     Ok(())
 }
 
 /// Lets go of the spare file.
 pub(in super::super) fn release_spare() {
-    *held() = None;
+    *lock_spare() = None;
 }
 
 /// Makes a call on the file system of `place`. As long as that is full and a piece of the spare file on it is left, one is
@@ -53,7 +53,7 @@ pub(super) fn with_spare<T>(
 
 /// Frees a piece. Returns false if none is left, or the spare file is on another file system.
 fn frees_piece(place: &impl AsFd) -> bool {
-    let held = held();
+    let held = lock_spare();
     let Some(file) = held.as_ref() else {
         return false;
     };
@@ -64,14 +64,14 @@ fn frees_piece(place: &impl AsFd) -> bool {
     here.st_dev == spare.st_dev && size > 0 && shrink_file(file, size.saturating_sub(PIECE)).is_ok()
 }
 
-fn held() -> MutexGuard<'static, Option<File>> {
+fn lock_spare() -> MutexGuard<'static, Option<File>> {
     SPARE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Opens a file of this program for [`shrink_file`].
 pub(in super::super) fn open_to_shrink(dir: &File, name: &str) -> Result<File, Errno> {
     let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    uninterrupted(|| openat(dir, name, flags, Mode::empty())).map(File::from)
+    retry_interrupted(|| openat(dir, name, flags, Mode::empty())).map(File::from)
 }
 
 /// Returns the size of an open file, in bytes.
@@ -82,6 +82,6 @@ fn size_of(file: &File) -> Result<u64, Errno> {
 /// Truncates a file to this size and syncs it: some file systems keep freed blocks until then.
 fn shrink_file(file: &File, size: u64) -> Result<(), Errno> {
     let size = i64::try_from(size).map_err(|_| Errno::EINVAL)?;
-    uninterrupted(|| nix::unistd::ftruncate(file, size))?;
-    uninterrupted(|| fsync(file))
+    retry_interrupted(|| nix::unistd::ftruncate(file, size))?;
+    retry_interrupted(|| fsync(file))
 }

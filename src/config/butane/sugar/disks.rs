@@ -43,7 +43,7 @@ pub(in crate::config::butane) fn add_boot_device(config: Out, input: &Value) -> 
     if !wants_luks && mirror.is_empty() {
         return config;
     }
-    let at = Path::of(&["boot_device"]);
+    let at = Path::from_keys(&["boot_device"]);
     let mut boot = BootDevice {
         device,
         disks: Vec::new(),
@@ -51,12 +51,12 @@ pub(in crate::config::butane) fn add_boot_device(config: Out, input: &Value) -> 
     };
     let mut storage = Vec::new();
     if !mirror.is_empty() {
-        let raid = boot.add_mirror(mirror, &at.key("mirror"));
+        let raid = boot.add_mirror(mirror, &at.with_key("mirror"));
         storage.push(("raid", raid));
     }
     if wants_luks {
-        let volume = boot.luks_volume(luks, has_cex, !mirror.is_empty(), &at.key("luks"));
-        storage.push(("luks", Out::list(&at.key("luks"), vec![volume])));
+        let volume = boot.luks_volume(luks, has_cex, !mirror.is_empty(), &at.with_key("luks"));
+        storage.push(("luks", Out::list(&at.with_key("luks"), vec![volume])));
     }
     let root = if wants_luks {
         "/dev/mapper/root"
@@ -66,7 +66,7 @@ pub(in crate::config::butane) fn add_boot_device(config: Out, input: &Value) -> 
     boot.add_filesystem(&at, root, "xfs", "root");
     storage.push(("filesystems", Out::list(&at, boot.filesystems)));
     if !boot.disks.is_empty() {
-        let from = at.key("mirror").key("devices");
+        let from = at.with_key("mirror").with_key("devices");
         storage.push(("disks", Out::list(&from, boot.disks)));
     }
     storage.order_by_key(|(key, _)| *key);
@@ -85,20 +85,20 @@ impl BootDevice<'_> {
     fn add_filesystem(&mut self, from: &Path, device: &str, format: &str, label: &str) {
         let value =
             json!({"device": device, "format": format, "label": label, "wipeFilesystem": true});
-        self.filesystems.push(Out::of(from, &value));
+        self.filesystems.push(Out::from_json(from, &value));
     }
 
     /// Adds the disks of a mirror; returns the RAIDs.
     fn add_mirror(&mut self, devices: &[Value], at: &Path) -> Out {
         let has_esp = ["x86_64", "aarch64"].contains(&self.layout());
         for (index, device) in devices.iter().enumerate() {
-            let (from, number) = (at.key("devices").index(index), index + 1);
+            let (from, number) = (at.with_key("devices").with_index(index), index + 1);
             let value = json!({
                 "device": device,
-                "partitions": partitions(self.layout(), number),
+                "partitions": mirror_partitions(self.layout(), number),
                 "wipeTable": true,
             });
-            self.disks.push(Out::of(&from, &value));
+            self.disks.push(Out::from_json(&from, &value));
             if has_esp {
                 let label = format!("esp-{number}");
                 self.add_filesystem(
@@ -120,7 +120,7 @@ impl BootDevice<'_> {
             {"devices": members("root"), "level": "raid1", "name": "md-root"},
         ]);
         self.add_filesystem(at, "/dev/md/md-boot", "ext4", "boot");
-        Out::of(at, &raids)
+        Out::from_json(at, &raids)
     }
 
     fn luks_volume(&self, luks: &Value, has_cex: bool, mirrored: bool, at: &Path) -> Out {
@@ -136,27 +136,30 @@ impl BootDevice<'_> {
         };
         let value =
             json!({"device": device, "label": "luks-root", "name": "root", "wipeVolume": true});
-        let mut volume = Out::of(at, &value);
+        let mut volume = Out::from_json(at, &value);
         if has_cex {
-            volume.set("cex", Out::of(&at.key("cex"), &json!({"enabled": true})));
+            volume.set(
+                "cex",
+                Out::from_json(&at.with_key("cex"), &json!({"enabled": true})),
+            );
         } else {
             let mut clevis = Out::map(at, Vec::new());
             for key in ["tang", "threshold", "tpm2"] {
                 if let Some(value) = luks.get(key) {
-                    clevis.set(key, Out::of(&at.key(key), value));
+                    clevis.set(key, Out::from_json(&at.with_key(key), value));
                 }
             }
             volume.set("clevis", clevis);
         }
         if let Some(discard) = luks.get("discard") {
-            volume.set("discard", Out::of(&at.key("discard"), discard));
+            volume.set("discard", Out::from_json(&at.with_key("discard"), discard));
         }
         volume
     }
 }
 
 /// Returns the partitions of one disk of a mirror, as in the OS image.
-fn partitions(layout: &str, number: usize) -> Value {
+fn mirror_partitions(layout: &str, number: usize) -> Value {
     let reserved = ("reserved", 1, "8DA63339-0007-60C0-C436-083AC8230908");
     let bios = ("bios", 1, "21686148-6449-6E6F-744E-656564454649");
     let prep = ("prep", 4, "9E1A2D38-C612-4316-AA26-8B49521E5A8B");
@@ -184,17 +187,17 @@ impl Translator<'_> {
         else {
             return;
         };
-        for disk in storage.items("disks") {
+        for disk in storage.items_at("disks") {
             if disk.is_true("wipeTable") {
                 continue;
             }
-            for partition in disk.items("partitions") {
-                let label = partition.text("label").unwrap_or_default();
-                let number = partition.number("number").unwrap_or_default();
+            for partition in disk.items_at("partitions") {
+                let label = partition.text_at("label").unwrap_or_default();
+                let number = partition.number_at("number").unwrap_or_default();
                 let reserved = RESERVED.iter().find(|row| row.0 == label);
                 if reserved.is_some_and(|row| row.1 != number) {
                     let place = partition.place_of(&["label"]);
-                    self.report.warning(place, WRONG_NUMBER);
+                    self.report.add_warning(place, WRONG_NUMBER);
                 }
             }
         }
@@ -203,14 +206,14 @@ impl Translator<'_> {
 
 /// Adds the cipher of FIPS mode to every LUKS volume without a cipher of its own.
 pub(in crate::config::butane) fn add_fips_cipher(config: &mut Out) {
-    let at = Path::of(&["openshift", "fips"]);
+    let at = Path::from_keys(&["openshift", "fips"]);
     let storage = config.get_mut("storage");
     let volumes = storage.and_then(|storage| storage.get_mut("luks"));
     let Some(OutValue::List(volumes)) = volumes.map(|volumes| &mut volumes.value) else {
         return;
     };
     for volume in volumes {
-        let mut own = volume.items("options").iter().filter_map(Out::as_text);
+        let mut own = volume.items_at("options").iter().filter_map(Out::as_text);
         if own
             .any(|option| option == "--cipher" || option.starts_with("--cipher=") || option == "-c")
         {

@@ -18,7 +18,7 @@ impl Translator<'_> {
         if users.is_empty() {
             return config;
         }
-        let at = Path::of(&["grub", "users"]);
+        let at = Path::from_keys(&["grub", "users"]);
         let text = |user: &Value, key| {
             user.get(key)
                 .and_then(Value::as_str)
@@ -46,7 +46,7 @@ impl Translator<'_> {
             json!([{"device": "/dev/disk/by-label/boot", "format": "ext4", "path": "/boot"}]);
         let storage = vec![
             ("files", Out::list(&at, vec![file])),
-            ("filesystems", Out::of(&at, &boot)),
+            ("filesystems", Out::from_json(&at, &boot)),
         ];
         let mut merged = merge_out(
             Out::map(&at, vec![("storage", Out::map(&at, storage))]),
@@ -68,9 +68,9 @@ fn make_user_cfg_whole(config: &mut Out) {
     };
     let file = files
         .iter_mut()
-        .find(|file| file.text("path") == Some(USER_CFG));
+        .find(|file| file.text_at("path") == Some(USER_CFG));
     if let Some(file) = file
-        && let [only] = file.items("append")
+        && let [only] = file.items_at("append")
     {
         let only = only.clone();
         let from = file.from.clone();

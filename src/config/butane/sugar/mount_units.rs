@@ -10,12 +10,12 @@ pub(in crate::config::butane) fn add_mount_units(config: Out, input: &Value) -> 
     let list = input
         .pointer("/storage/filesystems")
         .and_then(Value::as_array);
-    let at = Path::of(&["storage", "filesystems"]);
+    let at = Path::from_keys(&["storage", "filesystems"]);
     let mut units = Vec::new();
     for (index, filesystem) in list.into_iter().flatten().enumerate() {
         if filesystem.get("with_mount_unit") == Some(&Value::Bool(true)) {
-            let from = at.index(index).key("with_mount_unit");
-            units.push(Out::of(
+            let from = at.with_index(index).with_key("with_mount_unit");
+            units.push(Out::from_json(
                 &from,
                 &mount_unit(filesystem, is_remote(filesystem, input)),
             ));

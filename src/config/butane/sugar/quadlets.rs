@@ -11,11 +11,11 @@ impl Translator<'_> {
     /// Adds a file for each quadlet, or a link for an instance of a template.
     pub(in crate::config::butane) fn add_quadlets(&mut self, config: &mut Out, input: &Value) {
         let quadlets = input.pointer("/systemd/quadlets").and_then(Value::as_array);
-        let mut listed = Listed::of(config);
+        let mut listed = Listed::from_config(config);
         for (index, quadlet) in quadlets.into_iter().flatten().enumerate() {
-            let at = Path::of(&["systemd", "quadlets"]).index(index);
+            let at = Path::from_keys(&["systemd", "quadlets"]).with_index(index);
             if let Err((at, message)) = self.add_quadlet(config, &mut listed, quadlet, &at) {
-                self.report.error(at, message);
+                self.report.add_error(at, message);
             }
         }
     }
@@ -39,23 +39,23 @@ impl Translator<'_> {
             _ => "/users",
         };
         let path = format!("/etc/containers/systemd{users}/{name}");
-        if listed.has(&path) {
+        if listed.has_path(&path) {
             let message = "matching filesystem node has existing contents or different type";
             return Err((at.clone(), message.to_owned()));
         }
         let mut node = Out::map(
             at,
-            vec![("path", Out::leaf(&at.key("name"), path.as_str()))],
+            vec![("path", Out::leaf(&at.with_key("name"), path.as_str()))],
         );
         if let Some(template) = template_of(name) {
             node.set("target", Out::leaf(at, template));
-            listed.put(config, "links", &path, node);
+            listed.put_node(config, "links", &path, node);
             return Ok(());
         }
         let (from, bytes) = match (text("contents"), text("contents_local")) {
-            (Some(contents), _) => (at.key("contents"), contents.as_bytes().to_vec()),
+            (Some(contents), _) => (at.with_key("contents"), contents.as_bytes().to_vec()),
             (None, Some(local)) => {
-                let from = at.key("contents_local");
+                let from = at.with_key("contents_local");
                 let bytes = self
                     .read_local(local)
                     .map_err(|message| (from.clone(), message))?;
@@ -67,7 +67,7 @@ impl Translator<'_> {
         self.set_contents(&mut contents, &bytes, &from);
         node.set("contents", contents);
         node.set("mode", Out::leaf(at, 0o644));
-        listed.put(config, "files", &path, node);
+        listed.put_node(config, "files", &path, node);
         Ok(())
     }
 }

@@ -48,10 +48,10 @@ pub(in crate::config::controllers) fn of_pool(
     let bytes = file_of_pool(cluster, pool).ok_or_else(|| {
         format!("the configs that are given have no {KUBELET_CONF} for the pool {pool}")
     })?;
-    let fields = read(&bytes).and_then(complete_template);
+    let fields = read_fields(&bytes).and_then(complete_template);
     let mut fields = fields
         .map_err(|error| format!("{KUBELET_CONF} of the pool {pool} cannot be read: {error}"))?;
-    let template = template(cluster, pool);
+    let template = find_template(cluster, pool);
     set_gates(&mut fields, template.as_ref(), cluster);
     if let Some(settings) = tls_of_cluster(cluster)
         && known_tls(&fields, &settings)
@@ -79,7 +79,7 @@ fn is_written(fields: &KubeletFields) -> bool {
 
 /// Returns the fields of a rendered config's file, completed if the controller did not write it.
 pub(super) fn of_rendered(config: &Value) -> Option<KubeletFields> {
-    complete_template(read(&file_of(config, KUBELET_CONF)?).ok()?).ok()
+    complete_template(read_fields(&file_of(config, KUBELET_CONF)?).ok()?).ok()
 }
 
 /// Returns the base from the operator's 98 or 97, or else the template's file, or that of the rendered config.
@@ -87,14 +87,14 @@ fn file_of_pool(cluster: &Cluster, pool: &str) -> Option<Vec<u8>> {
     let written = |number: u8| {
         let part = cluster
             .base
-            .part(&format!("{number}-{pool}-generated-kubelet"))?;
+            .find_part(&format!("{number}-{pool}-generated-kubelet"))?;
         file_of(part, KUBELET_CONF)
     };
     let written = written(98).or_else(|| written(97));
-    written.or_else(|| cluster.base.file(pool, KUBELET_CONF))
+    written.or_else(|| cluster.base.find_file(pool, KUBELET_CONF))
 }
 
-fn read(bytes: &[u8]) -> Result<KubeletFields, String> {
+fn read_fields(bytes: &[u8]) -> Result<KubeletFields, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())?;
     match yaml::parse_yaml(text).map_err(|error| error.to_string())? {
         Value::Object(fields) => Ok(fields),
@@ -103,10 +103,13 @@ fn read(bytes: &[u8]) -> Result<KubeletFields, String> {
 }
 
 /// Returns the file of the template; `None` if the parts are unknown.
-fn template(cluster: &Cluster, pool: &str) -> Option<KubeletFields> {
+fn find_template(cluster: &Cluster, pool: &str) -> Option<KubeletFields> {
     let role = ConfigPool::built_in(pool).map_or("worker".to_owned(), |pool| pool.name);
-    let part = cluster.base.part(&format!("01-{role}-kubelet"))?;
-    decode_fields(&Value::Object(read(&file_of(part, KUBELET_CONF)?).ok()?)).ok()
+    let part = cluster.base.find_part(&format!("01-{role}-kubelet"))?;
+    decode_fields(&Value::Object(
+        read_fields(&file_of(part, KUBELET_CONF)?).ok()?,
+    ))
+    .ok()
 }
 
 fn set_gates(fields: &mut KubeletFields, template: Option<&KubeletFields>, cluster: &Cluster) {
@@ -128,7 +131,7 @@ fn set_gates(fields: &mut KubeletFields, template: Option<&KubeletFields>, clust
 
 /// Returns the settings of the APIServer object, if it is given.
 fn tls_of_cluster(cluster: &Cluster) -> Option<TlsSettings> {
-    let object = cluster.single("APIServer", "cluster")?;
+    let object = cluster.find_single("APIServer", "cluster")?;
     Some(tls::tls_settings(object.get("/spec/tlsSecurityProfile")))
 }
 
@@ -189,7 +192,7 @@ pub(super) fn note_foreign(cluster: &Cluster, generation: &mut Generation) {
     let Base::Rendered(config) = &cluster.base else {
         return;
     };
-    let fields = file_of(config, KUBELET_CONF).and_then(|bytes| read(&bytes).ok());
+    let fields = file_of(config, KUBELET_CONF).and_then(|bytes| read_fields(&bytes).ok());
     if fields.is_some_and(|fields| !is_written(&fields)) {
         generation.notes.push(Note {
             object: String::new(),
@@ -219,7 +222,8 @@ pub(super) fn sync_features(cluster: &Cluster, generation: &mut Generation) {
             }
             // A file from a user's MachineConfig may have another form.
             Base::Rendered(config) => {
-                file_of(config, KUBELET_CONF).and_then(|bytes| read(&bytes).ok()) == Some(fields)
+                file_of(config, KUBELET_CONF).and_then(|bytes| read_fields(&bytes).ok())
+                    == Some(fields)
             }
         };
         if !is_same {
@@ -245,7 +249,7 @@ fn sync_tls(cluster: &Cluster, generation: &mut Generation) {
     let bases: Vec<KubeletFields> = list_pools(cluster)
         .filter_map(|pool| {
             let bytes = file_of_pool(cluster, &pool.name)?;
-            read(&bytes).ok()
+            read_fields(&bytes).ok()
         })
         .collect();
     if !bases.iter().all(|fields| known_tls(fields, &settings)) {
@@ -309,8 +313,8 @@ fn edit_part(part: &mut Value, settings: &TlsSettings) -> Option<bool> {
         });
         let Some(text) = text else { continue };
         if let Some(edited) = tls::edit_template(&text, settings) {
-            let same_form = source.as_str() == Some(escaped(&text).as_str());
-            *source = escaped(&edited).into();
+            let same_form = source.as_str() == Some(escape_text(&text).as_str());
+            *source = escape_text(&edited).into();
             result = Some(result.unwrap_or(true) && same_form);
         }
     }
@@ -318,7 +322,7 @@ fn edit_part(part: &mut Value, settings: &TlsSettings) -> Option<bool> {
 }
 
 /// Returns a text as a data URL in the templates' form.
-fn escaped(text: &str) -> String {
+fn escape_text(text: &str) -> String {
     let mut url = String::from("data:,");
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(&byte) {

@@ -50,7 +50,7 @@ impl Reader {
         let outer = (self.place, self.path.len());
         let mut read = Map::new();
         for key in keys {
-            let (Some(field), Some(value)) = (of.field(key), object.get(key)) else {
+            let (Some(field), Some(value)) = (of.find_field(key), object.get(key)) else {
                 continue;
             };
             self.place = Some(of.short_name());
@@ -73,10 +73,14 @@ impl Reader {
         if value.is_null() && field.pointer {
             return Ok(None);
         }
-        self.read(value, &field.kind)
+        self.read_value(value, &field.kind)
     }
 
-    fn read(&mut self, value: &Value, kind: &'static KubeletKind) -> Result<Option<Value>, String> {
+    fn read_value(
+        &mut self,
+        value: &Value,
+        kind: &'static KubeletKind,
+    ) -> Result<Option<Value>, String> {
         match kind {
             KubeletKind::Duration => return self.read_duration(value).map(Some),
             KubeletKind::TimeOrDuration => return self.read_time(value).map(Some),
@@ -104,7 +108,7 @@ impl Reader {
                 Some(Value::Object(self.read_fields(object, of)?))
             }
             _ => {
-                self.refuse(value_name(value), type_name(kind));
+                self.refuse_value(value_name(value), type_name(kind));
                 None
             }
         })
@@ -118,7 +122,7 @@ impl Reader {
             Width::Unsigned32 => whole.as_u64().is_some_and(|n| u32::try_from(n).is_ok()),
         };
         if !fits {
-            self.refuse(&format!("number {whole}"), name);
+            self.refuse_value(&format!("number {whole}"), name);
             return None;
         }
         Some(Value::Number(whole))
@@ -128,7 +132,10 @@ impl Reader {
     fn read_items(&mut self, items: &[Value], item: &'static KubeletKind) -> Result<Value, String> {
         let mut read = Vec::new();
         for value in items {
-            read.push(self.read(value, item)?.unwrap_or_else(|| zero_value(item)));
+            read.push(
+                self.read_value(value, item)?
+                    .unwrap_or_else(|| zero_value(item)),
+            );
         }
         Ok(Value::Array(read))
     }
@@ -142,7 +149,9 @@ impl Reader {
         keys.order_by_key(|(key, _)| *key);
         let mut read = Map::new();
         for (key, value) in keys {
-            let value = self.read(value, item)?.unwrap_or_else(|| zero_value(item));
+            let value = self
+                .read_value(value, item)?
+                .unwrap_or_else(|| zero_value(item));
             read.insert(key.clone(), value);
         }
         Ok(Value::Object(read))
@@ -178,7 +187,7 @@ impl Reader {
         }
     }
 
-    fn refuse(&mut self, found: &str, wanted: &str) {
+    fn refuse_value(&mut self, found: &str, wanted: &str) {
         let error = self.type_error(found, wanted);
         self.first_error.get_or_insert(error);
     }

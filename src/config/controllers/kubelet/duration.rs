@@ -17,7 +17,7 @@ const UNITS: [(&str, u64); 8] = [
 /// # Errors
 /// Go's message about an invalid duration.
 pub(in crate::config::controllers) fn parse_duration(text: &str) -> Result<i64, String> {
-    let invalid = || format!("time: invalid duration {}", quote(text));
+    let invalid = || format!("time: invalid duration {}", quote_text(text));
     let negative = text.starts_with('-');
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {
@@ -28,9 +28,9 @@ pub(in crate::config::controllers) fn parse_duration(text: &str) -> Result<i64, 
     }
     let mut total: u64 = 0;
     while !rest.is_empty() {
-        let (whole, behind) = digits(rest);
+        let (whole, behind) = split_digits(rest);
         let (fraction, behind) = match behind.strip_prefix('.') {
-            Some(behind) => digits(behind),
+            Some(behind) => split_digits(behind),
             None => ("", behind),
         };
         if whole.is_empty() && fraction.is_empty() {
@@ -39,13 +39,16 @@ pub(in crate::config::controllers) fn parse_duration(text: &str) -> Result<i64, 
         let end = behind.find(|c: char| c == '.' || c.is_ascii_digit());
         let (name, behind) = behind.split_at(end.unwrap_or(behind.len()));
         if name.is_empty() {
-            return Err(format!("time: missing unit in duration {}", quote(text)));
+            return Err(format!(
+                "time: missing unit in duration {}",
+                quote_text(text)
+            ));
         }
         let Some((_, unit)) = UNITS.iter().find(|(known, _)| *known == name) else {
-            let (name, text) = (quote(name), quote(text));
+            let (name, text) = (quote_text(name), quote_text(text));
             return Err(format!("time: unknown unit {name} in duration {text}"));
         };
-        let part = amount(whole, fraction, *unit).ok_or_else(invalid)?;
+        let part = parse_amount(whole, fraction, *unit).ok_or_else(invalid)?;
         total = total.checked_add(part).ok_or_else(invalid)?;
         if total > 1 << 63 {
             return Err(invalid());
@@ -60,12 +63,12 @@ pub(in crate::config::controllers) fn parse_duration(text: &str) -> Result<i64, 
     }
 }
 
-fn digits(text: &str) -> (&str, &str) {
+fn split_digits(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit());
     text.split_at(end.unwrap_or(text.len()))
 }
 
-fn amount(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
+fn parse_amount(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
     let whole: u64 = match whole {
         "" => 0,
         _ => whole.parse().ok()?,
@@ -121,7 +124,7 @@ pub(in crate::config::controllers) fn format_duration(nanoseconds: i64) -> Strin
 }
 
 /// Quotes a text like Go's package `time`: bytes that are not plain ASCII become `\xNN`.
-fn quote(text: &str) -> String {
+fn quote_text(text: &str) -> String {
     let mut out = String::from("\"");
     for byte in text.bytes() {
         match byte {

@@ -53,7 +53,7 @@ impl Struct {
     }
 
     /// Returns the field of a key, by exact name or else ignoring case, like Go.
-    pub(super) fn field(&self, key: &str) -> Option<&'static KubeletField> {
+    pub(super) fn find_field(&self, key: &str) -> Option<&'static KubeletField> {
         let same = |field: &&KubeletField| field.name == key;
         let folded = |field: &&KubeletField| field.name.eq_ignore_ascii_case(key);
         let exact = self.fields.iter().find(same);
@@ -94,13 +94,13 @@ impl KubeletField {
         self
     }
 
-    const fn of(mut self, embedded: &'static str) -> Self {
+    const fn embedded_in(mut self, embedded: &'static str) -> Self {
         self.embedded = Some(embedded);
         self
     }
 }
 
-const fn plain(name: &'static str, kind: KubeletKind) -> KubeletField {
+const fn plain_field(name: &'static str, kind: KubeletKind) -> KubeletField {
     KubeletField {
         name,
         kind,
@@ -110,7 +110,7 @@ const fn plain(name: &'static str, kind: KubeletKind) -> KubeletField {
     }
 }
 
-const fn pointer(name: &'static str, kind: KubeletKind) -> KubeletField {
+const fn pointer_field(name: &'static str, kind: KubeletKind) -> KubeletField {
     KubeletField {
         name,
         kind,
@@ -136,235 +136,238 @@ const OUTPUT: &str = "OutputRoutingOptions";
 pub(super) static KUBELET: Struct = Struct {
     name: "v1beta1.KubeletConfiguration",
     fields: &[
-        plain("kind", TEXT).of(META),
-        plain("apiVersion", TEXT).of(META),
-        pointer("enableServer", BOOL),
-        plain("staticPodPath", TEXT),
-        plain("podLogsDir", TEXT),
-        plain("syncFrequency", DURATION),
-        plain("fileCheckFrequency", DURATION),
-        plain("httpCheckFrequency", DURATION),
-        plain("staticPodURL", TEXT),
-        plain(
+        plain_field("kind", TEXT).embedded_in(META),
+        plain_field("apiVersion", TEXT).embedded_in(META),
+        pointer_field("enableServer", BOOL),
+        plain_field("staticPodPath", TEXT),
+        plain_field("podLogsDir", TEXT),
+        plain_field("syncFrequency", DURATION),
+        plain_field("fileCheckFrequency", DURATION),
+        plain_field("httpCheckFrequency", DURATION),
+        plain_field("staticPodURL", TEXT),
+        plain_field(
             "staticPodURLHeader",
             KubeletKind::Map(&TEXTS, "map[string][]string"),
         ),
-        plain("address", TEXT),
-        plain("port", INT32),
-        plain("readOnlyPort", INT32),
-        plain("tlsCertFile", TEXT),
-        plain("tlsPrivateKeyFile", TEXT),
-        plain("tlsCipherSuites", TEXTS),
-        plain("tlsCurvePreferences", INTS),
-        plain("tlsMinVersion", TEXT),
-        plain("rotateCertificates", BOOL),
-        plain("serverTLSBootstrap", BOOL),
-        plain("authentication", KubeletKind::Struct(&AUTHENTICATION)).always(),
-        plain("authorization", KubeletKind::Struct(&AUTHORIZATION)).always(),
-        pointer("registryPullQPS", INT32),
-        plain("registryBurst", INT32),
-        plain(
+        plain_field("address", TEXT),
+        plain_field("port", INT32),
+        plain_field("readOnlyPort", INT32),
+        plain_field("tlsCertFile", TEXT),
+        plain_field("tlsPrivateKeyFile", TEXT),
+        plain_field("tlsCipherSuites", TEXTS),
+        plain_field("tlsCurvePreferences", INTS),
+        plain_field("tlsMinVersion", TEXT),
+        plain_field("rotateCertificates", BOOL),
+        plain_field("serverTLSBootstrap", BOOL),
+        plain_field("authentication", KubeletKind::Struct(&AUTHENTICATION)).always(),
+        plain_field("authorization", KubeletKind::Struct(&AUTHORIZATION)).always(),
+        pointer_field("registryPullQPS", INT32),
+        plain_field("registryBurst", INT32),
+        plain_field(
             "imagePullCredentialsVerificationPolicy",
             KubeletKind::Text("v1beta1.ImagePullCredentialsVerificationPolicy"),
         ),
-        plain("preloadedImagesVerificationAllowlist", TEXTS),
-        pointer("eventRecordQPS", INT32),
-        plain("eventBurst", INT32),
-        pointer("enableDebuggingHandlers", BOOL),
-        plain("enableContentionProfiling", BOOL),
-        pointer("healthzPort", INT32),
-        plain("healthzBindAddress", TEXT),
-        pointer("oomScoreAdj", INT32),
-        plain("clusterDomain", TEXT),
-        plain("clusterDNS", TEXTS),
-        plain("streamingConnectionIdleTimeout", DURATION),
-        plain("nodeStatusUpdateFrequency", DURATION),
-        plain("nodeStatusReportFrequency", DURATION),
-        plain("nodeLeaseDurationSeconds", INT32),
-        plain("imageMinimumGCAge", DURATION),
-        plain("imageMaximumGCAge", DURATION),
-        pointer("imageGCHighThresholdPercent", INT32),
-        pointer("imageGCLowThresholdPercent", INT32),
-        plain("volumeStatsAggPeriod", DURATION),
-        plain("kubeletCgroups", TEXT),
-        plain("systemCgroups", TEXT),
-        plain("cgroupRoot", TEXT),
-        pointer("cgroupsPerQOS", BOOL),
-        plain("cgroupDriver", TEXT),
-        plain("cpuManagerPolicy", TEXT),
-        pointer("singleProcessOOMKill", BOOL),
-        plain("cpuManagerPolicyOptions", MAP),
-        plain("cpuManagerReconcilePeriod", DURATION),
-        plain("memoryManagerPolicy", TEXT),
-        plain("topologyManagerPolicy", TEXT),
-        plain("topologyManagerScope", TEXT),
-        plain("topologyManagerPolicyOptions", MAP),
-        plain("qosReserved", MAP),
-        plain("runtimeRequestTimeout", DURATION),
-        plain("hairpinMode", TEXT),
-        plain("maxPods", INT32),
-        plain("podCIDR", TEXT),
-        pointer("podPidsLimit", INT64),
-        pointer("resolvConf", TEXT),
-        plain("runOnce", BOOL),
-        pointer("cpuCFSQuota", BOOL),
-        pointer("cpuCFSQuotaPeriod", DURATION),
-        pointer("nodeStatusMaxImages", INT32),
-        plain("maxOpenFiles", INT64),
-        plain("contentType", TEXT),
-        pointer("kubeAPIQPS", INT32),
-        plain("kubeAPIBurst", INT32),
-        pointer("serializeImagePulls", BOOL),
-        pointer("maxParallelImagePulls", INT32),
-        plain("evictionHard", MAP),
-        plain("evictionSoft", MAP),
-        plain("evictionSoftGracePeriod", MAP),
-        plain("evictionPressureTransitionPeriod", DURATION),
-        plain("evictionMaxPodGracePeriod", INT32),
-        plain("evictionMinimumReclaim", MAP),
-        pointer("mergeDefaultEvictionSettings", BOOL),
-        plain("podsPerCore", INT32),
-        pointer("enableControllerAttachDetach", BOOL),
-        plain("protectKernelDefaults", BOOL),
-        pointer("makeIPTablesUtilChains", BOOL),
-        pointer("iptablesMasqueradeBit", INT32),
-        pointer("iptablesDropBit", INT32),
-        plain("featureGates", KubeletKind::Map(&BOOL, "map[string]bool")),
-        pointer("failSwapOn", BOOL),
-        plain("memorySwap", KubeletKind::Struct(&MEMORY_SWAP)),
-        plain("containerLogMaxSize", TEXT),
-        pointer("containerLogMaxFiles", INT32),
-        pointer("containerLogMaxWorkers", INT32),
-        pointer("containerLogMonitorInterval", DURATION),
-        plain(
+        plain_field("preloadedImagesVerificationAllowlist", TEXTS),
+        pointer_field("eventRecordQPS", INT32),
+        plain_field("eventBurst", INT32),
+        pointer_field("enableDebuggingHandlers", BOOL),
+        plain_field("enableContentionProfiling", BOOL),
+        pointer_field("healthzPort", INT32),
+        plain_field("healthzBindAddress", TEXT),
+        pointer_field("oomScoreAdj", INT32),
+        plain_field("clusterDomain", TEXT),
+        plain_field("clusterDNS", TEXTS),
+        plain_field("streamingConnectionIdleTimeout", DURATION),
+        plain_field("nodeStatusUpdateFrequency", DURATION),
+        plain_field("nodeStatusReportFrequency", DURATION),
+        plain_field("nodeLeaseDurationSeconds", INT32),
+        plain_field("imageMinimumGCAge", DURATION),
+        plain_field("imageMaximumGCAge", DURATION),
+        pointer_field("imageGCHighThresholdPercent", INT32),
+        pointer_field("imageGCLowThresholdPercent", INT32),
+        plain_field("volumeStatsAggPeriod", DURATION),
+        plain_field("kubeletCgroups", TEXT),
+        plain_field("systemCgroups", TEXT),
+        plain_field("cgroupRoot", TEXT),
+        pointer_field("cgroupsPerQOS", BOOL),
+        plain_field("cgroupDriver", TEXT),
+        plain_field("cpuManagerPolicy", TEXT),
+        pointer_field("singleProcessOOMKill", BOOL),
+        plain_field("cpuManagerPolicyOptions", MAP),
+        plain_field("cpuManagerReconcilePeriod", DURATION),
+        plain_field("memoryManagerPolicy", TEXT),
+        plain_field("topologyManagerPolicy", TEXT),
+        plain_field("topologyManagerScope", TEXT),
+        plain_field("topologyManagerPolicyOptions", MAP),
+        plain_field("qosReserved", MAP),
+        plain_field("runtimeRequestTimeout", DURATION),
+        plain_field("hairpinMode", TEXT),
+        plain_field("maxPods", INT32),
+        plain_field("podCIDR", TEXT),
+        pointer_field("podPidsLimit", INT64),
+        pointer_field("resolvConf", TEXT),
+        plain_field("runOnce", BOOL),
+        pointer_field("cpuCFSQuota", BOOL),
+        pointer_field("cpuCFSQuotaPeriod", DURATION),
+        pointer_field("nodeStatusMaxImages", INT32),
+        plain_field("maxOpenFiles", INT64),
+        plain_field("contentType", TEXT),
+        pointer_field("kubeAPIQPS", INT32),
+        plain_field("kubeAPIBurst", INT32),
+        pointer_field("serializeImagePulls", BOOL),
+        pointer_field("maxParallelImagePulls", INT32),
+        plain_field("evictionHard", MAP),
+        plain_field("evictionSoft", MAP),
+        plain_field("evictionSoftGracePeriod", MAP),
+        plain_field("evictionPressureTransitionPeriod", DURATION),
+        plain_field("evictionMaxPodGracePeriod", INT32),
+        plain_field("evictionMinimumReclaim", MAP),
+        pointer_field("mergeDefaultEvictionSettings", BOOL),
+        plain_field("podsPerCore", INT32),
+        pointer_field("enableControllerAttachDetach", BOOL),
+        plain_field("protectKernelDefaults", BOOL),
+        pointer_field("makeIPTablesUtilChains", BOOL),
+        pointer_field("iptablesMasqueradeBit", INT32),
+        pointer_field("iptablesDropBit", INT32),
+        plain_field("featureGates", KubeletKind::Map(&BOOL, "map[string]bool")),
+        pointer_field("failSwapOn", BOOL),
+        plain_field("memorySwap", KubeletKind::Struct(&MEMORY_SWAP)),
+        plain_field("containerLogMaxSize", TEXT),
+        pointer_field("containerLogMaxFiles", INT32),
+        pointer_field("containerLogMaxWorkers", INT32),
+        pointer_field("containerLogMonitorInterval", DURATION),
+        plain_field(
             "configMapAndSecretChangeDetectionStrategy",
             KubeletKind::Text("v1beta1.ResourceChangeDetectionStrategy"),
         ),
-        plain("systemReserved", MAP),
-        plain("kubeReserved", MAP),
-        plain("reservedSystemCPUs", TEXT),
-        plain("showHiddenMetricsForVersion", TEXT),
-        plain("systemReservedCgroup", TEXT),
-        plain("kubeReservedCgroup", TEXT),
-        plain("enforceNodeAllocatable", TEXTS),
-        plain("allowedUnsafeSysctls", TEXTS),
-        plain("volumePluginDir", TEXT),
-        plain("providerID", TEXT),
-        plain("kernelMemcgNotification", BOOL),
-        plain("logging", KubeletKind::Struct(&LOGGING)),
-        pointer("enableSystemLogHandler", BOOL),
-        pointer("enableSystemLogQuery", BOOL),
-        plain("shutdownGracePeriod", DURATION),
-        plain("shutdownGracePeriodCriticalPods", DURATION),
-        plain(
+        plain_field("systemReserved", MAP),
+        plain_field("kubeReserved", MAP),
+        plain_field("reservedSystemCPUs", TEXT),
+        plain_field("showHiddenMetricsForVersion", TEXT),
+        plain_field("systemReservedCgroup", TEXT),
+        plain_field("kubeReservedCgroup", TEXT),
+        plain_field("enforceNodeAllocatable", TEXTS),
+        plain_field("allowedUnsafeSysctls", TEXTS),
+        plain_field("volumePluginDir", TEXT),
+        plain_field("providerID", TEXT),
+        plain_field("kernelMemcgNotification", BOOL),
+        plain_field("logging", KubeletKind::Struct(&LOGGING)),
+        pointer_field("enableSystemLogHandler", BOOL),
+        pointer_field("enableSystemLogQuery", BOOL),
+        plain_field("shutdownGracePeriod", DURATION),
+        plain_field("shutdownGracePeriodCriticalPods", DURATION),
+        plain_field(
             "shutdownGracePeriodByPodPriority",
             KubeletKind::List(
                 &KubeletKind::Struct(&SHUTDOWN),
                 "[]v1beta1.ShutdownGracePeriodByPodPriority",
             ),
         ),
-        plain("crashLoopBackOff", KubeletKind::Struct(&CRASH_LOOP)),
-        plain(
+        plain_field("crashLoopBackOff", KubeletKind::Struct(&CRASH_LOOP)),
+        plain_field(
             "reservedMemory",
             KubeletKind::List(&KubeletKind::Struct(&MEMORY), "[]v1beta1.MemoryReservation"),
         ),
-        pointer("enableProfilingHandler", BOOL),
-        pointer("enableDebugFlagsHandler", BOOL),
-        pointer("seccompDefault", BOOL),
-        pointer("memoryThrottlingFactor", KubeletKind::Float),
-        plain(
+        pointer_field("enableProfilingHandler", BOOL),
+        pointer_field("enableDebugFlagsHandler", BOOL),
+        pointer_field("seccompDefault", BOOL),
+        pointer_field("memoryThrottlingFactor", KubeletKind::Float),
+        plain_field(
             "memoryReservationPolicy",
             KubeletKind::Text("v1beta1.MemoryReservationPolicy"),
         ),
-        plain(
+        plain_field(
             "registerWithTaints",
             KubeletKind::List(&KubeletKind::Struct(&TAINT), "[]v1.Taint"),
         ),
-        pointer("registerNode", BOOL),
-        pointer("tracing", KubeletKind::Struct(&TRACING)),
-        pointer("localStorageCapacityIsolation", BOOL),
-        plain("containerRuntimeEndpoint", TEXT).always(),
-        plain("imageServiceEndpoint", TEXT),
-        pointer("failCgroupV1", BOOL),
-        pointer("userNamespaces", KubeletKind::Struct(&USER_NAMESPACES)),
+        pointer_field("registerNode", BOOL),
+        pointer_field("tracing", KubeletKind::Struct(&TRACING)),
+        pointer_field("localStorageCapacityIsolation", BOOL),
+        plain_field("containerRuntimeEndpoint", TEXT).always(),
+        plain_field("imageServiceEndpoint", TEXT),
+        pointer_field("failCgroupV1", BOOL),
+        pointer_field("userNamespaces", KubeletKind::Struct(&USER_NAMESPACES)),
     ],
 };
 
 static AUTHENTICATION: Struct = Struct {
     name: "v1beta1.KubeletAuthentication",
     fields: &[
-        plain("x509", KubeletKind::Struct(&X509)),
-        plain("webhook", KubeletKind::Struct(&WEBHOOK)),
-        plain("anonymous", KubeletKind::Struct(&ANONYMOUS)),
+        plain_field("x509", KubeletKind::Struct(&X509)),
+        plain_field("webhook", KubeletKind::Struct(&WEBHOOK)),
+        plain_field("anonymous", KubeletKind::Struct(&ANONYMOUS)),
     ],
 };
 
 static X509: Struct = Struct {
     name: "v1beta1.KubeletX509Authentication",
-    fields: &[plain("clientCAFile", TEXT)],
+    fields: &[plain_field("clientCAFile", TEXT)],
 };
 
 static WEBHOOK: Struct = Struct {
     name: "v1beta1.KubeletWebhookAuthentication",
-    fields: &[pointer("enabled", BOOL), plain("cacheTTL", DURATION)],
+    fields: &[
+        pointer_field("enabled", BOOL),
+        plain_field("cacheTTL", DURATION),
+    ],
 };
 
 static ANONYMOUS: Struct = Struct {
     name: "v1beta1.KubeletAnonymousAuthentication",
-    fields: &[pointer("enabled", BOOL)],
+    fields: &[pointer_field("enabled", BOOL)],
 };
 
 static AUTHORIZATION: Struct = Struct {
     name: "v1beta1.KubeletAuthorization",
     fields: &[
-        plain(
+        plain_field(
             "mode",
             KubeletKind::Text("v1beta1.KubeletAuthorizationMode"),
         ),
-        plain("webhook", KubeletKind::Struct(&AUTHORIZATION_WEBHOOK)),
+        plain_field("webhook", KubeletKind::Struct(&AUTHORIZATION_WEBHOOK)),
     ],
 };
 
 static AUTHORIZATION_WEBHOOK: Struct = Struct {
     name: "v1beta1.KubeletWebhookAuthorization",
     fields: &[
-        plain("cacheAuthorizedTTL", DURATION),
-        plain("cacheUnauthorizedTTL", DURATION),
+        plain_field("cacheAuthorizedTTL", DURATION),
+        plain_field("cacheUnauthorizedTTL", DURATION),
     ],
 };
 
 static MEMORY_SWAP: Struct = Struct {
     name: "v1beta1.MemorySwapConfiguration",
-    fields: &[plain("swapBehavior", TEXT)],
+    fields: &[plain_field("swapBehavior", TEXT)],
 };
 
 static LOGGING: Struct = Struct {
     name: "v1.LoggingConfiguration",
     fields: &[
-        plain("format", TEXT),
-        plain("flushFrequency", KubeletKind::TimeOrDuration).always(),
-        plain("verbosity", LEVEL).always(),
-        plain(
+        plain_field("format", TEXT),
+        plain_field("flushFrequency", KubeletKind::TimeOrDuration).always(),
+        plain_field("verbosity", LEVEL).always(),
+        plain_field(
             "vmodule",
             KubeletKind::List(&KubeletKind::Struct(&VMODULE), "v1.VModuleConfiguration"),
         ),
-        plain("options", KubeletKind::Struct(&FORMATS)),
+        plain_field("options", KubeletKind::Struct(&FORMATS)),
     ],
 };
 
 static VMODULE: Struct = Struct {
     name: "v1.VModuleItem",
     fields: &[
-        plain("filePattern", TEXT).always(),
-        plain("verbosity", LEVEL).always(),
+        plain_field("filePattern", TEXT).always(),
+        plain_field("verbosity", LEVEL).always(),
     ],
 };
 
 static FORMATS: Struct = Struct {
     name: "v1.FormatOptions",
     fields: &[
-        plain("text", KubeletKind::Struct(&TEXT_OPTIONS)),
-        plain("json", KubeletKind::Struct(&JSON_OPTIONS)),
+        plain_field("text", KubeletKind::Struct(&TEXT_OPTIONS)),
+        plain_field("json", KubeletKind::Struct(&JSON_OPTIONS)),
     ],
 };
 
@@ -379,28 +382,28 @@ static JSON_OPTIONS: Struct = Struct {
 };
 
 const OUTPUT_FIELDS: &[KubeletField] = &[
-    plain("splitStream", BOOL).of(OUTPUT),
-    plain("infoBufferSize", KubeletKind::Quantity).of(OUTPUT),
+    plain_field("splitStream", BOOL).embedded_in(OUTPUT),
+    plain_field("infoBufferSize", KubeletKind::Quantity).embedded_in(OUTPUT),
 ];
 
 static SHUTDOWN: Struct = Struct {
     name: "v1beta1.ShutdownGracePeriodByPodPriority",
     fields: &[
-        plain("priority", INT32).always(),
-        plain("shutdownGracePeriodSeconds", INT64).always(),
+        plain_field("priority", INT32).always(),
+        plain_field("shutdownGracePeriodSeconds", INT64).always(),
     ],
 };
 
 static CRASH_LOOP: Struct = Struct {
     name: "v1beta1.CrashLoopBackOffConfig",
-    fields: &[pointer("maxContainerRestartPeriod", DURATION)],
+    fields: &[pointer_field("maxContainerRestartPeriod", DURATION)],
 };
 
 static MEMORY: Struct = Struct {
     name: "v1beta1.MemoryReservation",
     fields: &[
-        plain("numaNode", INT32).always(),
-        plain(
+        plain_field("numaNode", INT32).always(),
+        plain_field(
             "limits",
             KubeletKind::Map(&KubeletKind::Quantity, "v1.ResourceList"),
         )
@@ -411,22 +414,22 @@ static MEMORY: Struct = Struct {
 static TAINT: Struct = Struct {
     name: "v1.Taint",
     fields: &[
-        plain("key", TEXT).always(),
-        plain("value", TEXT),
-        plain("effect", KubeletKind::Text("v1.TaintEffect")).always(),
-        pointer("timeAdded", TEXT),
+        plain_field("key", TEXT).always(),
+        plain_field("value", TEXT),
+        plain_field("effect", KubeletKind::Text("v1.TaintEffect")).always(),
+        pointer_field("timeAdded", TEXT),
     ],
 };
 
 static TRACING: Struct = Struct {
     name: "v1.TracingConfiguration",
     fields: &[
-        pointer("endpoint", TEXT),
-        pointer("samplingRatePerMillion", INT32),
+        pointer_field("endpoint", TEXT),
+        pointer_field("samplingRatePerMillion", INT32),
     ],
 };
 
 static USER_NAMESPACES: Struct = Struct {
     name: "v1beta1.UserNamespaces",
-    fields: &[pointer("idsPerPod", INT64)],
+    fields: &[pointer_field("idsPerPod", INT64)],
 };

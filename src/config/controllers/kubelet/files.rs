@@ -90,7 +90,7 @@ fn node_sizing(auto_sizing: Option<bool>, reserved: &Map<String, Value>) -> Opti
     Some(GeneratedFile::new(NODE_SIZING, text))
 }
 
-fn texts<'f>(fields: &'f KubeletFields, name: &str) -> Vec<&'f str> {
+fn texts_at<'f>(fields: &'f KubeletFields, name: &str) -> Vec<&'f str> {
     let list = fields.get(name).and_then(Value::as_array);
     list.into_iter()
         .flatten()
@@ -100,7 +100,7 @@ fn texts<'f>(fields: &'f KubeletFields, name: &str) -> Vec<&'f str> {
 
 /// Clears the base's cgroup if the KubeletConfig enforces limits, but not those of the system.
 fn clear_system_cgroup(base: &mut KubeletFields, own: &KubeletFields) {
-    let enforced = texts(own, "enforceNodeAllocatable");
+    let enforced = texts_at(own, "enforceNodeAllocatable");
     let has_own = own.get("systemReservedCgroup").and_then(Value::as_str);
     let of_system =
         |name: &&str| ["system-reserved", "system-reserved-compressible"].contains(name);
@@ -117,7 +117,7 @@ fn reserve_cpus(fields: &mut KubeletFields) {
         return;
     }
     fields.remove("systemReservedCgroup");
-    let mut enforced = texts(fields, "enforceNodeAllocatable");
+    let mut enforced = texts_at(fields, "enforceNodeAllocatable");
     enforced.retain(|name| !["system-reserved", "system-reserved-compressible"].contains(name));
     if !enforced.contains(&"pods") {
         enforced.insert(0, "pods");

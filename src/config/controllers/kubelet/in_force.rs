@@ -91,7 +91,7 @@ pub(super) fn find_signs(config: &Value) -> Vec<String> {
 /// Returns true for an empty field that is in every file.
 fn is_untouched(name: &str, value: &Value) -> bool {
     let is_always = KUBELET
-        .field(name)
+        .find_field(name)
         .is_some_and(super::fields::KubeletField::is_always);
     // Structs contain values of the templates, such as the client CA.
     is_always && (value.is_object() || [Value::from("0s"), Value::from("")].contains(value))

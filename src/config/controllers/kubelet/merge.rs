@@ -25,7 +25,7 @@ pub(super) fn merge_fields(
     of: &'static Struct,
 ) {
     for (name, value) in over {
-        let Some(field) = of.field(&name) else {
+        let Some(field) = of.find_field(&name) else {
             continue;
         };
         match (&field.kind, value) {

@@ -39,7 +39,7 @@ pub(super) fn sync_kubelet(cluster: &Cluster, generation: &mut Generation) {
     let mut is_any_done = false;
     for object in cluster.of_kind(KIND) {
         if object.get("/metadata/deletionTimestamp").is_some() {
-            delete(object, cluster, generation);
+            delete_config(object, cluster, generation);
             continue;
         }
         match sync_object(object, cluster, &mut names, generation) {
@@ -48,8 +48,8 @@ pub(super) fn sync_kubelet(cluster: &Cluster, generation: &mut Generation) {
                 generation.configs.extend(configs);
             }
             Err(invalid) => {
-                names.forget(object);
-                generation.refusals.push(refusal(object, invalid));
+                names.forget_suffix(object);
+                generation.refusals.push(to_refusal(object, invalid));
             }
         }
     }
@@ -59,7 +59,7 @@ pub(super) fn sync_kubelet(cluster: &Cluster, generation: &mut Generation) {
     }
 }
 
-fn refusal(object: &ApiObject, invalid: Invalid) -> ObjectRefusal {
+fn to_refusal(object: &ApiObject, invalid: Invalid) -> ObjectRefusal {
     let finding = object.locate(Finding::error(invalid.path, ""));
     ObjectRefusal {
         object: object.title(),
@@ -70,10 +70,10 @@ fn refusal(object: &ApiObject, invalid: Invalid) -> ObjectRefusal {
 }
 
 /// Deletes a KubeletConfig together with the MachineConfigs in its finalizers.
-fn delete(object: &ApiObject, cluster: &Cluster, generation: &mut Generation) {
+fn delete_config(object: &ApiObject, cluster: &Cluster, generation: &mut Generation) {
     let finalizers = object.get("/metadata/finalizers").and_then(Value::as_array);
     let names = finalizers.into_iter().flatten().filter_map(Value::as_str);
-    let known = names.filter(|name| cluster.base.part(name).is_some());
+    let known = names.filter(|name| cluster.base.find_part(name).is_some());
     generation.deleted.extend(known.map(str::to_owned));
 }
 
@@ -93,7 +93,7 @@ fn sync_object<'a>(
     let mut configs = Vec::new();
     for pool in base::list_pools(cluster).filter(selected) {
         validate::refuse_static_pods(&spec, pool)?;
-        let name = names.give(object, pool, cluster, generation);
+        let name = names.assign_name(object, pool, cluster, generation);
         let name = name.map_err(|message| {
             Invalid::new(
                 "metadata.name",
@@ -111,8 +111,8 @@ fn sync_object<'a>(
         let (files, merged) = files::make_files(&spec, base)?;
         note_suffix(object, &name, pool, generation);
         note_object(object, &spec, pool, &merged, cluster, generation);
-        for owner in names.strangers(&pool.name) {
-            generation.notes.push(note(object, format!(
+        for owner in names.foreign_owners(&pool.name) {
+            generation.notes.push(note_about(object, format!(
                 "The pool {} also has a MachineConfig of the KubeletConfig {owner}, which was not given. It stays as it is.",
                 pool.name
             )));
@@ -122,7 +122,7 @@ fn sync_object<'a>(
             pool: pool.name.clone(),
             files,
             kernel_arguments: None,
-            owners: vec![owner(object)],
+            owners: vec![owner_reference(object)],
         });
     }
     note_pools(object, cluster, &selected, generation);
@@ -139,7 +139,7 @@ fn refuse_selector() -> Invalid {
 }
 
 /// Returns the owner reference to a KubeletConfig.
-fn owner(object: &ApiObject) -> Value {
+fn owner_reference(object: &ApiObject) -> Value {
     let mut owner = Map::new();
     owner.insert(
         "apiVersion".to_owned(),
@@ -155,7 +155,7 @@ fn owner(object: &ApiObject) -> Value {
     Value::Object(owner)
 }
 
-fn note(object: &ApiObject, text: String) -> Note {
+fn note_about(object: &ApiObject, text: String) -> Note {
     Note {
         object: object.title(),
         text,
@@ -177,24 +177,24 @@ fn note_object(
         notes.extend(
             unknown::note_unknown_fields(config)
                 .into_iter()
-                .map(|text| note(object, text)),
+                .map(|text| note_about(object, text)),
         );
         notes.extend(values::find_faults(config, None).into_iter().map(|fault| {
-            note(object, format!(
+            note_about(object, format!(
                 "spec.kubeletConfig.{}. The operator takes it, and no kubelet starts with it: {}",
                 fault.said, fault.words
             ))
         }));
     }
     let lost = list_lost_fields(spec, pool, merged).into_iter();
-    notes.extend(lost.map(|text| note(object, text)));
+    notes.extend(lost.map(|text| note_about(object, text)));
 
     if let Base::Rendered(config) = &cluster.base {
         let signs = in_force::find_signs(config);
         if !signs.is_empty() {
             notes.push(Note {
                 inexact: true,
-                ..note(object, format!(
+                ..note_about(object, format!(
                     "A KubeletConfig seems to be in force already ({}). The base below it is gone: what it set stays, where the cluster \
                      starts from the base again. Give the parts with --parts, or put all settings into this object.",
                     signs.join(", ")
@@ -237,7 +237,7 @@ fn note_suffix(object: &ApiObject, name: &str, pool: &ConfigPool, generation: &m
         pool.name,
         super::suffix::SUFFIX
     );
-    generation.notes.push(note(object, text));
+    generation.notes.push(note_about(object, text));
 }
 
 /// Returns true for an empty value that the merge ignored.
@@ -268,7 +268,7 @@ fn note_pools(
         .filter(|pool| pool.name != own && selected(pool));
     let names: Vec<&str> = others.map(|pool| pool.name.as_str()).collect();
     if !names.is_empty() {
-        generation.notes.push(note(
+        generation.notes.push(note_about(
             object,
             format!(
                 "It also selects the pool {}, whose config is not available; nothing is made for it.",
@@ -283,7 +283,7 @@ fn note_pools(
     if is_custom && names.contains(&"worker") {
         generation.notes.push(Note {
             inexact: true,
-            ..note(object, format!(
+            ..note_about(object, format!(
                 "The pool {own} inherits the log level and the reserved resources of this object from the pool worker. They are left \
                  out here: give the parts with --parts."
             ))

@@ -62,7 +62,7 @@ pub fn from_settings(pool: &ConfigPool, settings: &[&str]) -> Result<Value, Sett
         return Err(SettingError::None);
     }
     let mut spec = Map::new();
-    spec.insert("machineConfigPoolSelector".to_owned(), selector(pool)?);
+    spec.insert("machineConfigPoolSelector".to_owned(), pool_selector(pool)?);
     let mut fields = Map::new();
     for setting in settings {
         let (path, text) = setting
@@ -78,7 +78,7 @@ pub fn from_settings(pool: &ConfigPool, settings: &[&str]) -> Result<Value, Sett
             }
             continue;
         }
-        set(&mut fields, &KUBELET, path, "", text, setting)?;
+        set_field(&mut fields, &KUBELET, path, "", text, setting)?;
     }
     if !fields.is_empty() {
         spec.insert("kubeletConfig".to_owned(), Value::Object(fields));
@@ -92,7 +92,7 @@ pub fn from_settings(pool: &ConfigPool, settings: &[&str]) -> Result<Value, Sett
 }
 
 /// Returns a selector that matches this pool's labels and those of no other pool.
-fn selector(pool: &ConfigPool) -> Result<Value, SettingError> {
+fn pool_selector(pool: &ConfigPool) -> Result<Value, SettingError> {
     let own = format!("{POOL_LABEL}{}", pool.name);
     let of_all = |name: &str| {
         name == "machineconfiguration.openshift.io/mco-built-in"
@@ -140,7 +140,7 @@ fn top_level(path: &str, text: &str, setting: &str) -> Result<Option<Value>, Set
 }
 
 /// Sets one field. `above` is the path of its parent, for messages.
-fn set(
+fn set_field(
     fields: &mut Map<String, Value>,
     of: &'static Struct,
     path: &str,
@@ -153,7 +153,7 @@ fn set(
         None => (path, None),
     };
     let Some(field) = known_field(of, name) else {
-        return Err(unknown(of, name, above, setting));
+        return Err(unknown_field(of, name, above, setting));
     };
     let full = format!("{above}{}", field.name);
     let below = |fields: &mut Map<String, Value>| match fields.remove(field.name) {
@@ -167,12 +167,12 @@ fn set(
         }
         (KubeletKind::Struct(inner), Some(rest)) => {
             let mut known = below(fields);
-            set(&mut known, inner, rest, &format!("{full}."), text, setting)?;
+            set_field(&mut known, inner, rest, &format!("{full}."), text, setting)?;
             fields.insert(field.name.to_owned(), Value::Object(known));
         }
         (KubeletKind::Map(..), None) => return Err(SettingError::NoKey(full)),
         (KubeletKind::Map(item, _), Some(key)) => {
-            let value = read(item, text, &full, setting)?;
+            let value = parse_setting(item, text, &full, setting)?;
             let mut known = below(fields);
             if known.insert(key.to_owned(), value).is_some() {
                 return Err(SettingError::Twice(setting.to_owned()));
@@ -181,7 +181,7 @@ fn set(
         }
         (_, Some(_)) => return Err(unknown_below(&full, setting)),
         (kind, None) => {
-            let value = read(kind, text, &full, setting)?;
+            let value = parse_setting(kind, text, &full, setting)?;
             if fields.insert(field.name.to_owned(), value).is_some() {
                 return Err(SettingError::Twice(setting.to_owned()));
             }
@@ -191,11 +191,11 @@ fn set(
 }
 
 fn known_field(of: &'static Struct, name: &str) -> Option<&'static KubeletField> {
-    of.field(name)
+    of.find_field(name)
         .filter(|field| !["kind", "apiVersion"].contains(&field.name))
 }
 
-fn unknown(of: &'static Struct, name: &str, above: &str, setting: &str) -> SettingError {
+fn unknown_field(of: &'static Struct, name: &str, above: &str, setting: &str) -> SettingError {
     let mut names: Vec<&str> = of.fields.iter().map(|field| field.name).collect();
     if above.is_empty() {
         names.extend(["logLevel", "autoSizingReserved", "tlsSecurityProfile"]);
@@ -211,7 +211,7 @@ fn unknown_below(full: &str, setting: &str) -> SettingError {
 }
 
 /// Parses the value of a setting.
-fn read(
+fn parse_setting(
     kind: &'static KubeletKind,
     text: &str,
     field: &str,
@@ -243,20 +243,21 @@ fn read(
                 .split(',')
                 .map(str::trim)
                 .filter(|part| !part.is_empty());
-            let items: Result<Vec<Value>, _> =
-                parts.map(|part| read(item, part, field, setting)).collect();
+            let items: Result<Vec<Value>, _> = parts
+                .map(|part| parse_setting(item, part, field, setting))
+                .collect();
             Some(Value::Array(items?))
         }
     };
     match typed.filter(|value| is_decoded(field, value)) {
         Some(value) => Ok(value),
-        None => Err(wrong(words(kind))),
+        None => Err(wrong(describe_kind(kind))),
     }
 }
 
 /// Returns true if the operator's decoder takes the value of a field: it checks the range of numbers.
 fn is_decoded(field: &str, value: &Value) -> bool {
-    let kind = KUBELET.field(field).map(|field| field.kind);
+    let kind = KUBELET.find_field(field).map(|field| field.kind);
     if field.contains('.') || matches!(kind, Some(KubeletKind::Map(..) | KubeletKind::List(..))) {
         return true;
     }
@@ -265,7 +266,7 @@ fn is_decoded(field: &str, value: &Value) -> bool {
 }
 
 /// Returns the type of a value in words, and an example.
-fn words(kind: &KubeletKind) -> (&'static str, &'static str) {
+fn describe_kind(kind: &KubeletKind) -> (&'static str, &'static str) {
     match kind {
         KubeletKind::Bool => ("true or false", "true"),
         KubeletKind::Int(..) => ("a whole number", "300"),

@@ -19,7 +19,7 @@ pub(super) fn note_unknown_fields(config: &Value) -> Vec<String> {
 fn look_at(value: &Value, of: &'static Struct, path: &str, notes: &mut Vec<String>) {
     for (key, value) in value.as_object().into_iter().flatten() {
         let path = format!("{path}.{key}");
-        let Some(field) = of.field(key) else {
+        let Some(field) = of.find_field(key) else {
             let hint = hint_nearest(key, of.fields.iter().map(|field| field.name));
             notes.push(format!(
                 "{path} is not a field of the kubelet's configuration: the operator drops it{hint}"

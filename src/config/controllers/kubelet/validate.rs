@@ -64,7 +64,7 @@ pub(super) fn read_spec(object: &ApiObject) -> Result<Spec<'_>, Invalid> {
     };
     if let Some(config) = object.get("/spec/kubeletConfig") {
         spec.raw = config.to_string();
-        let fields = decode_fields(config).map_err(|error| unreadable(&error))?;
+        let fields = decode_fields(config).map_err(|error| unreadable_value(&error))?;
         refuse_fields(&fields)?;
         refuse_together(&fields, auto_sizing)?;
         spec.fields = Some(fields);
@@ -92,7 +92,7 @@ fn read_log_level(object: &ApiObject) -> Result<Option<i64>, Invalid> {
     }
 }
 
-fn unreadable(error: &str) -> Invalid {
+fn unreadable_value(error: &str) -> Invalid {
     // The message has the field after the name of its type.
     let field = error.split_once("Go struct field ");
     let field = field.and_then(|(_, rest)| rest.split(' ').next()?.split_once('.'));

@@ -54,7 +54,7 @@ const VARIABLES: [(&str, &str); 3] = [
     ("SYSTEM_RESERVED_ES", "ephemeral-storage"),
 ];
 
-fn fault(said: impl Into<String>, words: impl Into<String>) -> ValueFault {
+fn value_fault(said: impl Into<String>, words: impl Into<String>) -> ValueFault {
     ValueFault {
         said: said.into(),
         words: words.into(),
@@ -67,30 +67,31 @@ pub fn find_faults(config: &Value, size: Option<MachineSize>) -> Vec<ValueFault>
     let mut faults = Vec::new();
     for name in ["systemReserved", "kubeReserved"] {
         faults.extend(
-            entries(map(name)).filter_map(|(key, value)| judge_reservation(name, key, value)),
+            entries_of(map(name)).filter_map(|(key, value)| judge_reservation(name, key, value)),
         );
     }
     let grace = map("evictionSoftGracePeriod");
     for name in ["evictionHard", "evictionSoft"] {
         faults.extend(
-            entries(map(name)).filter_map(|(key, value)| judge_threshold(name, key, value)),
+            entries_of(map(name)).filter_map(|(key, value)| judge_threshold(name, key, value)),
         );
     }
     let lacks_grace = |key: &&String| grace.is_none_or(|all| !all.contains_key(*key));
     faults.extend(
-        entries(map("evictionSoft"))
+        entries_of(map("evictionSoft"))
             .map(|(key, _)| key)
             .filter(lacks_grace)
             .map(|key| {
-                fault(
+                value_fault(
                     format!("evictionSoft.{key} has no evictionSoftGracePeriod.{key}"),
                     format!("grace period must be specified for the soft eviction threshold {key}"),
                 )
             }),
     );
-    faults.extend(entries(grace).filter_map(|(key, value)| judge_grace(key, value)));
+    faults.extend(entries_of(grace).filter_map(|(key, value)| judge_grace(key, value)));
     faults.extend(
-        entries(map("evictionMinimumReclaim")).filter_map(|(key, value)| judge_reclaim(key, value)),
+        entries_of(map("evictionMinimumReclaim"))
+            .filter_map(|(key, value)| judge_reclaim(key, value)),
     );
     faults.extend(judge_numbers(config));
     if let Some(size) = size.filter(|_| faults.is_empty()) {
@@ -135,13 +136,13 @@ pub fn find_faults_of_sizing(text: &str, size: Option<MachineSize>) -> Vec<Value
     faults
 }
 
-fn entries(map: Option<&Map<String, Value>>) -> impl Iterator<Item = (&String, &Value)> {
+fn entries_of(map: Option<&Map<String, Value>>) -> impl Iterator<Item = (&String, &Value)> {
     map.into_iter().flatten()
 }
 
 fn judge_reservation(map: &str, key: &str, value: &Value) -> Option<ValueFault> {
     if !RESERVABLE.contains(&key) {
-        return Some(fault(
+        return Some(value_fault(
             format!(
                 "{map}.{key}: only {} can be reserved",
                 RESERVABLE.join(", ")
@@ -158,11 +159,11 @@ fn judge_quantity(at: &str, resource: &str, value: &Value) -> Option<ValueFault>
         Err(fault) => return Some(fault),
     };
     match Quantity::parse(text) {
-        Err(error) => Some(fault(
+        Err(error) => Some(value_fault(
             format!("{at} is {text:?}, which is not a quantity"),
             error,
         )),
-        Ok(quantity) if quantity.is_negative() => Some(fault(
+        Ok(quantity) if quantity.is_negative() => Some(value_fault(
             format!("{at} is {text}, and a reservation cannot be negative"),
             format!("resource quantity for \"{resource}\" cannot be negative: {text}"),
         )),
@@ -173,7 +174,7 @@ fn judge_quantity(at: &str, resource: &str, value: &Value) -> Option<ValueFault>
 /// Returns the text of a map value; a number is not valid there.
 fn read_text<'v>(at: &str, value: &'v Value) -> Result<&'v str, ValueFault> {
     value.as_str().ok_or_else(|| {
-        fault(
+        value_fault(
             format!("{at} is {value}, and has to be a text in quotes"),
             "json: cannot unmarshal number into Go struct field",
         )
@@ -183,7 +184,7 @@ fn read_text<'v>(at: &str, value: &'v Value) -> Result<&'v str, ValueFault> {
 fn judge_threshold(map: &str, key: &str, value: &Value) -> Option<ValueFault> {
     let at = format!("{map}.{key}");
     if !SIGNALS.contains(&key) {
-        return Some(fault(
+        return Some(value_fault(
             format!(
                 "{at}: {key} is not a signal; those are {}",
                 SIGNALS.join(", ")
@@ -199,11 +200,11 @@ fn judge_threshold(map: &str, key: &str, value: &Value) -> Option<ValueFault> {
         return judge_percentage(&at, key, text, percent);
     }
     match Quantity::parse(text) {
-        Err(error) => Some(fault(
+        Err(error) => Some(value_fault(
             format!("{at} is {text:?}, which is neither a quantity nor a percentage"),
             error,
         )),
-        Ok(quantity) if !quantity.is_positive() => Some(fault(
+        Ok(quantity) if !quantity.is_positive() => Some(value_fault(
             format!("{at} is {text}, and has to be above 0"),
             format!("eviction threshold {key} must be positive: {text}"),
         )),
@@ -217,13 +218,13 @@ fn judge_percentage(at: &str, key: &str, text: &str, percent: &str) -> Option<Va
         Ok(value) if value > 100.0 => "<= 100%",
         Ok(value) if value.is_finite() => return None,
         _ => {
-            return Some(fault(
+            return Some(value_fault(
                 format!("{at} is {text:?}, which is not a percentage"),
                 format!("strconv.ParseFloat: parsing \"{percent}\": invalid syntax"),
             ));
         }
     };
-    Some(fault(
+    Some(value_fault(
         format!("{at} is {text}, and has to be between 0% and 100%"),
         format!("eviction percentage threshold {key} must be {bound}: {text}"),
     ))
@@ -236,11 +237,11 @@ fn judge_grace(key: &str, value: &Value) -> Option<ValueFault> {
         Err(fault) => return Some(fault),
     };
     match duration::parse_duration(text) {
-        Err(error) => Some(fault(
+        Err(error) => Some(value_fault(
             format!("{at} is {text:?}, which is not a duration"),
             error,
         )),
-        Ok(nanoseconds) if nanoseconds < 0 => Some(fault(
+        Ok(nanoseconds) if nanoseconds < 0 => Some(value_fault(
             format!("{at} is {text}, and cannot be negative"),
             format!("invalid eviction grace period specified: {text}, must be a positive value"),
         )),
@@ -262,11 +263,11 @@ fn judge_reclaim(key: &str, value: &Value) -> Option<ValueFault> {
         None => Quantity::parse(text).map(|quantity| quantity.is_negative()),
     };
     match negative {
-        Err(error) => Some(fault(
+        Err(error) => Some(value_fault(
             format!("{at} is {text:?}, which is neither a quantity nor a percentage"),
             error,
         )),
-        Ok(true) => Some(fault(
+        Ok(true) => Some(value_fault(
             format!("{at} is {text}, and cannot be negative"),
             format!("negative eviction minimum reclaim specified for {key}"),
         )),
@@ -280,7 +281,7 @@ fn judge_numbers(config: &Value) -> Vec<ValueFault> {
     let words = |name: &str| format!("invalid configuration: {name}");
     let negative = COUNTS.into_iter().filter_map(|name| {
         let value = number(name).filter(|value| *value < 0)?;
-        Some(fault(
+        Some(value_fault(
             format!("{name} is {value}, and cannot be negative"),
             words(name),
         ))
@@ -290,7 +291,7 @@ fn judge_numbers(config: &Value) -> Vec<ValueFault> {
         .map(|name| (name, number(name)));
     for (name, value) in [high, low] {
         if let Some(value) = value.filter(|value| !(0..=100).contains(value)) {
-            faults.push(fault(
+            faults.push(value_fault(
                 format!("{name} is {value}, and has to be between 0 and 100"),
                 words(name),
             ));
@@ -299,7 +300,7 @@ fn judge_numbers(config: &Value) -> Vec<ValueFault> {
     if let (Some(high), Some(low)) = (high.1, low.1)
         && low >= high
     {
-        faults.push(fault(
+        faults.push(value_fault(
             format!("imageGCLowThresholdPercent is {low}, and has to be below imageGCHighThresholdPercent, {high}"),
             words("imageGCLowThresholdPercent"),
         ));
@@ -318,9 +319,9 @@ fn judge_sums(config: &Value, size: MachineSize) -> Vec<ValueFault> {
         ),
     ];
     let judge = |(resource, unit, capacity): (&str, &str, i128)| {
-        let (names, sum) = reserved(config, resource, capacity);
+        let (names, sum) = sum_reserved(config, resource, capacity);
         (sum > capacity).then(|| {
-            fault(
+            value_fault(
                 format!("{} reserve {sum} {unit}, and the machine has {capacity}", names.join(" and ")),
                 format!("invalid Node Allocatable configuration. Resource \"{resource}\" has a reservation of"),
             )
@@ -330,7 +331,7 @@ fn judge_sums(config: &Value, size: MachineSize) -> Vec<ValueFault> {
 }
 
 /// Returns the fields that reserve a resource, and their sum.
-fn reserved(config: &Value, resource: &str, capacity: i128) -> (Vec<String>, i128) {
+fn sum_reserved(config: &Value, resource: &str, capacity: i128) -> (Vec<String>, i128) {
     let mut names = Vec::new();
     let mut sum = 0;
     for map in ["systemReserved", "kubeReserved", "evictionHard"] {

@@ -23,13 +23,13 @@ pub(super) struct Template {
 
 impl Template {
     /// Reads the files of the template; for a rendered config, reconstructs what the template must have had.
-    pub(super) fn read(base: &Base, pool: &str, notes: &mut Vec<Note>) -> Self {
+    pub(super) fn read_template(base: &Base, pool: &str, notes: &mut Vec<Note>) -> Self {
         let conf = match base {
             Base::Parts(_) => conf_of_parts(base, pool),
             Base::Rendered(_) => conf_of_rendered(base, pool, notes),
         };
         let policy_bytes = match base {
-            Base::Parts(_) => base.file(pool, POLICY_JSON),
+            Base::Parts(_) => base.find_file(pool, POLICY_JSON),
             Base::Rendered(_) => None,
         };
         let policy_bytes = policy_bytes.unwrap_or_else(|| TEMPLATE.as_bytes().to_vec());
@@ -43,7 +43,7 @@ impl Template {
 }
 
 fn conf_of_parts(base: &Base, pool: &str) -> Conf {
-    let text = base.file(pool, REGISTRIES_CONF).map(String::from_utf8);
+    let text = base.find_file(pool, REGISTRIES_CONF).map(String::from_utf8);
     let conf = text.and_then(|text| Conf::parse(&text.ok()?).ok());
     conf.map_or_else(Conf::template, |conf| {
         Conf::new(conf.unqualified_search_registries)
@@ -63,7 +63,7 @@ fn conf_of_rendered(base: &Base, pool: &str, notes: &mut Vec<Note>) -> Conf {
             notes.push(note);
         }
     };
-    let Some(bytes) = base.file(pool, REGISTRIES_CONF) else {
+    let Some(bytes) = base.find_file(pool, REGISTRIES_CONF) else {
         note("The rendered config has no registries.conf; that of the template is taken.");
         return Conf::template();
     };
@@ -180,7 +180,7 @@ fn template_entry(path: &str, text: &str) -> Value {
 pub(super) fn note_losses(base: &Base, pool: &str, files: &[GeneratedFile], notes: &mut Vec<Note>) {
     let old = |path: &str| match base {
         Base::Rendered(config) => file_of(config, path),
-        Base::Parts(_) => file_of(base.part(&format!("99-{pool}{NAME_END}"))?, path),
+        Base::Parts(_) => file_of(base.find_part(&format!("99-{pool}{NAME_END}"))?, path),
     };
     let new = |path: &str| {
         let file = files.iter().find(|file| file.path == path);

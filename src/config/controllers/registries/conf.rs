@@ -141,7 +141,7 @@ impl Conf {
     }
 
     /// Returns the entry of a scope, which is created if it is missing.
-    fn entry(&mut self, scope: &str) -> &mut Entry {
+    fn ensure_entry(&mut self, scope: &str) -> &mut Entry {
         let found = self
             .registry
             .iter()
@@ -157,7 +157,7 @@ impl Conf {
     ///
     /// # Errors
     /// The controller's message about a mirrored wildcard that contains another entry.
-    pub(super) fn edit(
+    pub(super) fn add_scopes(
         &mut self,
         insecure: &[String],
         blocked: &[String],
@@ -167,10 +167,10 @@ impl Conf {
         self.add_mirrors(digests, DIGEST_ONLY);
         self.add_mirrors(tags, TAG_ONLY);
         for scope in blocked {
-            self.entry(scope);
+            self.ensure_entry(scope);
         }
         for scope in insecure {
-            self.entry(scope).insecure = true;
+            self.ensure_entry(scope).insecure = true;
             for entry in &mut self.registry {
                 entry.insecure |= is_nested(entry.scope(), scope);
                 for mirror in &mut entry.mirror {
@@ -179,7 +179,7 @@ impl Conf {
             }
         }
         for scope in blocked {
-            self.entry(scope).blocked = true;
+            self.ensure_entry(scope).blocked = true;
             for entry in &mut self.registry {
                 entry.blocked |= is_nested(entry.scope(), scope);
             }
@@ -192,7 +192,7 @@ impl Conf {
 
     fn add_mirrors(&mut self, sources: &[MirroredSource], pull: &str) {
         for mirrored in sources {
-            let entry = self.entry(&mirrored.source);
+            let entry = self.ensure_entry(&mirrored.source);
             entry.blocked |= mirrored.is_never_asked;
             let mirrors = mirrored.mirrors.iter().map(|location| Endpoint {
                 location: location.clone(),
@@ -205,7 +205,7 @@ impl Conf {
 
     /// Copies the mirrors of a source to nested entries that have none.
     fn copy_mirrors(&mut self, source: &str) -> Result<(), String> {
-        let mirrors = self.entry(source).mirror.clone();
+        let mirrors = self.ensure_entry(source).mirror.clone();
         let inside = self.registry.iter_mut().filter(|entry| {
             entry.scope() != source && entry.mirror.is_empty() && is_nested(entry.scope(), source)
         });
@@ -251,9 +251,9 @@ impl Conf {
         }
         for entry in &self.registry {
             if self.marks_registries && entry.has_digests_alone() {
-                entry.marked().write(&mut out)
+                entry.with_mark().write_entry(&mut out)
             } else {
-                entry.write(&mut out)
+                entry.write_entry(&mut out)
             }
         }
         out
@@ -276,7 +276,7 @@ impl Entry {
     }
 
     /// Returns the entry with the mark at the registry.
-    fn marked(&self) -> Self {
+    fn with_mark(&self) -> Self {
         let mut entry = self.clone();
         entry.mirror_by_digest_only = true;
         for mirror in &mut entry.mirror {
@@ -285,7 +285,7 @@ impl Entry {
         entry
     }
 
-    fn write(&self, out: &mut String) {
+    fn write_entry(&self, out: &mut String) {
         let _ = writeln!(out, "\n[[registry]]");
         let _ = writeln!(out, "  prefix = {}", quote_toml(&self.prefix));
         if !self.location.is_empty() {
@@ -346,7 +346,7 @@ mod tests {
         let mut conf = Conf::default();
         let digests = [source("q.io", "m.test"), source("q.io/team", "n.test")];
         let blocked = ["q.io/team/x".to_owned()];
-        conf.edit(&[], &blocked, &digests, &[]).unwrap();
+        conf.add_scopes(&[], &blocked, &digests, &[]).unwrap();
         let mirrors = &conf.registry.last().unwrap().mirror;
         let locations: Vec<&str> = mirrors.iter().map(|m| &*m.location).collect();
         assert_eq!(locations, ["m.test/team/x"]);

@@ -38,13 +38,13 @@ impl ImagePolicies {
     ///
     /// # Errors
     /// The first object that the controller refuses.
-    pub(super) fn read<'a>(
+    pub(super) fn read_objects<'a>(
         of_cluster: impl Iterator<Item = &'a ApiObject>,
         of_namespaces: impl Iterator<Item = &'a ApiObject>,
     ) -> Result<Self, ObjectRefusal> {
         let mut all = Self::default();
         for object in of_cluster {
-            let requirement = requirement(object)?;
+            let requirement = to_requirement(object)?;
             for scope in read_texts(object, "spec.scopes")?.unwrap_or_default() {
                 let list = all.cluster.entry(scope.clone()).or_default();
                 list.push(requirement.clone());
@@ -64,7 +64,7 @@ impl ImagePolicies {
             let advice = "add metadata.namespace, or use a ClusterImagePolicy";
             return Err(refuse_object(object, "metadata.namespace", message, advice));
         };
-        let requirement = requirement(object)?;
+        let requirement = to_requirement(object)?;
         let mut conflicts = Vec::new();
         for scope in read_texts(object, "spec.scopes")?.unwrap_or_default() {
             if self.cluster.keys().any(|outer| is_nested(&scope, outer)) {
@@ -110,7 +110,7 @@ impl ImagePolicies {
 }
 
 /// Returns the requirement in policy.json for a policy.
-fn requirement(object: &ApiObject) -> Result<Value, ObjectRefusal> {
+fn to_requirement(object: &ApiObject) -> Result<Value, ObjectRefusal> {
     let mut requirement = Map::new();
     requirement.insert("type".to_owned(), "sigstoreSigned".into());
     let root = "spec.policy.rootOfTrust";
@@ -134,7 +134,7 @@ fn requirement(object: &ApiObject) -> Result<Value, ObjectRefusal> {
             rekor_key = Some(bytes_of(object, &format!("{at}.rekorKeyData"))?);
         }
         "PKI" => {
-            let pki = pki(object, &format!("{root}.pki"))?;
+            let pki = pki_requirement(object, &format!("{root}.pki"))?;
             requirement.insert("pki".to_owned(), pki.into());
         }
         other => {
@@ -151,7 +151,7 @@ fn requirement(object: &ApiObject) -> Result<Value, ObjectRefusal> {
     Ok(requirement.into())
 }
 
-fn pki(object: &ApiObject, at: &str) -> Result<Map<String, Value>, ObjectRefusal> {
+fn pki_requirement(object: &ApiObject, at: &str) -> Result<Map<String, Value>, ObjectRefusal> {
     let mut pki = Map::new();
     let roots = bytes_of(object, &format!("{at}.caRootsData"))?;
     pki.insert("caRootsData".to_owned(), roots.into());

@@ -63,7 +63,10 @@ impl<'a> RegistryInputs<'a> {
     ///
     /// # Errors
     /// The first object that is refused.
-    pub(super) fn read(cluster: &'a Cluster, notes: &mut Vec<Note>) -> Result<Self, ObjectRefusal> {
+    pub(super) fn read_cluster(
+        cluster: &'a Cluster,
+        notes: &mut Vec<Note>,
+    ) -> Result<Self, ObjectRefusal> {
         let image = find_image(cluster, notes);
         let sources = image.map(read_sources).transpose()?.unwrap_or_default();
         let [idms, icsp, itms] = MIRROR_KINDS.map(|(kind, api, list)| {
@@ -91,7 +94,7 @@ impl<'a> RegistryInputs<'a> {
         }
         let (repository, lists) = sort_lists(cluster, image, &sources, &digests)?;
         let policies = if counts_policies(cluster, &policy_objects, notes)? {
-            ImagePolicies::read(of_cluster.into_iter(), of_namespaces.into_iter())?
+            ImagePolicies::read_objects(of_cluster.into_iter(), of_namespaces.into_iter())?
         } else {
             ImagePolicies::default()
         };
@@ -279,7 +282,7 @@ fn sort_lists(
     sources: &RegistrySources,
     digests: &[MirroredSource],
 ) -> Result<(Option<String>, CountingLists), ObjectRefusal> {
-    let version = cluster.single("ClusterVersion", "version");
+    let version = cluster.find_single("ClusterVersion", "version");
     let of_version = || text_at(version?, "status.desired.image");
     let release_image = cluster.release_image.as_deref().or_else(of_version);
     let at = "spec.registrySources.blockedRegistries";

@@ -11,7 +11,7 @@ use super::policy_json::{self, Policy};
 use super::scopes::is_nested;
 use super::sets::{ALLOW, NEVER};
 use super::{POLICY_JSON, REGISTRIES_CONF, SEARCH_DROP_IN, policy_objects, write_files};
-use crate::base::text::inline;
+use crate::base::text::make_inline;
 use crate::config::controllers::{ApiObject, Base, Cluster, GeneratedFile};
 
 /// Maximum size of a file. The controller never writes a larger one; treat it as hand-made.
@@ -51,13 +51,13 @@ pub struct Inexpressible {
 /// # Errors
 /// The first line that no object produces: the files were written by hand or come from another MachineConfig.
 pub fn invert_files(files: &BTreeMap<String, Vec<u8>>) -> Result<Inverted, Inexpressible> {
-    let found = Found::read(files)?;
+    let found = Found::read_files(files)?;
     let mut cuts = vec![found.first_copied(), found.rules_end()];
     cuts.dedup();
     let mut result = Err(line_of(REGISTRIES_CONF, 1, "nothing was tried".to_owned()));
     for cut in cuts {
-        let inverted = found.objects(cut);
-        result = compare(&inverted, &found, files).map(|()| inverted);
+        let inverted = found.invert_objects(cut);
+        result = compare_files(&inverted, &found, files).map(|()| inverted);
         if result.is_ok() {
             break;
         }
@@ -115,7 +115,7 @@ fn read_conf(path: &str, text: &str) -> Result<Conf, Inexpressible> {
         let start = error.span().map_or(0, |span| span.start);
         let before = text.as_bytes().get(..start).unwrap_or_default();
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-        let reason = inline(error.message());
+        let reason = make_inline(error.message());
         line_of(
             path,
             line,
@@ -151,13 +151,16 @@ fn compare_texts(path: &str, expected: &str, found: &str) -> Result<(), Inexpres
         .count();
     let line = lines.get(same).copied().unwrap_or_default();
     let defect = match (line.trim(), expected.get(same)) {
-        ("", Some(wanted)) => format!("objects of the API make `{}` here", inline(wanted.trim())),
-        (text, _) if text.starts_with('#') => format!("`{}` is a comment", inline(text)),
-        (text, None) => format!("`{}` is too much", inline(text)),
+        ("", Some(wanted)) => format!(
+            "objects of the API make `{}` here",
+            make_inline(wanted.trim())
+        ),
+        (text, _) if text.starts_with('#') => format!("`{}` is a comment", make_inline(text)),
+        (text, None) => format!("`{}` is too much", make_inline(text)),
         (text, Some(wanted)) => format!(
             "no object of the API makes `{}`; they make `{}` here",
-            inline(text),
-            inline(wanted.trim())
+            make_inline(text),
+            make_inline(wanted.trim())
         ),
     };
     let advice = "the file was written by hand, by another MachineConfig or by another release of the operator: change it \
@@ -166,7 +169,7 @@ fn compare_texts(path: &str, expected: &str, found: &str) -> Result<(), Inexpres
 }
 
 impl Found {
-    fn read(files: &BTreeMap<String, Vec<u8>>) -> Result<Self, Inexpressible> {
+    fn read_files(files: &BTreeMap<String, Vec<u8>>) -> Result<Self, Inexpressible> {
         let text = text_of(files, REGISTRIES_CONF)?;
         let conf = text
             .map(|text| read_conf(REGISTRIES_CONF, text))
@@ -252,9 +255,9 @@ impl Found {
     }
 
     /// Returns the objects, assuming that the first `cut` entries come from mirror rules.
-    fn objects(&self, cut: usize) -> Inverted {
+    fn invert_objects(&self, cut: usize) -> Inverted {
         let mut ambiguities = Vec::new();
-        let image = self.image(cut, &mut ambiguities);
+        let image = self.image_object(cut, &mut ambiguities);
         let mut objects = vec![image];
         let rules = self.conf.registry.get(..cut).unwrap_or_default();
         for (kind, list, pull) in [
@@ -263,7 +266,7 @@ impl Found {
         ] {
             let rules: Vec<Value> = rules
                 .iter()
-                .filter_map(|entry| self.rule(entry, pull, cut))
+                .filter_map(|entry| self.mirror_rule(entry, pull, cut))
                 .collect();
             if !rules.is_empty() {
                 objects.push(json!({
@@ -296,7 +299,7 @@ impl Found {
         }
     }
 
-    fn rule(&self, entry: &Entry, pull: &str, cut: usize) -> Option<Value> {
+    fn mirror_rule(&self, entry: &Entry, pull: &str, cut: usize) -> Option<Value> {
         let other = if pull == DIGEST_ONLY {
             TAG_ONLY
         } else {
@@ -348,20 +351,20 @@ impl Found {
     }
 
     /// The scopes of blockedRegistries.
-    fn blocked(&self, cut: usize) -> BTreeSet<&str> {
+    fn blocked_scopes(&self, cut: usize) -> BTreeSet<&str> {
         let rejected = self.rejected.iter().map(String::as_str);
         rejected.chain(self.blocked_payload(cut)).collect()
     }
 
     /// Returns true for a source that is not blocked by a list but by the policy of its mirrors.
     fn is_never_asked(&self, entry: &Entry, cut: usize) -> bool {
-        let mut blocked = self.blocked(cut).into_iter();
+        let mut blocked = self.blocked_scopes(cut).into_iter();
         entry.blocked && !blocked.any(|outer| is_nested(entry.scope(), outer))
     }
 
-    fn image(&self, cut: usize, ambiguities: &mut Vec<String>) -> Value {
+    fn image_object(&self, cut: usize, ambiguities: &mut Vec<String>) -> Value {
         let entries = &self.conf.registry;
-        let listed = self.blocked(cut);
+        let listed = self.blocked_scopes(cut);
         let blocked = entries.iter().map(Entry::scope);
         let blocked: Vec<&str> = blocked.filter(|scope| listed.contains(scope)).collect();
         let appended = |entry: &Entry| {
@@ -380,7 +383,7 @@ impl Found {
             .map(|entry| entry.scope())
             .collect();
         self.note_order(cut, &blocked, &insecure, ambiguities);
-        let allowed = self.allowed(cut);
+        let allowed = self.allowed_scopes(cut);
         let mut sources = json!({});
         let is_empty_file = self.has_conf && entries.is_empty();
         if !insecure.is_empty() || is_empty_file {
@@ -411,7 +414,7 @@ impl Found {
     }
 
     /// Returns the allowed scopes: the accepted ones, and those of policies outside of them.
-    fn allowed(&self, cut: usize) -> Vec<&str> {
+    fn allowed_scopes(&self, cut: usize) -> Vec<&str> {
         let is_allowed = self.policy.default == [policy_json::reject_policy()];
         if !is_allowed || self.blocked_payload(cut).is_some() {
             return Vec::new();
@@ -533,7 +536,7 @@ fn is_copy(entry: &Entry, outer: &Entry) -> bool {
 }
 
 /// Generates the files of the objects and compares them.
-fn compare(
+fn compare_files(
     inverted: &Inverted,
     found: &Found,
     files: &BTreeMap<String, Vec<u8>>,
@@ -544,7 +547,7 @@ fn compare(
         policy: Policy::template(),
         policy_bytes: policy_json::TEMPLATE.as_bytes().to_vec(),
     };
-    let made = RegistryInputs::read(&cluster, &mut Vec::new());
+    let made = RegistryInputs::read_cluster(&cluster, &mut Vec::new());
     let made = made.and_then(|inputs| write_files(&inputs, &template));
     let made = made.map_err(|refusal| {
         let advice = "the file was written by hand or by another MachineConfig: change it there";

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use super::invert::{Inverted, policy_of};
 use super::scopes;
 use super::sets::{self, ALLOW, NEVER};
-use crate::base::text::inline;
+use crate::base::text::make_inline;
 
 /// The kinds of mirror sets for digests.
 const DIGESTS: (&str, &str) = ("ImageDigestMirrorSet", "imageDigestMirrors");
@@ -181,7 +181,7 @@ fn rules_of<'a>(
     rules.flatten().filter(move |rule| rule["source"] == source)
 }
 
-fn texts(value: &Value) -> Vec<String> {
+fn texts_in(value: &Value) -> Vec<String> {
     let items = value.as_array().into_iter().flatten();
     items
         .filter_map(|item| item.as_str().map(str::to_owned))
@@ -191,7 +191,7 @@ fn texts(value: &Value) -> Vec<String> {
 /// Returns the mirrors of a source, in the order in which they are tried.
 fn known_mirrors(inverted: &Inverted, source: &str, kind: &str) -> Vec<String> {
     let lists: Vec<Vec<String>> = rules_of(inverted, source, kind)
-        .map(|rule| texts(&rule["mirrors"]))
+        .map(|rule| texts_in(&rule["mirrors"]))
         .collect();
     let lists: Vec<&[String]> = lists.iter().map(Vec::as_slice).collect();
     sets::in_one_order(source, &lists)
@@ -300,7 +300,7 @@ fn check_names(source: &str, mirrors: &[String]) -> Result<(), MirrorError> {
 
 /// Returns what is wrong with a name, in words that follow `the source` or `the mirror`.
 fn defect_of(name: &str, is_source: bool) -> Option<String> {
-    let shown = inline(name);
+    let shown = make_inline(name);
     let reason = |text: &str| Some(format!("`{shown}` {text}"));
     let (host, path) = match name.split_once('/') {
         Some((host, path)) => (host, Some(path)),
@@ -312,8 +312,8 @@ fn defect_of(name: &str, is_source: bool) -> Option<String> {
     if let Some((scheme, rest)) = name.split_once("://") {
         return reason(&format!(
             "has a scheme; leave `{}://` out: {}",
-            inline(scheme),
-            inline(rest)
+            make_inline(scheme),
+            make_inline(rest)
         ));
     }
     if name.chars().any(char::is_whitespace) {

@@ -53,25 +53,29 @@ const NAME_END: &str = "-generated-registries";
 /// Adds the MachineConfigs, refusals and notes of this controller. Without any of its objects, existing MachineConfigs are
 /// unchanged and missing ones are created empty.
 pub(super) fn sync_registries(cluster: &Cluster, generation: &mut Generation) {
-    let inputs = match RegistryInputs::read(cluster, &mut generation.notes) {
+    let inputs = match RegistryInputs::read_cluster(cluster, &mut generation.notes) {
         Ok(inputs) => inputs,
         Err(refusal) => return generation.refusals.push(refusal),
     };
     if !inputs.are_given {
         let missing = cluster.built_in_pools().filter(|pool| {
             let is_known = matches!(cluster.base, super::Base::Parts(_));
-            is_known && cluster.base.part(&format!("99-{pool}{NAME_END}")).is_none()
+            is_known
+                && cluster
+                    .base
+                    .find_part(&format!("99-{pool}{NAME_END}"))
+                    .is_none()
         });
-        let empty = missing.map(|pool| config(&pool, Vec::new(), &inputs));
+        let empty = missing.map(|pool| generate_config(&pool, Vec::new(), &inputs));
         return generation.configs.extend(empty);
     }
     let mut configs = Vec::new();
     for pool in cluster.built_in_pools() {
-        let template = Template::read(&cluster.base, &pool, &mut generation.notes);
+        let template = Template::read_template(&cluster.base, &pool, &mut generation.notes);
         match write_files(&inputs, &template) {
             Ok(files) => {
                 base::note_losses(&cluster.base, &pool, &files, &mut generation.notes);
-                configs.push(config(&pool, files, &inputs));
+                configs.push(generate_config(&pool, files, &inputs));
             }
             Err(refusal) => return generation.refusals.push(refusal),
         }
@@ -86,7 +90,11 @@ pub(super) fn sync_registries(cluster: &Cluster, generation: &mut Generation) {
     generation.configs.extend(configs);
 }
 
-fn config(pool: &str, files: Vec<GeneratedFile>, inputs: &RegistryInputs<'_>) -> GeneratedConfig {
+fn generate_config(
+    pool: &str,
+    files: Vec<GeneratedFile>,
+    inputs: &RegistryInputs<'_>,
+) -> GeneratedConfig {
     let mut owner = json!({
         "apiVersion": "config.openshift.io/v1",
         "kind": "Image",
@@ -149,11 +157,11 @@ fn write_conf(
     let lists = [("insecure", insecure), ("blocked", blocked)];
     inputs
         .check_scopes(&lists)
-        .map_err(|refusal| refusal.after(step))?;
+        .map_err(|refusal| refusal.after_step(step))?;
     let rules: [&[_]; 2] = [&inputs.digest_rules, &inputs.tag_rules];
-    sets::check_rules(&rules).map_err(|refusal| refusal.after(step))?;
+    sets::check_rules(&rules).map_err(|refusal| refusal.after_step(step))?;
     let mut conf = template.conf.clone();
-    let edited = conf.edit(insecure, blocked, &inputs.digests, &inputs.tags);
+    let edited = conf.add_scopes(insecure, blocked, &inputs.digests, &inputs.tags);
     edited.map_err(|words| {
         let advice = "a mirrored wildcard cannot hold another entry: take the blocked or insecure registry below it out, \
                       or mirror its hosts one by one";
@@ -176,9 +184,9 @@ fn add_policies(
             "could not Create/Update MachineConfig: could not update policy json with new changes: {words}"
         )
     };
-    check_policies(inputs).map_err(|refusal| refusal.after(step))?;
+    check_policies(inputs).map_err(|refusal| refusal.after_step(step))?;
     let mut policy = template.policy.clone();
-    policy.edit(&lists.rejected, &lists.allowed, &policies.cluster);
+    policy.add_scopes(&lists.rejected, &lists.allowed, &policies.cluster);
     let is_untouched =
         lists.rejected.is_empty() && lists.allowed.is_empty() && policies.cluster.is_empty();
     let bytes = if is_untouched {
@@ -253,7 +261,7 @@ fn add_signed_places(
 
 impl ObjectRefusal {
     /// Returns the refusal with its message wrapped in that of the failed step.
-    fn after(mut self, step: impl Fn(String) -> String) -> Self {
+    fn after_step(mut self, step: impl Fn(String) -> String) -> Self {
         self.message = step(self.message);
         self
     }

@@ -85,7 +85,7 @@ fn has_open_mirror(
 ) -> Result<bool, String> {
     let mut conf = Conf::default();
     let insecure = sources.insecure.as_deref().unwrap_or_default();
-    conf.edit(insecure, &sources.blocked, digests, &[])?;
+    conf.add_scopes(insecure, &sources.blocked, digests, &[])?;
     let Some(entry) = pulls::find_registry(&conf, repository)? else {
         return Ok(false);
     };

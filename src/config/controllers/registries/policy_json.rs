@@ -81,7 +81,12 @@ impl Policy {
     }
 
     /// Adds rejected and allowed scopes and the policies of scopes.
-    pub(super) fn edit(&mut self, rejected: &[String], allowed: &[String], policies: &Scopes) {
+    pub(super) fn add_scopes(
+        &mut self,
+        rejected: &[String],
+        allowed: &[String],
+        policies: &Scopes,
+    ) {
         let mut scopes = Scopes::new();
         if !allowed.is_empty() {
             self.default = vec![reject_policy()];
@@ -172,7 +177,7 @@ mod tests {
     fn a_blocked_scope_that_is_allowed_too_is_rejected_and_a_deep_one_is_not_atomic() {
         let mut policy = Policy::template();
         let scope = |scope: &str| scope.to_owned();
-        policy.edit(
+        policy.add_scopes(
             &[scope("q.io/a/b/c")],
             &[scope("q.io/a/b/c")],
             &Scopes::new(),
@@ -188,12 +193,12 @@ mod tests {
         let own = Scopes::from([("a.test".to_owned(), vec![json!({"type": "x"})])]);
         let scopes = ["a.test".to_owned(), "b.test".to_owned()];
         let mut allowed = Policy::template();
-        allowed.edit(&[], &scopes, &own);
+        allowed.add_scopes(&[], &scopes, &own);
         assert_eq!(allowed.transports["docker"]["a.test"], own["a.test"]);
         assert_eq!(allowed.transports["docker"]["b.test"], [accept_policy()]);
         assert_eq!(allowed.default, [reject_policy()]);
         let mut blocked = Policy::template();
-        blocked.edit(&scopes, &[], &own);
+        blocked.add_scopes(&scopes, &[], &own);
         let both = [reject_policy(), json!({"type": "x"})];
         assert_eq!(blocked.transports["atomic"]["a.test"], both);
     }

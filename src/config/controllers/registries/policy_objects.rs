@@ -40,13 +40,13 @@ pub(super) fn add_policies(
 ) {
     let empty = Scopes::new();
     let of_cluster = cluster.transports.get("docker").unwrap_or(&empty);
-    add(of_cluster, None, objects);
+    add_scopes(of_cluster, None, objects);
     for (namespace, scopes) in namespaces {
-        add(scopes, Some(namespace), objects);
+        add_scopes(scopes, Some(namespace), objects);
     }
 }
 
-fn add(scopes: &Scopes, namespace: Option<&str>, objects: &mut Vec<Value>) {
+fn add_scopes(scopes: &Scopes, namespace: Option<&str>, objects: &mut Vec<Value>) {
     let mut shared: Vec<(Vec<&Value>, Vec<&str>)> = Vec::new();
     for (scope, all) in scopes {
         let signed = all

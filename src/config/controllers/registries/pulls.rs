@@ -72,11 +72,11 @@ impl Matching<'_> {
             ..Endpoint::default()
         };
         let all = mirrors.chain(std::iter::once(&own));
-        all.map(|endpoint| self.rewrite(&endpoint.location, reference))
+        all.map(|endpoint| self.rewrite_reference(&endpoint.location, reference))
             .collect()
     }
 
-    fn rewrite(&self, location: &str, reference: &str) -> Result<PullSource, String> {
+    fn rewrite_reference(&self, location: &str, reference: &str) -> Result<PullSource, String> {
         let location = location.trim_end_matches('/');
         let Some(length) = length_of_match(reference, self.prefix) else {
             let prefix = self.prefix;

@@ -54,7 +54,11 @@ struct Refused {
     advice: String,
 }
 
-fn refuse(path: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Refused {
+fn refuse_field(
+    path: &'static str,
+    message: impl Into<String>,
+    advice: impl Into<String>,
+) -> Refused {
     Refused {
         path,
         message: message.into(),
@@ -68,8 +72,8 @@ fn sync_object<'a>(
     names: &mut SuffixNames<'a>,
     generation: &mut Generation,
 ) -> Result<(), Refused> {
-    let settings = RuntimeSettings::read(object)?;
-    settings.check()?;
+    let settings = RuntimeSettings::read_settings(object)?;
+    settings.check_values()?;
     let selector = object.get("/spec/machineConfigPoolSelector");
     let selected = |pool: &&ConfigPool| selects_labels(selector, &pool.labels);
     let pools: Vec<&ConfigPool> = cluster.pools.iter().filter(selected).collect();
@@ -79,10 +83,10 @@ fn sync_object<'a>(
     note_gate(object, &settings, cluster, generation);
     for pool in pools {
         check_stream(&settings, pool, cluster)?;
-        let name = names.give(object, pool, cluster, generation);
+        let name = names.assign_name(object, pool, cluster, generation);
         let name = name.map_err(|message| {
             let advice = "delete one of the others, or put the settings of several into one object";
-            refuse("metadata.name", message, advice)
+            refuse_field("metadata.name", message, advice)
         })?;
         let files = write_files(object, &settings, pool, cluster, generation)?;
         note_earlier(object, &files, cluster, generation);
@@ -91,7 +95,7 @@ fn sync_object<'a>(
             pool: pool.name.clone(),
             files,
             kernel_arguments: None,
-            owners: vec![owner(object)],
+            owners: vec![owner_reference(object)],
         });
     }
     if settings.default_runtime == "runc" {
@@ -111,7 +115,7 @@ fn refuse_selector(object: &ApiObject) -> Refused {
         "could not find any MachineConfigPool set for {KIND} {}",
         object.name
     );
-    refuse(
+    refuse_field(
         "spec.machineConfigPoolSelector",
         message,
         "the selector looks at the labels of pools, not of nodes; \
@@ -120,7 +124,7 @@ fn refuse_selector(object: &ApiObject) -> Refused {
     )
 }
 
-fn owner(object: &ApiObject) -> Value {
+fn owner_reference(object: &ApiObject) -> Value {
     let mut owner = json!({
         "apiVersion": "machineconfiguration.openshift.io/v1",
         "kind": KIND,
@@ -152,7 +156,7 @@ fn check_stream(
         pool.name
     );
     let advice = "set defaultRuntime to crun, or leave it out";
-    Err(refuse(
+    Err(refuse_field(
         "spec.containerRuntimeConfig.defaultRuntime",
         message,
         advice,
@@ -192,19 +196,19 @@ fn write_files(
         },
     };
     if !changes.is_empty() {
-        let base = cluster.base.file(&pool.name, STORAGE).ok_or_else(|| {
+        let base = cluster.base.find_file(&pool.name, STORAGE).ok_or_else(|| {
             let advice = format!(
                 "{STORAGE} of the pool {} is not in the config; give the MachineConfig 00-{} with --parts",
                 pool.name, pool.name
             );
-            refuse("spec.containerRuntimeConfig", "could not find Storage Config", advice)
+            refuse_field("spec.containerRuntimeConfig", "could not find Storage Config", advice)
         })?;
         let advice = format!(
             "{STORAGE} of the pool {} is damaged; compare it with another node's",
             pool.name
         );
         let rewritten = storage::rewrite_storage(&base, &changes)
-            .map_err(|message| refuse("spec.containerRuntimeConfig", message, advice))?;
+            .map_err(|message| refuse_field("spec.containerRuntimeConfig", message, advice))?;
         if rewritten.was_generated && matches!(cluster.base, Base::Rendered(_)) {
             generation.notes.push(Note {
                 object: object.title(),

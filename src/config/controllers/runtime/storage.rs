@@ -79,9 +79,9 @@ pub(super) fn rewrite_storage(
     let root: Table = text
         .parse()
         .map_err(|error: toml::de::Error| wrong(&error.message()))?;
-    let storage = table(&root, "storage")?;
-    let mut options = table(&storage, "options")?;
-    let overlay = table(&options, "overlay")?;
+    let storage = subtable(&root, "storage")?;
+    let mut options = subtable(&storage, "options")?;
+    let overlay = subtable(&options, "overlay")?;
     let was_generated = !text.lines().any(|line| line.trim_start().starts_with('#'));
     if was_generated {
         for key in ["size", "additionalimagestores", "additionallayerstores"] {
@@ -109,13 +109,13 @@ pub(super) fn rewrite_storage(
         options.insert("additionallayerstores".to_owned(), stores.into());
     }
     Ok(Rewritten {
-        text: write(&storage, &options, &overlay)?,
+        text: write_config(&storage, &options, &overlay)?,
         was_generated,
         lost: lost_keys(&storage, &options, &overlay),
     })
 }
 
-fn write(storage: &Table, options: &Table, overlay: &Table) -> Result<String, String> {
+fn write_config(storage: &Table, options: &Table, overlay: &Table) -> Result<String, String> {
     let mut out = String::from("[storage]\n");
     for key in STORAGE {
         let value = text_of(storage, key)?;
@@ -133,7 +133,7 @@ fn write(storage: &Table, options: &Table, overlay: &Table) -> Result<String, St
             .filter(|(key, value)| OVERLAY.contains(&key.as_str()) && value.as_str() != Some("")),
     )?;
     if options.contains_key("pull_options") {
-        let pull = table(options, "pull_options")?;
+        let pull = subtable(options, "pull_options")?;
         out.push_str("    [storage.options.pull_options]\n");
         let mut keys: Vec<&String> = pull.keys().collect();
         keys.sort();
@@ -236,7 +236,7 @@ fn wrong_type(key: &str) -> String {
 }
 
 /// Returns the table with a name; empty if it is missing.
-fn table(parent: &Table, key: &str) -> Result<Table, String> {
+fn subtable(parent: &Table, key: &str) -> Result<Table, String> {
     match parent.get(key) {
         None => Ok(Table::new()),
         Some(Value::Table(table)) => Ok(table.clone()),

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::super::ApiObject;
 use super::super::quantity::Quantity;
-use super::{Refused, refuse};
+use super::{Refused, refuse_field};
 use crate::base::go_quote::quote_go;
 
 /// The feature gate of the additional stores.
@@ -28,46 +28,46 @@ pub(super) struct RuntimeSettings {
 }
 
 impl RuntimeSettings {
-    pub(super) fn read(object: &ApiObject) -> Result<Self, Refused> {
+    pub(super) fn read_settings(object: &ApiObject) -> Result<Self, Refused> {
         let advice = "write the fields below it, or `{}` for none";
         let config = object.get("/spec/containerRuntimeConfig").ok_or_else(|| {
             let message =
                 "spec.containerRuntimeConfig is missing; this stops the operator's controller";
-            refuse("spec", message, advice)
+            refuse_field("spec", message, advice)
         })?;
         if !config.is_object() {
             let message = "spec.containerRuntimeConfig has to be an object";
-            return Err(refuse("spec.containerRuntimeConfig", message, advice));
+            return Err(refuse_field("spec.containerRuntimeConfig", message, advice));
         }
         Ok(Self {
             pids_limit: read_pids(config)?,
-            log_level: text(config, "logLevel", "spec.containerRuntimeConfig.logLevel")?,
-            log_size_max: quantity(
+            log_level: text_at(config, "logLevel", "spec.containerRuntimeConfig.logLevel")?,
+            log_size_max: quantity_at(
                 config,
                 "logSizeMax",
                 "spec.containerRuntimeConfig.logSizeMax",
             )?,
-            overlay_size: quantity(
+            overlay_size: quantity_at(
                 config,
                 "overlaySize",
                 "spec.containerRuntimeConfig.overlaySize",
             )?,
-            default_runtime: text(
+            default_runtime: text_at(
                 config,
                 "defaultRuntime",
                 "spec.containerRuntimeConfig.defaultRuntime",
             )?,
-            layer_stores: stores(
+            layer_stores: stores_at(
                 config,
                 "additionalLayerStores",
                 "spec.containerRuntimeConfig.additionalLayerStores",
             )?,
-            image_stores: stores(
+            image_stores: stores_at(
                 config,
                 "additionalImageStores",
                 "spec.containerRuntimeConfig.additionalImageStores",
             )?,
-            artifact_stores: stores(
+            artifact_stores: stores_at(
                 config,
                 "additionalArtifactStores",
                 "spec.containerRuntimeConfig.additionalArtifactStores",
@@ -85,14 +85,14 @@ impl RuntimeSettings {
     }
 
     /// Refuses values in the controller's order and words.
-    pub(super) fn check(&self) -> Result<(), Refused> {
+    pub(super) fn check_values(&self) -> Result<(), Refused> {
         if let Some(limit) = self.pids_limit
             && limit != 0
             && limit < LEAST_PIDS
         {
             let advice = "give 20 or more, or 0 for the default of CRI-O";
             let message = format!("invalid PidsLimit {limit}");
-            return Err(refuse(
+            return Err(refuse_field(
                 "spec.containerRuntimeConfig.pidsLimit",
                 message,
                 advice,
@@ -106,7 +106,7 @@ impl RuntimeSettings {
                 quote_go(&size.to_string())
             );
             let advice = "give more than 8192 bytes, such as 16Ki, or -1 for no limit";
-            return Err(refuse(
+            return Err(refuse_field(
                 "spec.containerRuntimeConfig.logSizeMax",
                 message,
                 advice,
@@ -120,7 +120,7 @@ impl RuntimeSettings {
                 quote_go(&size.to_string())
             );
             let advice = "give a size such as 20G, or leave it out";
-            return Err(refuse(
+            return Err(refuse_field(
                 "spec.containerRuntimeConfig.overlaySize",
                 message,
                 advice,
@@ -132,7 +132,7 @@ impl RuntimeSettings {
                 quote_go(&self.log_level)
             );
             let advice = "give one of these words, in small letters";
-            return Err(refuse(
+            return Err(refuse_field(
                 "spec.containerRuntimeConfig.logLevel",
                 message,
                 advice,
@@ -142,7 +142,7 @@ impl RuntimeSettings {
             let runtime = quote_go(&self.default_runtime);
             let message = format!("invalid DefaultRuntime {runtime}, must be one of crun, runc");
             let advice = "give crun or runc, or leave it out";
-            return Err(refuse(
+            return Err(refuse_field(
                 "spec.containerRuntimeConfig.defaultRuntime",
                 message,
                 advice,
@@ -165,7 +165,7 @@ impl RuntimeSettings {
             return Ok(());
         }
         let advice = "write each path as /a/b, without `:ref`, which the controller adds itself";
-        Err(refuse(
+        Err(refuse_field(
             "spec.containerRuntimeConfig",
             errors.join("\n"),
             advice,
@@ -193,56 +193,56 @@ fn wrong_path(field: &str, path: &str) -> Option<String> {
     })
 }
 
-fn present<'a>(config: &'a Value, key: &str) -> Option<&'a Value> {
+fn present_value<'a>(config: &'a Value, key: &str) -> Option<&'a Value> {
     config.get(key).filter(|value| !value.is_null())
 }
 
 fn read_pids(config: &Value) -> Result<Option<i64>, Refused> {
-    let Some(value) = present(config, "pidsLimit") else {
+    let Some(value) = present_value(config, "pidsLimit") else {
         return Ok(None);
     };
     let number = value.as_i64().ok_or_else(|| {
         let message = format!("pidsLimit has to be a whole number, but is {value}");
         let advice = "write it without quotes, such as `pidsLimit: 4096`";
-        refuse("spec.containerRuntimeConfig.pidsLimit", message, advice)
+        refuse_field("spec.containerRuntimeConfig.pidsLimit", message, advice)
     })?;
     Ok(Some(number))
 }
 
-fn text(config: &Value, key: &str, path: &'static str) -> Result<String, Refused> {
-    match present(config, key) {
+fn text_at(config: &Value, key: &str, path: &'static str) -> Result<String, Refused> {
+    match present_value(config, key) {
         None => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
         Some(other) => {
             let message = format!("{key} has to be a text, but is {other}");
-            Err(refuse(path, message, "put it into quotes"))
+            Err(refuse_field(path, message, "put it into quotes"))
         }
     }
 }
 
-fn quantity(config: &Value, key: &str, path: &'static str) -> Result<Option<Quantity>, Refused> {
-    let Some(value) = present(config, key) else {
+fn quantity_at(config: &Value, key: &str, path: &'static str) -> Result<Option<Quantity>, Refused> {
+    let Some(value) = present_value(config, key) else {
         return Ok(None);
     };
     let read = Quantity::from_value(value).map_err(|error| {
         let message = format!("{key} is {value}: {error}");
-        refuse(path, message, "write a size such as 50Mi, 8G or 10Gi")
+        refuse_field(path, message, "write a size such as 50Mi, 8G or 10Gi")
     })?;
     Ok(Some(read))
 }
 
-fn stores(config: &Value, key: &str, path: &'static str) -> Result<Vec<String>, Refused> {
+fn stores_at(config: &Value, key: &str, path: &'static str) -> Result<Vec<String>, Refused> {
     let advice = "write a list of objects: `- path: /var/lib/store`";
-    let Some(value) = present(config, key) else {
+    let Some(value) = present_value(config, key) else {
         return Ok(Vec::new());
     };
     let items = value
         .as_array()
-        .ok_or_else(|| refuse(path, format!("{key} has to be a list"), advice))?;
+        .ok_or_else(|| refuse_field(path, format!("{key} has to be a list"), advice))?;
     let path_of = |item: &Value| match item.get("path") {
         None | Some(Value::Null) if item.is_object() => Ok(String::new()),
         Some(Value::String(path)) => Ok(path.clone()),
-        _ => Err(refuse(
+        _ => Err(refuse_field(
             path,
             format!("{key} has an item without a path"),
             advice,

@@ -132,12 +132,12 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    fn error(&mut self, path: Arguments<'_>, message: impl Into<String>) {
+    fn add_error(&mut self, path: Arguments<'_>, message: impl Into<String>) {
         let path = path_below(self.at, &path.to_string());
         self.findings.push(Finding::error(path, message));
     }
 
-    fn warning(&mut self, path: Arguments<'_>, message: impl Into<String>) {
+    fn add_warning(&mut self, path: Arguments<'_>, message: impl Into<String>) {
         let path = path_below(self.at, &path.to_string());
         self.findings.push(Finding::warning(path, message));
     }

@@ -32,7 +32,7 @@ impl Checker<'_> {
                 );
             }
             if file.overwrite == Some(true) && file.contents.source.is_none() {
-                self.error(
+                self.add_error(
                     at,
                     "overwrite is true but there is no contents.source; give one (\"data:,\" is an empty file) or leave overwrite out",
                 );
@@ -50,7 +50,7 @@ impl Checker<'_> {
             self.check_owners(at, &link.user, &link.group);
             // Before 3.3, Ignition finds this only after merging, but also refuses it.
             if link_target(link).is_empty() {
-                self.error(
+                self.add_error(
                     format_args!("{at}.target"),
                     "missing; a link needs a target",
                 );
@@ -60,7 +60,7 @@ impl Checker<'_> {
 
     fn check_path(&mut self, at: Arguments<'_>, path: &str) {
         if let Some(problem) = path_problem(path) {
-            self.error(format_args!("{at}.path"), format!("{path:?} {problem}"));
+            self.add_error(format_args!("{at}.path"), format!("{path:?} {problem}"));
         }
     }
 
@@ -72,27 +72,27 @@ impl Checker<'_> {
         let hint = octal_hint(mode, is_directory);
         if !(0..=0o7777).contains(&mode) {
             let message = "illegal file mode; modes are decimal numbers from 0 to 4095";
-            self.error(at, with_hint(message, hint));
+            self.add_error(at, with_hint(message, hint));
         } else if let Some(hint) = hint {
-            self.warning(at, hint);
+            self.add_warning(at, hint);
         } else if mode & SPECIAL_BITS != 0 && self.minor < 6 {
             let message = format!(
                 "{mode:05o} has special bits, which count from spec 3.6 on; {:04o} is used. Raise ignition.version or leave them out",
                 mode & !SPECIAL_BITS
             );
-            self.warning(at, message);
+            self.add_warning(at, message);
         }
     }
 
     fn check_owners(&mut self, at: Arguments<'_>, user: &NodeOwner, group: &NodeOwner) {
         for (owner, key) in [(user, "user"), (group, "group")] {
             if owner.id.is_some() && has_name(owner) {
-                self.error(format_args!("{at}.{key}"), "has both id and name; keep one");
+                self.add_error(format_args!("{at}.{key}"), "has both id and name; keep one");
             }
             // The kernel takes the highest id for "leave unchanged".
             let is_id = |id: i64| u32::try_from(id).is_ok_and(|id| id != u32::MAX);
             if owner.id.is_some_and(|id| !is_id(id)) {
-                self.error(
+                self.add_error(
                     format_args!("{at}.{key}.id"),
                     "is not a 32-bit user or group id; give a number from 0 to 4294967294",
                 );
@@ -114,7 +114,7 @@ impl Checker<'_> {
         for NodePlace { list, index, path } in nodes {
             let at = format_args!("storage.{list}[{index}]");
             if let Some(unit) = units.get(path) {
-                self.error(at, format!("{path} is also written as {unit}; keep one"));
+                self.add_error(at, format!("{path} is also written as {unit}; keep one"));
             }
             let below = |link: &&&str| {
                 let rest = path.strip_prefix(**link);
@@ -124,7 +124,7 @@ impl Checker<'_> {
                 let message = format!(
                     "{path} lies below the link {link} of the same config; write the path that the link leads to"
                 );
-                self.error(at, message);
+                self.add_error(at, message);
             }
         }
     }
@@ -137,7 +137,7 @@ impl Checker<'_> {
         for (i, link) in links.filter(|(_, link)| link.hard == Some(true)) {
             let at = format_args!("storage.links[{i}]");
             if directories.contains(checked_target(link).as_str()) {
-                self.error(
+                self.add_error(
                     at,
                     "a hard link cannot lead to a directory; make it a soft link",
                 );
@@ -146,7 +146,7 @@ impl Checker<'_> {
                 .into_iter()
                 .any(|owner| owner.id.is_some() || has_name(owner))
             {
-                self.warning(
+                self.add_warning(
                     at,
                     "the owner of a hard link is ignored; give it to the file that it leads to",
                 );

@@ -62,12 +62,14 @@ impl Checker<'_> {
             let scheme = scheme.map(Result::unwrap_or_default);
             let at = format_args!("ignition.proxy.{key}");
             match scheme.as_deref() {
-                Some("http") if key == "httpsProxy" => self.warning(
+                Some("http") if key == "httpsProxy" => self.add_warning(
                     at,
                     "is an http URL: requests to the proxy are not encrypted; use https",
                 ),
                 None | Some("http" | "https") => {}
-                Some(_) => self.error(at, "is not an http or https URL; give one or leave it out"),
+                Some(_) => {
+                    self.add_error(at, "is not an http or https URL; give one or leave it out")
+                }
             }
         }
     }
@@ -97,16 +99,16 @@ impl Checker<'_> {
     ) {
         let at = format_args!("{at}.source");
         match (place, resource.source.as_deref()) {
-            (ResourcePlace::Fragment, None) => self.error(
+            (ResourcePlace::Fragment, None) => self.add_error(
                 at,
                 "missing; a fragment to be appended needs a source (\"\" appends nothing)",
             ),
             // In 3.0 this is accepted, but fails when it is fetched.
-            (ResourcePlace::Merge, None | Some("")) if self.minor >= 1 => self.error(
+            (ResourcePlace::Merge, None | Some("")) if self.minor >= 1 => self.add_error(
                 at,
                 "missing; a config to be merged needs a source: give one or remove the entry",
             ),
-            (ResourcePlace::Authority, None | Some("")) => self.error(
+            (ResourcePlace::Authority, None | Some("")) => self.add_error(
                 at,
                 "missing; a certificate authority needs a source: give one or remove the entry",
             ),
@@ -121,13 +123,13 @@ impl Checker<'_> {
         };
         let at = format_args!("{at}.verification.hash");
         if resource.source.is_none() {
-            self.error(
+            self.add_error(
                 at,
                 "there is no source to be verified; give one or leave the hash out",
             );
         }
         if let Some(problem) = malformed_hash(hash, self.minor) {
-            self.error(at, problem.to_string());
+            self.add_error(at, problem.to_string());
         }
     }
 
@@ -139,14 +141,14 @@ impl Checker<'_> {
         let url = match Url::parse(source) {
             Ok(url) => url,
             Err(error) => {
-                self.error(at, format!("is not a URL: {error}"));
+                self.add_error(at, format!("is not a URL: {error}"));
                 return None;
             }
         };
         if let Some(problem) = foreign_scheme(&url.scheme, self.minor) {
-            self.error(at, problem.to_string());
+            self.add_error(at, problem.to_string());
         } else if let Some(problem) = bad_object(&url) {
-            self.error(at, problem.to_string());
+            self.add_error(at, problem.to_string());
         }
         Some(url)
     }
@@ -156,20 +158,20 @@ impl Checker<'_> {
         let is_http = url.is_some_and(|url| matches!(url.scheme.as_str(), "http" | "https"));
         let at = format_args!("{at}.httpHeaders");
         if !resource.http_headers.is_empty() && !is_http {
-            self.error(
+            self.add_error(
                 at,
                 "only an http or https source can have headers; remove them",
             );
         }
         for (i, header) in resource.http_headers.iter().enumerate() {
             if header.name.is_empty() {
-                self.error(
+                self.add_error(
                     format_args!("{at}[{i}].name"),
                     "missing; a header needs a name",
                 );
             }
             if header.value.as_deref() == Some("") {
-                self.error(
+                self.add_error(
                     format_args!("{at}[{i}].value"),
                     "is empty; give a value or leave the header out",
                 );
@@ -179,7 +181,7 @@ impl Checker<'_> {
 
     fn check_compression(&mut self, at: Arguments<'_>, resource: &Resource) {
         if let Err(error) = Contents::new(None, resource.compression.as_deref()) {
-            self.error(format_args!("{at}.compression"), error.to_string());
+            self.add_error(format_args!("{at}.compression"), error.to_string());
         }
     }
 
@@ -190,7 +192,7 @@ impl Checker<'_> {
             // This is already reported, but the URL may be invalid too.
             Err(ContentsError::Compression(_)) => {
                 let plain = Contents::new(resource.source.clone(), None);
-                let measured = plain.and_then(|contents| contents.measure());
+                let measured = plain.and_then(|contents| contents.measure_bytes());
                 self.add_broken(at, measured.err());
             }
             Err(error) => self.add_broken(at, Some(error)),
@@ -203,7 +205,7 @@ impl Checker<'_> {
             ContentsError::Remote(_) => "write `data:` in lower case".to_owned(),
             other => other.to_string(),
         };
-        self.error(format_args!("{at}.source"), error.to_string());
+        self.add_error(format_args!("{at}.source"), error.to_string());
     }
 
     /// Warns about a wrong hash. The daemon never compares it, so it is not a reason to refuse the config.
@@ -214,7 +216,7 @@ impl Checker<'_> {
         let bytes = resource.contents().and_then(|contents| contents.bytes());
         if bytes.is_ok_and(|bytes| !has_hash(&bytes, hash)) {
             let message = "the contents have another hash; Ignition refuses that, the daemon does not compare it";
-            self.warning(format_args!("{at}.verification.hash"), message);
+            self.add_warning(format_args!("{at}.verification.hash"), message);
         }
     }
 }

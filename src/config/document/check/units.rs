@@ -29,7 +29,7 @@ impl Checker<'_> {
         let name_at = format_args!("{at}.name");
         self.check_file_name(name_at, name);
         if !has_ignition_suffix(name) {
-            self.error(
+            self.add_error(
                 name_at,
                 format!("{name:?} has no known unit suffix such as .service; add it"),
             );
@@ -39,7 +39,7 @@ impl Checker<'_> {
             let message = format!(
                 "{name} is to be enabled but has no [Install] section; say there what wants it"
             );
-            self.warning(at, message);
+            self.add_warning(at, message);
         }
     }
 
@@ -47,7 +47,7 @@ impl Checker<'_> {
         let name_at = format_args!("{at}.name");
         self.check_file_name(name_at, &dropin.name);
         if !dropin.name.ends_with(".conf") {
-            self.error(
+            self.add_error(
                 name_at,
                 format!("{:?} does not end in .conf; rename it", dropin.name),
             );
@@ -69,14 +69,14 @@ impl Checker<'_> {
                 "{} is to be enabled but {} has no [Install] section; say there what wants it",
                 unit.name, template.name
             );
-            self.warning(at, message);
+            self.add_warning(at, message);
         }
     }
 
     /// Refuses slashes: Ignition joins such names as paths, and a name that leaves its directory is never intended.
     fn check_file_name(&mut self, at: Arguments<'_>, name: &str) {
         if name.contains('/') || name.contains('\0') {
-            self.error(at, format!("{name:?} must be a file name without slashes"));
+            self.add_error(at, format!("{name:?} must be a file name without slashes"));
         }
     }
 
@@ -84,7 +84,7 @@ impl Checker<'_> {
     fn read_unit_text(&mut self, at: Arguments<'_>, contents: Option<&str>) -> Vec<UnitOption> {
         let read = contents.map_or(Ok(Vec::new()), unit_file::parse_options);
         read.unwrap_or_else(|error| {
-            self.error(at, format!("not a systemd unit file: {error}"));
+            self.add_error(at, format!("not a systemd unit file: {error}"));
             Vec::new()
         })
     }

@@ -63,12 +63,12 @@ struct Spec2Checker<'a> {
 }
 
 impl Spec2Checker<'_> {
-    fn error(&mut self, path: &str, message: impl Into<String>) {
+    fn add_error(&mut self, path: &str, message: impl Into<String>) {
         self.findings
             .push(Finding::error(path_below(self.at, path), message));
     }
 
-    fn warning(&mut self, path: &str, message: impl Into<String>) {
+    fn add_warning(&mut self, path: &str, message: impl Into<String>) {
         self.findings
             .push(Finding::warning(path_below(self.at, path), message));
     }
@@ -98,19 +98,19 @@ impl Spec2Checker<'_> {
         let scheme = source.split_once(':').map_or("", |(scheme, _)| scheme);
         if scheme == "oem" {
             let message = "oem: URLs have no place in spec 3; inline the contents as a data URL";
-            self.error(&format!("{path}.source"), message);
+            self.add_error(&format!("{path}.source"), message);
         } else if !source.is_empty() && !SCHEMES.contains(&scheme) {
             let message = "has none of the URL schemes http, https, tftp, s3 and data";
-            self.error(&format!("{path}.source"), message);
+            self.add_error(&format!("{path}.source"), message);
         }
         if let Some(problem) = hash.and_then(malformed_hash) {
-            self.error(&format!("{path}.verification.hash"), problem);
+            self.add_error(&format!("{path}.verification.hash"), problem);
         }
     }
 
     fn check_networkd(&mut self, config: &Spec2Config) {
         for index in 0..config.networkd.units.len() {
-            self.error(
+            self.add_error(
                 &format!("networkd.units[{index}]"),
                 "spec 3 has no networkd units; write the file below /etc/systemd/network instead",
             );
@@ -130,7 +130,7 @@ impl Spec2Checker<'_> {
                     if given.is_some_and(|sectors| sectors != 0) {
                         let message = format!("is deprecated and not converted; use {key}MiB");
                         let path = format!("storage.disks[{i}].partitions[{j}].{key}");
-                        self.error(&path, message);
+                        self.add_error(&path, message);
                     }
                 }
             }
@@ -143,11 +143,11 @@ impl Spec2Checker<'_> {
                 "file system {:?} has no known mount point; only \"root\" is converted",
                 filesystem.name
             );
-            self.error(path, message);
+            self.add_error(path, message);
         } else if filesystem.mount.is_some() {
             let message =
                 "the definition of \"root\" is dropped; the root file system exists already";
-            self.warning(&format!("{path}.mount"), message);
+            self.add_warning(&format!("{path}.mount"), message);
         }
     }
 
@@ -180,11 +180,11 @@ impl Spec2Checker<'_> {
     fn check_node(&mut self, at: &str, filesystem: &str, path: &str) {
         match filesystem {
             "root" => {}
-            "" => self.error(
+            "" => self.add_error(
                 &format!("{at}.filesystem"),
                 "missing; spec 2 wants \"root\" here",
             ),
-            other => self.error(
+            other => self.add_error(
                 &format!("{at}.filesystem"),
                 format!(
                     "file system {other:?} has no known mount point; only \"root\" is converted"
@@ -192,7 +192,7 @@ impl Spec2Checker<'_> {
             ),
         }
         if !path.starts_with('/') {
-            self.error(
+            self.add_error(
                 &format!("{at}.path"),
                 format!("{path:?} is not an absolute path"),
             );
@@ -202,7 +202,7 @@ impl Spec2Checker<'_> {
     fn check_file(&mut self, path: &str, file: &Spec2File) {
         if file.append && file.overwrite == Some(true) {
             let message = "a file cannot be both appended to and overwritten";
-            self.error(&format!("{path}.append"), message);
+            self.add_error(&format!("{path}.append"), message);
         }
         let hash = file.contents.verification.hash.as_deref();
         self.check_source(&format!("{path}.contents"), &file.contents.source, hash);
@@ -215,12 +215,12 @@ impl Spec2Checker<'_> {
         let path = format!("{path}.create");
         if has_user_level_fields(user) {
             let message = "the user has such fields itself too; keep those and drop create";
-            self.error(&path, message);
+            self.add_error(&path, message);
         } else if *create != Create::default() {
             let message = "is deprecated; its fields become those of the user. The Machine Config Daemon would drop them";
-            self.warning(&path, message);
+            self.add_warning(&path, message);
         } else {
-            self.warning(&path, "is deprecated and has no effect here");
+            self.add_warning(&path, "is deprecated and has no effect here");
         }
     }
 }

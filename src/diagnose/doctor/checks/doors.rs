@@ -49,7 +49,7 @@ pub(super) fn judge_door(
     let seen = match evidence.crossing.seen() {
         Ok(Some(seen)) => seen,
         Ok(None) => return CheckVerdict::healthy(),
-        Err(why) => return CheckVerdict::unseen(format!("the next operating system: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("the next operating system: {why}")),
     };
     let Some(door) = DOORS.iter().find(|door| door.id == id) else {
         return CheckVerdict::healthy();
@@ -64,7 +64,7 @@ pub(super) fn judge_door(
                 verdict = verdict.and_unseen(format!("{}: {}", finding.subject, finding.what));
             }
         } else if let Some((severity, what)) = weigh(finding, seen) {
-            verdict = verdict.and([as_finding(finding, seen, severity, what)]);
+            verdict = verdict.and_findings([as_finding(finding, seen, severity, what)]);
         }
     }
     verdict
@@ -78,11 +78,11 @@ fn as_finding(
 ) -> DoctorFinding {
     let facts = finding.evidence.iter();
     let facts = facts.map(|one| Fact::new(one.place.clone(), one.said.clone()));
-    let mut made = DoctorFinding::new(severity, what, sentence(&finding.what)).seen_all(facts);
+    let mut made = DoctorFinding::new(severity, what, as_sentence(&finding.what)).seen_all(facts);
     if let CrossingMoment::Next { name, .. } = &seen.moment {
-        made = made.seen("the deployment of the next boot", name);
+        made = made.with_evidence("the deployment of the next boot", name);
     }
-    made = made.daemon(finding.prevents.clone());
+    made = made.with_message(finding.prevents.clone());
     made.next = finding.next.clone();
     // A way to boot if the node has to be rebooted before the cure.
     if severity == CheckSeverity::Critical
@@ -94,7 +94,7 @@ fn as_finding(
 }
 
 /// Returns the text as a sentence.
-fn sentence(words: &str) -> String {
+fn as_sentence(words: &str) -> String {
     let mut letters = words.chars();
     let first = letters.next().map(|letter| letter.to_uppercase());
     let rest = letters.as_str().trim_end_matches('.');
@@ -105,7 +105,7 @@ fn sentence(words: &str) -> String {
 }
 
 /// Returns `SUBJECT: TEXT` if that fits on a line, otherwise only the text.
-pub(super) fn named(subject: &str, words: &str) -> String {
+pub(super) fn with_subject(subject: &str, words: &str) -> String {
     let whole = format!("{subject}: {words}");
     if whole.chars().count() <= WHAT {
         whole

@@ -1,6 +1,6 @@
 //! FP-01: the node does not run the recorded OS image or kernel arguments.
 
-use crate::base::invocation::{ON_THE_NODE, reboot};
+use crate::base::invocation::{ON_THE_NODE, reboot_command};
 use crate::base::kargs::Kargs;
 use crate::change::staging::awaited::Way;
 use crate::change::staging::next_boot::{BootWay, NextBoot};
@@ -27,7 +27,7 @@ the image from a medium.",
 };
 
 fn judge_not_booted(evidence: &DoctorEvidence) -> CheckVerdict {
-    let verdict = left_by_shutdown(evidence).and(find_needed_reboot(evidence));
+    let verdict = left_by_shutdown(evidence).and_findings(find_needed_reboot(evidence));
     let verdict = match evidence.reboots.seen() {
         Ok(_) => verdict,
         Err(why) => verdict.and_unseen(format!("files that need a reboot: {why}")),
@@ -38,7 +38,7 @@ fn judge_not_booted(evidence: &DoctorEvidence) -> CheckVerdict {
     if matches!(records.current_config, Recorded::Broken(_)) {
         return verdict.and_unseen("the record cannot be read");
     }
-    let Some(config) = records.recorded() else {
+    let Some(config) = records.recorded_config() else {
         return verdict;
     };
     match evidence.first_boot_files.encapsulated.seen() {
@@ -58,8 +58,8 @@ fn judge_not_booted(evidence: &DoctorEvidence) -> CheckVerdict {
 });
     }
     let layered = records.current_image.as_deref();
-    let image = image(evidence, config, layered);
-    let arguments = arguments(evidence, config);
+    let image = image_drift(evidence, config, layered);
+    let arguments = arguments_drift(evidence, config);
     let verdict = match &image {
         Err(why) => verdict.and_unseen(why.clone()),
         Ok(_) => verdict,
@@ -79,15 +79,18 @@ fn judge_not_booted(evidence: &DoctorEvidence) -> CheckVerdict {
     let lacks = other.map(|next| lacks_of(next, config, layered));
     match (drifts.is_empty(), other.zip(lacks)) {
         (true, Some((next, lacks))) if !lacks.is_empty() => {
-            verdict.and(leaves(evidence, config, next, &lacks))
+            verdict.and_findings(report_leaving(evidence, config, next, &lacks))
         }
         (true, _) => verdict,
         (false, Some((next, lacks))) if lacks.is_empty() => {
-            verdict.and([waits(evidence, config, &drifts, next)])
+            verdict.and_findings([report_waiting(evidence, config, &drifts, next)])
         }
-        (false, other) => {
-            verdict.and([gap(evidence, config, &drifts, other.map(|(next, _)| next))])
-        }
+        (false, other) => verdict.and_findings([report_gap(
+            evidence,
+            config,
+            &drifts,
+            other.map(|(next, _)| next),
+        )]),
     }
 }
 
@@ -108,7 +111,7 @@ fn next_fact(next: &NextBoot) -> Fact {
     let image = next.enters.image.as_deref().unwrap_or_default();
     let deployment = next.enters.deployment.as_deref().unwrap_or_default();
     let what = if image.is_empty() { deployment } else { image };
-    let by = next.foreign().unwrap_or("mco-rescue");
+    let by = next.foreign_author().unwrap_or("mco-rescue");
     Fact::new(
         "the next boot",
         format!("{what} ({}), by {by}", next.way.word()),
@@ -117,13 +120,13 @@ fn next_fact(next: &NextBoot) -> Fact {
 
 /// Reports that the recorded OS is running, but another program made the next boot enter a different one. What our own runs
 /// staged is reported by other findings.
-fn leaves(
+fn report_leaving(
     evidence: &DoctorEvidence,
     config: &MachineConfig,
     next: &NextBoot,
     lacks: &[Drift],
 ) -> Option<DoctorFinding> {
-    next.foreign()?;
+    next.foreign_author()?;
     let means = "What runs is as recorded. The next reboot ends that, and the daemon is Degraded from then on.";
     let mut finding = DoctorFinding::new(
         CheckSeverity::Warning,
@@ -132,18 +135,18 @@ fn leaves(
     )
     .seen_all([next_fact(next)]);
     for drift in lacks {
-        finding = finding.seen(drift.subject.clone(), drift.detail.clone());
+        finding = finding.with_evidence(drift.subject.clone(), drift.detail.clone());
     }
-    let finding = finding.daemon(evidence.daemon_verdict(&config.name, lacks));
+    let finding = finding.with_message(evidence.daemon_verdict(&config.name, lacks));
     let finding = match &next.stay {
         Some(stay) => finding.next(stay.clone()),
         None => finding,
     };
-    Some(finding.next(evidence.command("status")))
+    Some(finding.next(evidence.own_command("status")))
 }
 
 /// Reports that the recorded OS is not running yet, but the next boot enters it.
-fn waits(
+fn report_waiting(
     evidence: &DoctorEvidence,
     config: &MachineConfig,
     drifts: &[Drift],
@@ -157,7 +160,7 @@ fn waits(
     };
     let title = "the recorded OS waits for a reboot";
     let finding = DoctorFinding::new(CheckSeverity::Warning, title, means);
-    seen_drifts(evidence, config, drifts, finding).next(reboot())
+    seen_drifts(evidence, config, drifts, finding).next(reboot_command())
 }
 
 fn seen_drifts(
@@ -167,30 +170,33 @@ fn seen_drifts(
     mut finding: DoctorFinding,
 ) -> DoctorFinding {
     for drift in drifts {
-        finding = finding.seen(drift.subject.clone(), drift.detail.clone());
+        finding = finding.with_evidence(drift.subject.clone(), drift.detail.clone());
     }
     if let Ok(Some(awaited)) = evidence.awaited.seen()
         && let Some(why) = &awaited.failed
     {
-        finding = finding.seen("the boot that mco-rescue waited for", why.clone());
+        finding = finding.with_evidence("the boot that mco-rescue waited for", why.clone());
     }
-    finding.daemon(evidence.daemon_verdict(&config.name, drifts))
+    finding.with_message(evidence.daemon_verdict(&config.name, drifts))
 }
 
-fn image(
+fn image_drift(
     evidence: &DoctorEvidence,
     config: &MachineConfig,
     layered: Option<&str>,
 ) -> Result<Option<Drift>, String> {
     let runs = evidence
-        .image()
+        .running_image()
         .ok_or("the booted image: no origin file is visible; rpm-ostree status shows it")?;
     Ok(drift::image_drift(config, layered, &runs))
 }
 
 /// Returns the difference of the kernel arguments: on a live node, those of the current boot, or those of the next boot if it
 /// enters the same deployment; otherwise those of the default boot entry.
-fn arguments(evidence: &DoctorEvidence, config: &MachineConfig) -> Result<Option<Drift>, String> {
+fn arguments_drift(
+    evidence: &DoctorEvidence,
+    config: &MachineConfig,
+) -> Result<Option<Drift>, String> {
     let present = match evidence.facts() {
         Ok(facts) if another_is_next(evidence) => &facts.booted_arguments,
         Ok(facts) => &facts.arguments,
@@ -208,7 +214,7 @@ fn another_is_next(evidence: &DoctorEvidence) -> bool {
 }
 
 /// Reports that the recorded OS neither runs nor is entered by the next boot.
-fn gap(
+fn report_gap(
     evidence: &DoctorEvidence,
     config: &MachineConfig,
     drifts: &[Drift],
@@ -226,12 +232,12 @@ fn gap(
     };
     let finding = DoctorFinding::new(CheckSeverity::Critical, what, means);
     let finding = seen_drifts(evidence, config, drifts, finding);
-    let mut finding = match next.filter(|next| next.foreign().is_some()) {
+    let mut finding = match next.filter(|next| next.foreign_author().is_some()) {
         Some(next) => finding.seen_all([next_fact(next)]),
         None => finding,
     };
     if evidence.live {
-        finding = finding.next(evidence.command("plan"));
+        finding = finding.next(evidence.own_command("plan"));
     }
     finding.next(apply_and_reboot(evidence))
 }
@@ -239,7 +245,7 @@ fn gap(
 /// Returns the command that stages the recorded OS, which works on the booted node alone.
 fn apply_and_reboot(evidence: &DoctorEvidence) -> String {
     if evidence.live {
-        evidence.command("apply --reboot")
+        evidence.own_command("apply --reboot")
     } else {
         format!("{ON_THE_NODE}mco-rescue apply --reboot")
     }
@@ -262,7 +268,7 @@ fn find_needed_reboot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
             means,
         )
         .seen_all(facts)
-        .next(reboot()),
+        .next(reboot_command()),
     )
 }
 
@@ -284,9 +290,9 @@ fn left_by_shutdown(evidence: &DoctorEvidence) -> CheckVerdict {
         "the last shutdown could not write the new OS",
         means,
     )
-    .seen(place, words)
+    .with_evidence(place, words)
     .next("mco-rescue doctor FP-07");
-    CheckVerdict::found(stage_again(evidence, finding))
+    CheckVerdict::one_finding(stage_again(evidence, finding))
 }
 
 /// Adds the commands that stage the lost deployment again: if its files were restored, the recorded config is not the one that
@@ -297,15 +303,15 @@ fn stage_again(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFindi
     if let Some(lost) = lost {
         return finding.next(lost.apply_command() + " --reboot");
     }
-    let config = evidence.records.get().and_then(Records::recorded);
+    let config = evidence.records.get().and_then(Records::recorded_config);
     let is_recorded = config.is_some_and(|config| {
         let layered = evidence
             .records
             .get()
             .and_then(|records| records.current_image.as_deref());
         let drifts = [
-            image(evidence, config, layered),
-            arguments(evidence, config),
+            image_drift(evidence, config, layered),
+            arguments_drift(evidence, config),
         ];
         drifts.iter().any(|drift| !matches!(drift, Ok(None)))
     });
@@ -313,6 +319,6 @@ fn stage_again(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFindi
         return finding.next(apply_and_reboot(evidence));
     }
     finding
-        .next(evidence.command("cache list"))
-        .next(evidence.command("apply --reboot cached:NAME"))
+        .next(evidence.own_command("cache list"))
+        .next(evidence.own_command("apply --reboot cached:NAME"))
 }

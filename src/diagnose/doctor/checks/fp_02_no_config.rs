@@ -26,7 +26,7 @@ server cannot be seen from here.",
 fn judge_no_config(evidence: &DoctorEvidence) -> CheckVerdict {
     let known = find_failed_apply(evidence).or_else(|| find_failed_pivot(evidence));
     match known {
-        Some(finding) => CheckVerdict::found(finding),
+        Some(finding) => CheckVerdict::one_finding(finding),
         None => judge_records(evidence),
     }
 }
@@ -44,9 +44,13 @@ fn find_failed_apply(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         means,
     );
     if let (Some(phase), Some(cause)) = (&boot.phase, &boot.cause) {
-        finding = finding.seen(format!("while {phase}"), cause.clone());
+        finding = finding.with_evidence(format!("while {phase}"), cause.clone());
     }
-    Some(finding.next(fetch(evidence)).next(apply(evidence)))
+    Some(
+        finding
+            .next(fetch_command(evidence))
+            .next(apply_command(evidence)),
+    )
 }
 
 /// Reports an OS change of the daemon that failed at the first boot.
@@ -61,9 +65,9 @@ fn find_failed_pivot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     );
     Some(
         finding
-            .seen(format!("/{}", paths::FIRST_PIVOT_FAILED), said.clone())
+            .with_evidence(format!("/{}", paths::FIRST_PIVOT_FAILED), said.clone())
             .next("journalctl -b -u machine-config-daemon-firstboot")
-            .next(evidence.command("firstboot --complete")),
+            .next(evidence.own_command("firstboot --complete")),
     )
 }
 
@@ -72,7 +76,7 @@ fn judge_records(evidence: &DoctorEvidence) -> CheckVerdict {
     let unread = "whether a config was ever recorded: the records cannot be read";
     let records = match evidence.records.get() {
         Some(records) if !matches!(records.current_config, Recorded::Broken(_)) => records,
-        _ => return CheckVerdict::unseen(unread),
+        _ => return CheckVerdict::not_seen(unread),
     };
     let is_nothing = matches!(
         (&records.current_config, &records.mcs_content),
@@ -84,7 +88,7 @@ fn judge_records(evidence: &DoctorEvidence) -> CheckVerdict {
     let files = &evidence.first_boot_files;
     match (files.encapsulated.seen(), files.encapsulated_kept.seen()) {
         (Ok(true), _) | (_, Ok(true)) => CheckVerdict::healthy(),
-        (Err(why), _) | (_, Err(why)) => CheckVerdict::unseen(format!(
+        (Err(why), _) | (_, Err(why)) => CheckVerdict::not_seen(format!(
             "whether a config came at the first boot: its input cannot be looked for: {why}"
         )),
         (Ok(false), Ok(false)) => report_no_config(evidence),
@@ -111,12 +115,17 @@ fn report_no_config(evidence: &DoctorEvidence) -> CheckVerdict {
         Err(why) => format!("not known: {why}"),
     };
     let finding = DoctorFinding::new(severity, what, means)
-        .seen("/etc/machine-config-daemon/currentconfig", "missing")
-        .seen("/etc/.ignition-result.json", ignition);
+        .with_evidence("/etc/machine-config-daemon/currentconfig", "missing")
+        .with_evidence("/etc/.ignition-result.json", ignition);
     let server = evidence.server_name();
-    CheckVerdict::found(finding.next(fetch(evidence)).next(apply(evidence))).and_unseen(format!(
+    CheckVerdict::one_finding(
+        finding
+            .next(fetch_command(evidence))
+            .next(apply_command(evidence)),
+    )
+    .and_unseen(format!(
         "whether {server} answers: {} asks it",
-        evidence.command("fetch")
+        evidence.own_command("fetch")
     ))
 }
 
@@ -132,10 +141,10 @@ fn made_up_for(evidence: &DoctorEvidence) -> bool {
     evidence.last_run().is_some_and(after)
 }
 
-fn fetch(evidence: &DoctorEvidence) -> String {
+fn fetch_command(evidence: &DoctorEvidence) -> String {
     format!("mco-rescue fetch --from-media{}", evidence.at_root())
 }
 
-fn apply(evidence: &DoctorEvidence) -> String {
+fn apply_command(evidence: &DoctorEvidence) -> String {
     format!("mco-rescue apply --latest{}", evidence.at_root())
 }

@@ -1,7 +1,7 @@
 //! FP-03: files and units that differ from the recorded config.
 
 use crate::base::text::count_noun;
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::change::transaction::Pending;
 use crate::diagnose::doctor::evidence::ConfigComparison;
 use crate::diagnose::doctor::{
@@ -25,7 +25,7 @@ The daemon's own remedy, /run/machine-config-daemon-force, rewrites everything a
 fn judge_drift(evidence: &DoctorEvidence) -> CheckVerdict {
     if let Some(Pending::Unfinished(config, _)) = evidence.pending.get() {
         // FP-10 reports this, with the next step.
-        return CheckVerdict::unseen(format!(
+        return CheckVerdict::not_seen(format!(
             "files against the recorded config: a run to {} is unfinished, so some are from before it and some from it",
             config.name
         ));
@@ -33,7 +33,7 @@ fn judge_drift(evidence: &DoctorEvidence) -> CheckVerdict {
     let compared = match evidence.compared.seen() {
         Ok(compared) => compared,
         Err(why) => {
-            return CheckVerdict::unseen(format!("files against the recorded config: {why}"));
+            return CheckVerdict::not_seen(format!("files against the recorded config: {why}"));
         }
     };
     let (seen, unseen): (Vec<&Drift>, Vec<&Drift>) = compared
@@ -43,12 +43,12 @@ fn judge_drift(evidence: &DoctorEvidence) -> CheckVerdict {
         .partition(|drift| drift.daemon.is_some());
     let verdict = CheckVerdict::healthy();
     if !seen.is_empty() {
-        return verdict.and([degraded(evidence, compared, &seen)]);
+        return verdict.and_findings([degraded_finding(evidence, compared, &seen)]);
     }
-    verdict.and((!unseen.is_empty()).then(|| unnoticed(evidence, &unseen)))
+    verdict.and_findings((!unseen.is_empty()).then(|| unnoticed_finding(evidence, &unseen)))
 }
 
-fn degraded(
+fn degraded_finding(
     evidence: &DoctorEvidence,
     compared: &ConfigComparison,
     seen: &[&Drift],
@@ -72,7 +72,7 @@ fn degraded(
     let own: Vec<Drift> = seen.iter().map(|drift| (*drift).clone()).collect();
     DoctorFinding::new(CheckSeverity::Warning, what, means)
         .seen_all(seen.iter().map(|drift| as_fact(compared, drift)))
-        .daemon(evidence.daemon_verdict(&compared.config, &own))
+        .with_message(evidence.daemon_verdict(&compared.config, &own))
         .next(format!("mco-rescue verify{}", evidence.at_root()))
         .next(format!("mco-rescue apply{}", evidence.at_root()))
 }
@@ -103,7 +103,7 @@ fn short_name(subject: &str) -> String {
     }
 }
 
-fn unnoticed(evidence: &DoctorEvidence, unseen: &[&Drift]) -> DoctorFinding {
+fn unnoticed_finding(evidence: &DoctorEvidence, unseen: &[&Drift]) -> DoctorFinding {
     let what = format!(
         "{} that the daemon does not see",
         count_noun(unseen.len(), "difference")
@@ -120,7 +120,7 @@ fn unnoticed(evidence: &DoctorEvidence, unseen: &[&Drift]) -> DoctorFinding {
 fn as_fact(compared: &ConfigComparison, drift: &Drift) -> Fact {
     let changed = compared.changed.iter();
     let at = changed.filter(|(path, _)| path.to_string() == drift.subject);
-    let when = at.map(|(_, at)| format!("; changed {}", utc(*at)));
+    let when = at.map(|(_, at)| format!("; changed {}", format_utc(*at)));
     Fact::new(
         &drift.subject,
         format!("{}{}", drift.detail, when.collect::<String>()),

@@ -25,21 +25,21 @@ Only the API can show if it has an object: oc get mc NAME.",
 fn judge_config_not_found(evidence: &DoctorEvidence) -> CheckVerdict {
     let configs = match evidence.configs.seen() {
         Ok(configs) => configs,
-        Err(why) => return CheckVerdict::unseen(format!("configs: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("configs: {why}")),
     };
     let mut verdict = CheckVerdict::healthy()
-        .and(find_lost_config(evidence, configs))
-        .and(find_altered_config(evidence, configs))
-        .and(find_bootstrap_config(evidence))
-        .and(find_degraded_daemon(evidence))
-        .and(find_damaged_entry(evidence, configs));
+        .and_findings(find_lost_config(evidence, configs))
+        .and_findings(find_altered_config(evidence, configs))
+        .and_findings(find_bootstrap_config(evidence))
+        .and_findings(find_degraded_daemon(evidence))
+        .and_findings(find_damaged_entry(evidence, configs));
     if let Err(why) = evidence.first_boot_files.bootstrap_diff.seen() {
         verdict = verdict.and_unseen(format!("a config of the bootstrap that differs: {why}"));
     }
-    if evidence.recorded().is_some() && configs.told.is_none() {
+    if evidence.recorded_name().is_some() && configs.told.is_none() {
         verdict = verdict.and_unseen(format!(
             "the desired config: no source here names it; oc describe node NAME, or {}",
-            evidence.command("fetch")
+            evidence.own_command("fetch")
         ));
     }
     verdict
@@ -55,7 +55,7 @@ fn find_lost_config(evidence: &DoctorEvidence, configs: &Configs) -> Option<Doct
             "the desired config is not on this node",
             means,
         )
-        .seen(
+        .with_evidence(
             lost.place.clone(),
             format!("{} is {}", lost.name, lost.role),
         )
@@ -66,7 +66,7 @@ fn find_lost_config(evidence: &DoctorEvidence, configs: &Configs) -> Option<Doct
 
 /// Reports a config whose contents do not match the hash in its name; the hash guards against accidents only.
 fn find_altered_config(evidence: &DoctorEvidence, configs: &Configs) -> Option<DoctorFinding> {
-    let record = evidence.records.get().and_then(Records::recorded);
+    let record = evidence.records.get().and_then(Records::recorded_config);
     // The record of a first boot has the right name but no contents.
     let emptied = |one: &NamedConfig| record.is_some_and(|it| it.emptied && it.name == one.name);
     let wrong = |one: &&NamedConfig| one.name_matches == Some(false) && !emptied(one);
@@ -82,7 +82,7 @@ fn find_altered_config(evidence: &DoctorEvidence, configs: &Configs) -> Option<D
             "a config does not match its name",
             means,
         )
-        .seen(wrong.at.clone(), says)
+        .with_evidence(wrong.at.clone(), says)
         .next(format!("oc get mc {} -o yaml", wrong.name)),
     )
 }
@@ -97,13 +97,13 @@ fn find_bootstrap_config(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
             "the bootstrap's config is not the cluster's",
             means,
         )
-        .seen(
+        .with_evidence(
             format!("/{}", crate::base::paths::BOOTSTRAP_DIFF),
             "the daemon wrote what differs",
         )
         .next(format!(
             "cat {}",
-            evidence.path(crate::base::paths::BOOTSTRAP_DIFF)
+            evidence.shell_path(crate::base::paths::BOOTSTRAP_DIFF)
         ))
         .next(format!(
             "mco-rescue status --for-cluster{}",
@@ -139,9 +139,9 @@ fn find_degraded_daemon(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let means = "It applies no update until this is fixed.";
     let because = seen.because.iter();
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
-        .seen("annotations", forecast.told_words.clone())
+        .with_evidence("annotations", forecast.told_words.clone())
         .seen_all(because.map(|because| Fact::new("at its start", because)))
-        .daemon(Some(words.clone()));
+        .with_message(Some(words.clone()));
     Some(finding.next(format!("mco-rescue status{}", evidence.at_root())))
 }
 
@@ -154,7 +154,7 @@ fn find_damaged_entry(evidence: &DoctorEvidence, configs: &Configs) -> Option<Do
             "a config in the cache is damaged",
             means,
         )
-        .seen(place.clone(), why.clone())
-        .next(evidence.command("cache list")),
+        .with_evidence(place.clone(), why.clone())
+        .next(evidence.own_command("cache list")),
     )
 }

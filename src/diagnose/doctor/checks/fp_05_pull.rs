@@ -26,26 +26,26 @@ policy on disk is never weakened for this.",
 };
 
 fn judge_pull(evidence: &DoctorEvidence) -> CheckVerdict {
-    let verdict = CheckVerdict::healthy().and(find_waiting_pull(evidence));
+    let verdict = CheckVerdict::healthy().and_findings(find_waiting_pull(evidence));
     let pull = match evidence.pull.seen() {
         Ok(Some(pull)) if evidence.boots_images => pull,
         Ok(_) => return verdict,
         Err(why) => return verdict.and_unseen(format!("how the image would be pulled: {why}")),
     };
-    let severity = match needed(evidence, pull) {
+    let severity = match is_needed(evidence, pull) {
         Some(true) => CheckSeverity::Critical,
         _ => CheckSeverity::Warning,
     };
-    match obstacle(evidence, pull) {
-        Some(refusal) => verdict.and([refused(evidence, pull, severity, refusal)]),
+    match find_obstacle(evidence, pull) {
+        Some(refusal) => verdict.and_findings([refused_finding(evidence, pull, severity, refusal)]),
         None if severity == CheckSeverity::Critical => {
             let asked = pull
                 .trace
                 .as_ref()
                 .ok()
-                .and_then(|trace| trace.asked().next());
+                .and_then(|trace| trace.asked_places().next());
             let place = asked.map_or_else(|| pull.image.clone(), |source| source.name.clone());
-            let verdict = verdict.and(find_anonymous_pull(evidence, pull));
+            let verdict = verdict.and_findings(find_anonymous_pull(evidence, pull));
             verdict.and_unseen(format!(
                 "whether the image can be pulled now: podman pull {place}"
             ))
@@ -55,8 +55,8 @@ fn judge_pull(evidence: &DoctorEvidence) -> CheckVerdict {
 }
 
 /// Returns true if the recorded image is neither running nor staged; None if the running image is unknown.
-fn needed(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option<bool> {
-    let runs = evidence.image()?;
+fn is_needed(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option<bool> {
+    let runs = evidence.running_image()?;
     let staged = evidence
         .facts()
         .ok()
@@ -65,7 +65,7 @@ fn needed(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option<bool> {
 }
 
 /// Returns what stops every pull of the image, with its file.
-fn obstacle(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option<PullRefusal> {
+fn find_obstacle(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option<PullRefusal> {
     let trace = match &pull.trace {
         Ok(trace) => trace,
         Err(refusal) => return Some(refusal.clone()),
@@ -79,13 +79,13 @@ fn obstacle(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option<PullRefusa
         table.unwrap_or_else(|| format!("/{}", paths::REGISTRIES))
     };
     Some(PullRefusal {
-        next: format!("vi {}", evidence.path(&place)),
+        next: format!("vi {}", evidence.shell_path(&place)),
         place,
         words,
     })
 }
 
-fn refused(
+fn refused_finding(
     evidence: &DoctorEvidence,
     pull: &PullEvidence,
     severity: CheckSeverity,
@@ -99,9 +99,9 @@ fn refused(
         _ => "It is not needed now. The next update will fail on it, even with a working network.",
     };
     let finding = DoctorFinding::new(severity, "the OS image cannot be pulled", means)
-        .seen(refusal.place, refusal.words)
-        .seen("image", pull.image.clone())
-        .seen_all(pull.trace.iter().flat_map(decisions))
+        .with_evidence(refusal.place, refusal.words)
+        .with_evidence("image", pull.image.clone())
+        .seen_all(pull.trace.iter().flat_map(decision_facts))
         .next(refusal.next);
     from_medium(evidence, finding)
 }
@@ -115,7 +115,7 @@ fn from_medium(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFindi
     }
 }
 
-fn decisions(trace: &Trace) -> Vec<Fact> {
+fn decision_facts(trace: &Trace) -> Vec<Fact> {
     let source = |source: &crate::node::images::pull::PullPlace| {
         let kind = if source.mirror { "mirror" } else { "origin" };
         let how = source
@@ -134,7 +134,7 @@ fn find_anonymous_pull(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option
         return None;
     }
     let source = trace
-        .asked()
+        .asked_places()
         .find(|source| source.credentials == Credentials::None)?;
     let secret = format!("/{}", paths::PULL_SECRETS[2]);
     let (file, said) = match &trace.secrets {
@@ -150,7 +150,7 @@ fn find_anonymous_pull(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option
         "no pull secret for the registry of the OS image",
         means,
     )
-    .seen(file, said)
+    .with_evidence(file, said)
     .next(format!("mco-rescue verify{}", evidence.at_root()));
     Some(from_medium(evidence, finding))
 }
@@ -168,7 +168,7 @@ fn find_waiting_pull(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
             "the first boot waits for an image",
             means,
         )
-        .seen(unit.name.clone(), format!("{} ({})", unit.active, unit.sub))
+        .with_evidence(unit.name.clone(), format!("{} ({})", unit.active, unit.sub))
         .next(format!("journalctl -b -u {FIRST_BOOT_PULL} -n 20"))
         .next("mco-rescue firstboot --complete --os-from DIR"),
     )

@@ -1,6 +1,6 @@
 //! FP-06: the certificate authorities with which the node verifies its Machine Config Server.
 
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
@@ -24,39 +24,40 @@ A clock that is behind looks the same: see FP-15.",
 fn judge_server_trust(evidence: &DoctorEvidence) -> CheckVerdict {
     let certificates = match evidence.certificates.seen() {
         Ok(certificates) => certificates,
-        Err(why) => return CheckVerdict::unseen(format!("certificates: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("certificates: {why}")),
     };
     let now = evidence.clock.now;
     let of = |role: CertificateRole| certificates.iter().filter(move |one| one.role == role);
     let trusted: Vec<&Certificate> = of(CertificateRole::ServerAuthority).collect();
     let pointers: Vec<&Certificate> = of(CertificateRole::Pointer).collect();
-    let first_boot = evidence.recorded().is_none();
+    let first_boot = evidence.recorded_name().is_none();
     let mut verdict = CheckVerdict::healthy();
-    for file in files(&trusted) {
+    for file in certificate_files(&trusted) {
         let all: Vec<&&Certificate> = trusted.iter().filter(|one| one.path == file).collect();
         if all.iter().all(|one| one.not_after < now) {
-            verdict = verdict.and([expired(evidence, CheckSeverity::Critical, &all)]);
+            verdict =
+                verdict.and_findings([expired_finding(evidence, CheckSeverity::Critical, &all)]);
         }
     }
     let all: Vec<&&Certificate> = pointers.iter().collect();
     if first_boot && !all.is_empty() && all.iter().all(|one| one.not_after < now) {
-        verdict = verdict.and([expired(evidence, CheckSeverity::Critical, &all)]);
+        verdict = verdict.and_findings([expired_finding(evidence, CheckSeverity::Critical, &all)]);
     }
     let server = evidence.server_name();
     verdict.and_unseen(format!(
         "the certificate that {server} shows: {} asks for it",
-        evidence.command("fetch")
+        evidence.own_command("fetch")
     ))
 }
 
-fn files(all: &[&Certificate]) -> Vec<String> {
+fn certificate_files(all: &[&Certificate]) -> Vec<String> {
     let mut files: Vec<String> = all.iter().map(|one| one.path.clone()).collect();
     files.sort();
     files.dedup();
     files
 }
 
-fn expired(
+fn expired_finding(
     evidence: &DoctorEvidence,
     severity: CheckSeverity,
     all: &[&&Certificate],
@@ -66,7 +67,7 @@ fn expired(
     let facts = all.iter().map(|one| {
         Fact::new(
             &one.path,
-            format!("{} ended {}", one.subject, utc(one.not_after)),
+            format!("{} ended {}", one.subject, format_utc(one.not_after)),
         )
     });
     DoctorFinding::new(
@@ -75,8 +76,8 @@ fn expired(
         means,
     )
     .seen_all(facts)
-    .seen("clock", utc(evidence.clock.now))
-    .daemon(Some(messages::NOT_YET_VALID.to_owned()))
+    .with_evidence("clock", format_utc(evidence.clock.now))
+    .with_message(Some(messages::NOT_YET_VALID.to_owned()))
     .next("date -u")
     .next(format!("mco-rescue fetch --ca FILE{}", evidence.at_root()))
 }

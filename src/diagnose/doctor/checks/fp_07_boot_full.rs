@@ -31,18 +31,18 @@ fn not_mounted(evidence: &DoctorEvidence) -> CheckVerdict {
     if !evidence.boots_images {
         return CheckVerdict::healthy();
     }
-    CheckVerdict::unseen(format!(
+    CheckVerdict::not_seen(format!(
         "/boot: no kernel of ostree is there. If its partition is not mounted: `mount -o ro /dev/disk/by-label/boot {}`, \
          then `{}`; `lsblk -f` shows the label",
-        evidence.path("/boot"),
-        evidence.command("doctor")
+        evidence.shell_path("/boot"),
+        evidence.own_command("doctor")
     ))
 }
 
 fn judge_boot_full(evidence: &DoctorEvidence) -> CheckVerdict {
     let boot = match evidence.boot.seen() {
         Ok(boot) => boot,
-        Err(why) => return CheckVerdict::unseen(format!("/boot: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("/boot: {why}")),
     };
     if boot.kernels.is_empty() {
         return not_mounted(evidence);
@@ -59,13 +59,13 @@ fn judge_boot_full(evidence: &DoctorEvidence) -> CheckVerdict {
         .facts()
         .is_ok_and(|facts| facts.deployments.staged().is_some());
     match boot.space.fit_kernel(room) {
-        Fit::Fits => CheckVerdict::healthy().and(find_orphaned_kernels(evidence, boot)),
+        Fit::Fits => CheckVerdict::healthy().and_findings(find_orphaned_kernels(evidence, boot)),
         Fit::AfterPruning { pruned } => {
             let what = "/boot has room for the next OS only after a clean-up";
             let means = "Newer versions of ostree clean up first by themselves. Older ones fail at the shutdown.";
-            CheckVerdict::found(
-                finding(evidence, CheckSeverity::Notice, what, means, boot, room)
-                    .seen("can be removed", mib(pruned)),
+            CheckVerdict::one_finding(
+                boot_finding(evidence, CheckSeverity::Notice, what, means, boot, room)
+                    .with_evidence("can be removed", format_mib(pruned)),
             )
         }
         Fit::TooSmall { missing } => {
@@ -74,18 +74,18 @@ fn judge_boot_full(evidence: &DoctorEvidence) -> CheckVerdict {
             } else {
                 CheckSeverity::Warning
             };
-            let what = format!("/boot lacks {} for the next OS", mib(missing));
+            let what = format!("/boot lacks {} for the next OS", format_mib(missing));
             let means = if staged {
                 "An OS is staged, and the next shutdown cannot write it: the node would boot the old one."
             } else {
                 "The next OS update will be staged, but lost at the shutdown."
             };
-            CheckVerdict::found(finding(evidence, severity, what, means, boot, room))
+            CheckVerdict::one_finding(boot_finding(evidence, severity, what, means, boot, room))
         }
     }
 }
 
-fn finding(
+fn boot_finding(
     evidence: &DoctorEvidence,
     severity: CheckSeverity,
     what: impl Into<String>,
@@ -95,9 +95,9 @@ fn finding(
 ) -> DoctorFinding {
     let free = format!(
         "{} free of {}, {} needed",
-        mib(boot.space.free),
-        mib(boot.space.total),
-        mib(room.needed)
+        format_mib(boot.space.free),
+        format_mib(boot.space.total),
+        format_mib(room.needed)
     );
     let facts = boot.kernels.iter().map(|kernel| {
         let by = boot
@@ -112,13 +112,13 @@ fn finding(
         };
         Fact::new(
             format!("/boot/ostree/{}", kernel.name),
-            format!("{}, for {by}", mib(kernel.bytes)),
+            format!("{}, for {by}", format_mib(kernel.bytes)),
         )
     });
     let finding = DoctorFinding::new(severity, what, means)
-        .seen("/boot", free)
+        .with_evidence("/boot", free)
         .seen_all(facts)
-        .daemon(Some(messages::NO_SPACE_FOR_KERNEL.to_owned()));
+        .with_message(Some(messages::NO_SPACE_FOR_KERNEL.to_owned()));
     let finding = if evidence.live {
         clean_running(evidence, finding, room)
     } else {
@@ -147,7 +147,7 @@ fn clean_running(
         all.any(|one| one.pinned && !one.booted)
     });
     if is_pinned {
-        finding.next(evidence.command("rollback --forget"))
+        finding.next(evidence.own_command("rollback --forget"))
     } else {
         finding
     }
@@ -161,8 +161,8 @@ fn clean_root(
 ) -> DoctorFinding {
     let root = shell_word(&evidence.root);
     let mut finding = finding.next(format!("ostree admin status --sysroot={root}"));
-    if !orphans(boot).is_empty() {
-        finding = finding.next(evidence.cleanup());
+    if !orphan_kernels(boot).is_empty() {
+        finding = finding.next(evidence.cleanup_command());
     }
     match boot.entries.len() {
         0 | 1 => finding,
@@ -180,12 +180,12 @@ fn name_foreign(
     finding: DoctorFinding,
     boot: &BootEvidence,
 ) -> DoctorFinding {
-    let many = format!("du -xah {} | sort -h | tail", evidence.path("/boot"));
+    let many = format!("du -xah {} | sort -h | tail", evidence.shell_path("/boot"));
     let largest = match boot.largest.seen() {
         Ok(largest) => largest,
         Err(why) => {
             return finding
-                .seen("the largest files beside the kernels", why)
+                .with_evidence("the largest files beside the kernels", why)
                 .next(many);
         }
     };
@@ -193,11 +193,14 @@ fn name_foreign(
     let finding = finding.seen_all(facts);
     match largest.occupants.first() {
         Some(first) => finding
-            .next(format!("ls -lh {}", evidence.path(&first.path.to_string())))
+            .next(format!(
+                "ls -lh {}",
+                evidence.shell_path(&first.path.to_string())
+            ))
             .next(format!(
                 "mv {} {}",
-                evidence.path(&first.path.to_string()),
-                evidence.path("/var/")
+                evidence.shell_path(&first.path.to_string()),
+                evidence.shell_path("/var/")
             )),
         None if finding.next.is_empty() => finding.next(many),
         None => finding,
@@ -214,7 +217,7 @@ pub(super) fn as_facts(largest: &Largest, whose: &str) -> Vec<Fact> {
         };
         Fact::new(
             one.path.to_string(),
-            format!("{}{files}, {whose}", mib(one.bytes)),
+            format!("{}{files}, {whose}", format_mib(one.bytes)),
         )
     });
     let partial = largest.is_partial.then(|| {
@@ -227,7 +230,7 @@ pub(super) fn as_facts(largest: &Largest, whose: &str) -> Vec<Fact> {
 }
 
 /// Returns the kernels that no boot entry names.
-fn orphans(boot: &BootEvidence) -> Vec<&KernelDirectory> {
+fn orphan_kernels(boot: &BootEvidence) -> Vec<&KernelDirectory> {
     let is_orphan = |kernel: &&KernelDirectory| {
         let mut entries = boot.entries.iter();
         !entries.any(|entry| entry.kernel_directory() == Some(&kernel.name))
@@ -236,13 +239,16 @@ fn orphans(boot: &BootEvidence) -> Vec<&KernelDirectory> {
 }
 
 fn find_orphaned_kernels(evidence: &DoctorEvidence, boot: &BootEvidence) -> Option<DoctorFinding> {
-    let orphans = orphans(boot);
+    let orphans = orphan_kernels(boot);
     if orphans.is_empty() || boot.entries.is_empty() {
         return None;
     }
-    let facts = orphans
-        .iter()
-        .map(|kernel| Fact::new(format!("/boot/ostree/{}", kernel.name), mib(kernel.bytes)));
+    let facts = orphans.iter().map(|kernel| {
+        Fact::new(
+            format!("/boot/ostree/{}", kernel.name),
+            format_mib(kernel.bytes),
+        )
+    });
     let means = "They only use space. ostree removes them at its next clean-up.";
     Some(
         DoctorFinding::new(
@@ -251,10 +257,10 @@ fn find_orphaned_kernels(evidence: &DoctorEvidence, boot: &BootEvidence) -> Opti
             means,
         )
         .seen_all(facts)
-        .next(evidence.cleanup()),
+        .next(evidence.cleanup_command()),
     )
 }
 
-fn mib(bytes: u64) -> String {
+fn format_mib(bytes: u64) -> String {
     format!("{} MiB", bytes.div_ceil(MIB))
 }

@@ -28,7 +28,7 @@ or move it out of its directory, then start the service.",
 fn judge_configs(evidence: &DoctorEvidence) -> CheckVerdict {
     // CRI-O's files are judged by preflight's check; the runtime that they name is FP-36.
     let verdict = judge_door(evidence, CHECK.id, |finding, _| {
-        let effect = ConfiguredService::Crio.effect();
+        let effect = ConfiguredService::Crio.reject_effect();
         let is_file = finding.subject.starts_with("/etc/crio");
         is_file.then(|| (effect.weight.into(), effect.what.to_owned()))
     });
@@ -40,13 +40,13 @@ fn judge_configs(evidence: &DoctorEvidence) -> CheckVerdict {
     let of = |service| all.iter().filter(move |one| one.service == service);
     let keyfiles: Vec<&BrokenConfig> = of(ConfiguredService::NetworkManager).collect();
     verdict
-        .and(of(ConfiguredService::Crio).map(|one| of_storage(evidence, one)))
-        .and(of(ConfiguredService::Kubelet).map(|one| of_kubelet(evidence, one)))
-        .and(of(ConfiguredService::StaticPod).map(|one| of_static_pod(evidence, one)))
-        .and(of_keyfiles(evidence, &keyfiles))
-        .and(of(ConfiguredService::Ssh).map(|one| of_program(one, "sshd -t")))
-        .and(of(ConfiguredService::Sudo).map(|one| of_program(one, "visudo -c")))
-        .and(of(ConfiguredService::Chrony).map(|one| of_program(one, "chronyd -p")))
+        .and_findings(of(ConfiguredService::Crio).map(|one| of_storage(evidence, one)))
+        .and_findings(of(ConfiguredService::Kubelet).map(|one| of_kubelet(evidence, one)))
+        .and_findings(of(ConfiguredService::StaticPod).map(|one| of_static_pod(evidence, one)))
+        .and_findings(of_keyfiles(evidence, &keyfiles))
+        .and_findings(of(ConfiguredService::Ssh).map(|one| of_program(one, "sshd -t")))
+        .and_findings(of(ConfiguredService::Sudo).map(|one| of_program(one, "visudo -c")))
+        .and_findings(of(ConfiguredService::Chrony).map(|one| of_program(one, "chronyd -p")))
 }
 
 /// Adds the cure to each finding on a file of CRI-O: it is moved out of its directory. A file of the next image does not exist
@@ -75,20 +75,20 @@ fn with_cures(evidence: &DoctorEvidence, verdict: CheckVerdict) -> CheckVerdict 
 }
 
 /// Creates the finding for a file that its service rejects.
-fn start(one: &BrokenConfig) -> DoctorFinding {
-    let effect = one.service.effect();
+fn start_finding(one: &BrokenConfig) -> DoctorFinding {
+    let effect = one.service.reject_effect();
     DoctorFinding::new(effect.weight.into(), effect.what, effect.means)
 }
 
 fn of_kubelet(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
-    let finding = start(one)
-        .seen(&one.place, &one.said)
-        .daemon(Some(one.words.clone()))
-        .next(evidence.command("verify"))
-        .next(evidence.command("apply"));
+    let finding = start_finding(one)
+        .with_evidence(&one.place, &one.said)
+        .with_message(Some(one.words.clone()))
+        .next(evidence.own_command("verify"))
+        .next(evidence.own_command("apply"));
     // The recorded config itself may contain the value.
     let finding = if one.of_value {
-        finding.next(evidence.command("change kubelet FIELD=VALUE"))
+        finding.next(evidence.own_command("change kubelet FIELD=VALUE"))
     } else {
         finding
     };
@@ -101,9 +101,9 @@ fn of_kubelet(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
 
 /// Reports a broken file with the location of the image store; without the file, the OS's own is used.
 fn of_storage(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
-    let finding = start(one)
-        .seen(&one.place, &one.said)
-        .daemon(Some(one.words.clone()))
+    let finding = start_finding(one)
+        .with_evidence(&one.place, &one.said)
+        .with_message(Some(one.words.clone()))
         .next(evidence.command_to_move_aside(&one.place, "/etc/containers"))
         .fixed_by([FixChange::move_aside(&one.place)]);
     if evidence.live {
@@ -114,21 +114,21 @@ fn of_storage(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
 }
 
 fn of_static_pod(evidence: &DoctorEvidence, one: &BrokenConfig) -> DoctorFinding {
-    start(one)
-        .seen(&one.place, &one.said)
-        .daemon(Some(one.words.clone()))
-        .next(evidence.command("verify"))
-        .next(format!("vi {}", evidence.path(&one.place)))
+    start_finding(one)
+        .with_evidence(&one.place, &one.said)
+        .with_message(Some(one.words.clone()))
+        .next(evidence.own_command("verify"))
+        .next(format!("vi {}", evidence.shell_path(&one.place)))
 }
 
 fn of_keyfiles(evidence: &DoctorEvidence, all: &[&BrokenConfig]) -> Option<DoctorFinding> {
     let first = all.first()?;
     let facts = all.iter().map(|one| Fact::new(&one.place, &one.said));
-    let mut finding = start(first)
+    let mut finding = start_finding(first)
         .seen_all(facts)
-        .daemon(Some(first.words.clone()));
+        .with_message(Some(first.words.clone()));
     for one in all {
-        let file = evidence.path(&one.place);
+        let file = evidence.shell_path(&one.place);
         finding = if one.only_mode {
             finding
                 .next(format!("chown root:root {file}"))
@@ -164,9 +164,9 @@ fn file_of(one: &BrokenConfig) -> &str {
 }
 
 fn of_program(one: &BrokenConfig, test: &str) -> DoctorFinding {
-    start(one)
-        .seen(test, &one.said)
-        .daemon(Some(one.words.clone()))
+    start_finding(one)
+        .with_evidence(test, &one.said)
+        .with_message(Some(one.words.clone()))
         .next(format!("vi {}", file_of(one)))
         .next(test)
 }

@@ -1,6 +1,6 @@
 //! FP-09: certificates that expired while the node was off.
 
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::diagnose::doctor::evidence::Kubeconfig;
 use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
@@ -39,7 +39,7 @@ const SOON: u64 = 2 * DAY;
 fn judge_certificates(evidence: &DoctorEvidence) -> CheckVerdict {
     let certificates = match evidence.certificates.seen() {
         Ok(certificates) => certificates,
-        Err(why) => return CheckVerdict::unseen(format!("certificates: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("certificates: {why}")),
     };
     let now = evidence.clock.now;
     let mut verdict = CheckVerdict::healthy();
@@ -50,7 +50,7 @@ fn judge_certificates(evidence: &DoctorEvidence) -> CheckVerdict {
         CertificateRole::Etcd,
     ] {
         let all: Vec<&Certificate> = certificates.iter().filter(|one| one.role == role).collect();
-        verdict = verdict.and(judge_role(evidence, role, &all, now));
+        verdict = verdict.and_findings(judge_role(evidence, role, &all, now));
     }
     for why in &evidence.certificates_unseen {
         verdict = verdict.and_unseen(format!("a certificate: {why}"));
@@ -75,7 +75,7 @@ fn judge_role(
         _ => !old.is_empty(),
     };
     if expired {
-        return Some(ended(evidence, role, &old, now));
+        return Some(expired_finding(evidence, role, &old, now));
     }
     let soon: Vec<&Certificate> = all
         .iter()
@@ -84,13 +84,13 @@ fn judge_role(
         .collect();
     (!soon.is_empty()).then(|| {
         let means = "It is renewed automatically while the node reaches the API. Otherwise the node becomes NotReady then.";
-        DoctorFinding::new(CheckSeverity::Notice, format!("{} ends within two days", name(role)), means)
+        DoctorFinding::new(CheckSeverity::Notice, format!("{} ends within two days", name_of(role)), means)
             .seen_all(soon.iter().map(|one| as_fact(one)))
             .next("oc get csr")
     })
 }
 
-fn name(role: CertificateRole) -> &'static str {
+fn name_of(role: CertificateRole) -> &'static str {
     match role {
         CertificateRole::KubeletClient => "the kubelet's client certificate",
         CertificateRole::KubeletServing => "the kubelet's server certificate",
@@ -103,11 +103,11 @@ fn name(role: CertificateRole) -> &'static str {
 fn as_fact(one: &Certificate) -> Fact {
     Fact::new(
         &one.path,
-        format!("{} until {}", one.subject, utc(one.not_after)),
+        format!("{} until {}", one.subject, format_utc(one.not_after)),
     )
 }
 
-fn ended(
+fn expired_finding(
     evidence: &DoctorEvidence,
     role: CertificateRole,
     old: &[&Certificate],
@@ -119,7 +119,7 @@ fn ended(
         1 => "1 day".to_owned(),
         days => format!("{days} days"),
     };
-    let clock = format!("{}, {since} after the end", utc(now));
+    let clock = format!("{}, {since} after the end", format_utc(now));
     let (severity, means, daemon) = match role {
         CertificateRole::KubeletClient => (
             CheckSeverity::Critical,
@@ -143,13 +143,13 @@ fn ended(
             None,
         ),
     };
-    let finding = DoctorFinding::new(severity, format!("{} has expired", name(role)), means)
+    let finding = DoctorFinding::new(severity, format!("{} has expired", name_of(role)), means)
         .seen_all(old.iter().map(|one| as_fact(one)))
-        .seen("clock", clock)
-        .daemon(daemon.map(str::to_owned));
+        .with_evidence("clock", clock)
+        .with_message(daemon.map(str::to_owned));
     match role {
         CertificateRole::KubeletClient => renew_client(evidence, finding),
-        CertificateRole::KubeletServing => approve(evidence, finding.next(SERVER_REQUESTS)),
+        CertificateRole::KubeletServing => add_approval(evidence, finding.next(SERVER_REQUESTS)),
         CertificateRole::Etcd => finding.next("oc get clusteroperator etcd"),
         _ => finding.next("oc get mcp"),
     }
@@ -157,7 +157,7 @@ fn ended(
 
 /// Adds the commands with which the kubelet gets both of its certificates.
 fn renew_client(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
-    let finding = finding.seen("bootstrap", bootstrap(evidence));
+    let finding = finding.with_evidence("bootstrap", bootstrap_path(evidence));
     // Nothing runs on a mounted disk: its kubelet sends the request when that node boots.
     let (finding, when) = if evidence.live {
         (finding.next_all(evidence.restart_kubelet()), "")
@@ -165,13 +165,13 @@ fn renew_client(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFind
         (finding, " # once the node has booted")
     };
     let finding = finding.next(format!("{CLIENT_REQUESTS}{when}"));
-    approve(evidence, finding).next(format!(
+    add_approval(evidence, finding).next(format!(
         "{SERVER_REQUESTS} # a minute later: look and approve it the same way"
     ))
 }
 
 /// Adds a look at a single pending request, and its approval by name: approving a request admits its sender as a node.
-fn approve(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
+fn add_approval(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
     let node = evidence.node_name().unwrap_or("NODE");
     finding
         .next(format!(
@@ -181,7 +181,7 @@ fn approve(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
         .next("oc adm certificate approve NAME")
 }
 
-fn bootstrap(evidence: &DoctorEvidence) -> &'static str {
+fn bootstrap_path(evidence: &DoctorEvidence) -> &'static str {
     match evidence.kubeconfig.get() {
         Some(Kubeconfig::There) => {
             "/etc/kubernetes/kubeconfig is present: the kubelet requests a new one with it"

@@ -29,15 +29,15 @@ be pulled again. Its layers are judged by FP-48, and objects of the booted commi
 
 fn judge_power_cut(evidence: &DoctorEvidence) -> CheckVerdict {
     let mut verdict = CheckVerdict::healthy()
-        .and(find_interrupted_run(evidence))
-        .and(find_failing_trial(evidence))
-        .and(find_kept_trial(evidence))
-        .and(find_other_versions(evidence))
-        .and(find_stray_files(evidence))
-        .and(find_damaged_record(evidence))
-        .and(find_empty_files(evidence))
-        .and(first_boot(evidence))
-        .and(find_storage_damage(evidence));
+        .and_findings(find_interrupted_run(evidence))
+        .and_findings(find_failing_trial(evidence))
+        .and_findings(find_kept_trial(evidence))
+        .and_findings(find_other_versions(evidence))
+        .and_findings(find_stray_files(evidence))
+        .and_findings(find_damaged_record(evidence))
+        .and_findings(find_empty_files(evidence))
+        .and_findings(first_boot(evidence))
+        .and_findings(find_storage_damage(evidence));
     if let Err(why) = evidence.pending.seen() {
         verdict = verdict.and_unseen(format!("interrupted runs: {why}"));
     } else if let Err(why) = evidence.other_versions.seen() {
@@ -89,7 +89,7 @@ fn find_interrupted_run(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     };
     Some(
         DoctorFinding::new(severity, what, means)
-            .seen(
+            .with_evidence(
                 format!("/{}", paths::STATE),
                 format!("applying {}", config.name),
             )
@@ -108,8 +108,8 @@ fn find_failing_trial(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
             "the way back of a trial fails",
             means,
         )
-        .seen(&trial.what, failing.why.clone())
-        .next(evidence.command("status")),
+        .with_evidence(&trial.what, failing.why.clone())
+        .next(evidence.own_command("status")),
     )
 }
 
@@ -121,7 +121,8 @@ fn find_kept_trial(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         return None;
     }
     let finding = |what: &str, means: &str| {
-        DoctorFinding::new(CheckSeverity::Critical, what, means).seen(&last.what, last.why.clone())
+        DoctorFinding::new(CheckSeverity::Critical, what, means)
+            .with_evidence(&last.what, last.why.clone())
     };
     match last.outcome {
         TrialOutcome::Confirmed | TrialOutcome::Reverted => None,
@@ -130,15 +131,15 @@ fn find_kept_trial(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
                 "a trial was reverted, but not all of it",
                 "Some files are of the change, and the rest of the node is as it was before.",
             )
-            .next(evidence.command("verify")),
+            .next(evidence.own_command("verify")),
         ),
         TrialOutcome::NotReverted => Some(
             finding(
                 "a trial could not be reverted",
                 "The change stays, although nothing confirmed it.",
             )
-            .next(evidence.command("confirm"))
-            .next(evidence.command("rollback --files-only")),
+            .next(evidence.own_command("confirm"))
+            .next(evidence.own_command("rollback --files-only")),
         ),
     }
 }
@@ -163,7 +164,7 @@ fn find_other_versions(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     Some(
         DoctorFinding::new(CheckSeverity::Warning, what, means)
             .seen_all(facts)
-            .next(evidence.command("status")),
+            .next(evidence.own_command("status")),
     )
 }
 
@@ -207,9 +208,9 @@ fn find_damaged_record(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     };
     Some(
         DoctorFinding::new(severity, what, means)
-            .seen(format!("/{}", paths::CURRENT_CONFIG), problem)
-            .daemon(says)
-            .next(evidence.command("cache list"))
+            .with_evidence(format!("/{}", paths::CURRENT_CONFIG), problem)
+            .with_message(says)
+            .next(evidence.own_command("cache list"))
             .next(format!(
                 "mco-rescue apply cached:NAME{}",
                 evidence.at_root()
@@ -251,7 +252,7 @@ fn first_boot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         "the first boot is not finished",
         means,
     )
-    .seen(format!("/{}", paths::ENCAPSULATED), "still there");
+    .with_evidence(format!("/{}", paths::ENCAPSULATED), "still there");
     let units = evidence.units.get().into_iter().flatten();
     let units = units.filter(|unit| unit.name.contains("firstboot"));
     let facts = units.map(|unit| Fact::new(&unit.name, format!("{} ({})", unit.active, unit.sub)));
@@ -259,7 +260,7 @@ fn first_boot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         finding
             .seen_all(facts)
             .next("journalctl -b -u machine-config-daemon-firstboot -n 20")
-            .next(evidence.command("firstboot --complete")),
+            .next(evidence.own_command("firstboot --complete")),
     )
 }
 
@@ -284,7 +285,7 @@ fn find_storage_damage(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         means,
     )
     .seen_all(broken.chain(lacking))
-    .daemon(Some(messages::LAYER_NOT_KNOWN.to_owned()));
+    .with_message(Some(messages::LAYER_NOT_KNOWN.to_owned()));
     Some(with_emptied_store(evidence, finding))
 }
 
@@ -293,7 +294,7 @@ pub(super) fn with_emptied_store(
     evidence: &DoctorEvidence,
     finding: DoctorFinding,
 ) -> DoctorFinding {
-    let store = evidence.path(&format!("/{}", images_on_disk::STORE));
+    let store = evidence.shell_path(&format!("/{}", images_on_disk::STORE));
     if evidence.live {
         finding
             .next_all(evidence.stop_workloads())

@@ -1,6 +1,6 @@
 //! FP-12: the network of the host, or the node's part of the cluster network, does not match its config.
 
-use crate::base::invocation::reboot;
+use crate::base::invocation::reboot_command;
 use crate::diagnose::doctor::evidence::NamedConfig;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
@@ -34,13 +34,13 @@ const BRIDGE: [&str; 5] = [
 fn judge_network(evidence: &DoctorEvidence) -> CheckVerdict {
     let network = match evidence.network.seen() {
         Ok(network) => network,
-        Err(why) => return CheckVerdict::unseen(format!("network configuration: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("network configuration: {why}")),
     };
     let mut verdict = CheckVerdict::healthy()
-        .and(cut_off(evidence, network))
-        .and(half_a_bridge(evidence, network))
-        .and(find_empty_profile(evidence, network))
-        .and(find_absent_profile(network));
+        .and_findings(cut_off(evidence, network))
+        .and_findings(half_a_bridge(evidence, network))
+        .and_findings(find_empty_profile(evidence, network))
+        .and_findings(find_absent_profile(network));
     for why in &network.unseen {
         verdict = verdict.and_unseen(format!("connections: {why}"));
     }
@@ -50,7 +50,7 @@ fn judge_network(evidence: &DoctorEvidence) -> CheckVerdict {
 /// Reports a running cluster network other than the one in the recorded config.
 fn cut_off(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding> {
     let configs = evidence.configs.get()?;
-    let recorded = evidence.recorded()?;
+    let recorded = evidence.recorded_name()?;
     let is_recorded = |one: &&NamedConfig| one.name == recorded;
     let prepared = configs.available.iter().find(is_recorded)?.network?;
     let runs = |whose: &str| network.cluster.iter().any(|(_, of)| *of == whose);
@@ -74,11 +74,11 @@ fn cut_off(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding
         "the cluster network is not that of the config",
         means,
     )
-    .seen(place, format!("written by {other}"))
-    .seen(recorded, format!("is for {prepared}"));
+    .with_evidence(place, format!("written by {other}"))
+    .with_evidence(recorded, format!("is for {prepared}"));
     let finding = match ready {
-        Some(one) => finding.seen(one.at.clone(), format!("is for {other}")),
-        None => finding.seen("cache", format!("no config for {other}")),
+        Some(one) => finding.with_evidence(one.at.clone(), format!("is for {other}")),
+        None => finding.with_evidence("cache", format!("no config for {other}")),
     };
     Some(
         finding
@@ -97,7 +97,7 @@ fn find_interface_down(evidence: &DoctorEvidence, prepared: &'static str) -> Opt
             "the cluster network has not come up",
             means,
         )
-        .seen("/run/multus/cni/net.d", format!("nothing of {prepared}"))
+        .with_evidence("/run/multus/cni/net.d", format!("nothing of {prepared}"))
         .next("systemctl status ovs-configuration kubelet")
         .next("crictl ps -a --name ovnkube")
     })
@@ -154,7 +154,7 @@ fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorF
         "the bridge br-ex is incomplete",
         means,
     )
-    .seen("missing", lacking.join(", "))
+    .with_evidence("missing", lacking.join(", "))
     .seen_all(facts);
     // A file rejected for its owner or mode needs nothing else; FP-08 has the fix.
     let of_mode = |one: &Keyfile| {
@@ -165,7 +165,7 @@ fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorF
     if lacking.iter().all(|name| is_cured(name)) {
         let shut = files.clone().filter(|one| of_mode(one));
         let finding = shut.fold(finding, |finding, one| {
-            let path = evidence.path(&one.path);
+            let path = evidence.shell_path(&one.path);
             finding.next(format!("chown root: {path} && chmod 0600 {path}"))
         });
         return Some(if evidence.live {
@@ -179,7 +179,7 @@ fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorF
     }
     let finding = finding.fixed_by(moved_aside(evidence, files));
     Some(if evidence.live {
-        finding.next(reboot()).after_fix(reboot())
+        finding.next(reboot_command()).after_fix(reboot_command())
     } else {
         finding
     })
@@ -241,7 +241,7 @@ fn find_absent_profile(network: &Network) -> Option<DoctorFinding> {
             means,
         )
         .seen_all(facts)
-        .seen("interfaces", interfaces.join(", "))
+        .with_evidence("interfaces", interfaces.join(", "))
         .next("ip link")
         .next("nmcli connection show"),
     )

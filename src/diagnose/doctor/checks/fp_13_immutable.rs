@@ -22,14 +22,14 @@ leave that one alone. Find the agent that sets the attribute, or it comes back."
 fn judge_immutable(evidence: &DoctorEvidence) -> CheckVerdict {
     let mut verdict = CheckVerdict::healthy();
     match evidence.compared.seen() {
-        Ok(_) => verdict = verdict.and(find_managed_paths(evidence)),
+        Ok(_) => verdict = verdict.and_findings(find_managed_paths(evidence)),
         Err(why) => {
             verdict = verdict.and_unseen(format!("attributes of the config's files: {why}"))
         }
     }
     match evidence.deployments.seen() {
         Ok(all) => {
-            verdict = verdict.and(find_deployed_paths(evidence, all));
+            verdict = verdict.and_findings(find_deployed_paths(evidence, all));
             for one in all {
                 if let Err(why) = one.immutable.seen() {
                     verdict =
@@ -64,7 +64,7 @@ fn find_managed_paths(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
             means,
         )
         .seen_all(facts)
-        .daemon(Some(messages::NOT_PERMITTED.to_owned()))
+        .with_message(Some(messages::NOT_PERMITTED.to_owned()))
         .next(format!(
             "mco-rescue apply --clear-immutable{}",
             evidence.at_root()
@@ -100,9 +100,9 @@ fn find_deployed_paths(evidence: &DoctorEvidence, all: &[DeployedTree]) -> Optio
     Some(
         DoctorFinding::new(severity, what, means)
             .seen_all(facts)
-            .daemon(Some(messages::NOT_PERMITTED_BY_C.to_owned()))
-            .next(format!("chattr -ia {}", evidence.path(first)))
-            .next(evidence.cleanup()),
+            .with_message(Some(messages::NOT_PERMITTED_BY_C.to_owned()))
+            .next(format!("chattr -ia {}", evidence.shell_path(first)))
+            .next(evidence.cleanup_command()),
     )
 }
 

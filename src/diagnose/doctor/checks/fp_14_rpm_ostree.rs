@@ -22,7 +22,7 @@ rpm-ostree cannot be queried for a mounted disk.",
 };
 
 fn judge_rpm_ostree(evidence: &DoctorEvidence) -> CheckVerdict {
-    let verdict = CheckVerdict::healthy().and(not_started(evidence));
+    let verdict = CheckVerdict::healthy().and_findings(not_started(evidence));
     let why = match &evidence.system {
         System::Known(facts) => {
             let Some(transaction) = &facts.deployments.transaction else {
@@ -37,14 +37,14 @@ fn judge_rpm_ostree(evidence: &DoctorEvidence) -> CheckVerdict {
                 "rpm-ostree is at work"
             };
             let finding = DoctorFinding::new(CheckSeverity::Notice, what, means)
-                .seen(
+                .with_evidence(
                     "rpm-ostree status",
                     format!("{} for {}", transaction.method, transaction.client),
                 )
-                .daemon(says(evidence, messages::BUSY))
+                .with_message(engine_message(evidence, messages::BUSY))
                 .next("rpm-ostree status")
                 .next("rpm-ostree cancel");
-            return verdict.and([finding]);
+            return verdict.and_findings([finding]);
         }
         System::Silent(why) => why,
         System::NotAsked if evidence.deployment.is_some() => {
@@ -58,14 +58,14 @@ fn judge_rpm_ostree(evidence: &DoctorEvidence) -> CheckVerdict {
     }
     let means = "The OS can be neither changed nor compared. OS updates do not work.";
     let finding = DoctorFinding::new(CheckSeverity::Warning, "rpm-ostree does not answer", means)
-        .seen("rpm-ostree status", why.clone())
+        .with_evidence("rpm-ostree status", why.clone())
         .next("systemctl status rpm-ostreed dbus.socket")
         .next("journalctl -b -u rpm-ostreed -n 30");
-    verdict.and([finding])
+    verdict.and_findings([finding])
 }
 
 /// Returns a message of rpm-ostree if that is the engine in use.
-fn says(evidence: &DoctorEvidence, words: &str) -> Option<String> {
+fn engine_message(evidence: &DoctorEvidence, words: &str) -> Option<String> {
     (evidence.engine == Engine::RpmOstree).then(|| words.to_owned())
 }
 
@@ -90,8 +90,8 @@ fn not_started(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let means = "OS updates do not work, and the daemon cannot compare the running OS.";
     Some(
         DoctorFinding::new(CheckSeverity::Warning, "rpm-ostreed did not start", means)
-            .seen("rpm-ostreed.service", how)
-            .daemon(says(evidence, messages::OWNER_CHANGED))
+            .with_evidence("rpm-ostreed.service", how)
+            .with_message(engine_message(evidence, messages::OWNER_CHANGED))
             .next(hint)
             .next("systemctl restart rpm-ostreed"),
     )

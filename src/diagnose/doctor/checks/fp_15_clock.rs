@@ -1,7 +1,7 @@
 //! FP-15: the clock is wrong.
 
 use crate::base::order::StableOrder;
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
@@ -40,9 +40,9 @@ fn judge_clock(evidence: &DoctorEvidence) -> CheckVerdict {
     let server = find_server_difference(evidence).filter(|_| !told);
     let told = told || server.is_some();
     let verdict = CheckVerdict::healthy()
-        .and(find_clock_behind(evidence, &later))
-        .and(server)
-        .and(find_board_difference(evidence, told));
+        .and_findings(find_clock_behind(evidence, &later))
+        .and_findings(server)
+        .and_findings(find_board_difference(evidence, told));
     match &clock.server_unseen {
         Some(why) => verdict.and_unseen(format!("the clock of the server: {why}")),
         None => verdict,
@@ -64,7 +64,7 @@ fn find_clock_behind(evidence: &DoctorEvidence, later: &[&PastMoment]) -> Option
     };
     let what = format!(
         "{whose} is behind by {} at least",
-        span(newest - evidence.clock.now)
+        format_span(newest - evidence.clock.now)
     );
     let means = if foreign {
         "Certificates are not valid yet by this clock: every connection to the cluster and its servers fails."
@@ -73,12 +73,12 @@ fn find_clock_behind(evidence: &DoctorEvidence, later: &[&PastMoment]) -> Option
     };
     let facts = later
         .iter()
-        .map(|one| Fact::new(&one.place, format!("{} {}", one.what, utc(one.at))));
+        .map(|one| Fact::new(&one.place, format!("{} {}", one.what, format_utc(one.at))));
     let finding = DoctorFinding::new(severity, what, means)
-        .seen("clock", utc(evidence.clock.now))
+        .with_evidence("clock", format_utc(evidence.clock.now))
         .seen_all(facts)
-        .daemon(foreign.then(|| messages::NOT_YET_VALID.to_owned()));
-    Some(set(finding, newest))
+        .with_message(foreign.then(|| messages::NOT_YET_VALID.to_owned()));
+    Some(set_clock(finding, newest))
 }
 
 /// Reports the difference from the server's clock when it last answered. If the clock was set back since, other moments show
@@ -113,22 +113,25 @@ fn find_server_difference(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
             "That was when the server last answered. Unless the clock was set since, it is still wrong.",
         ),
     };
-    let what = format!("the clock {verb} {} {side} the server's", span(apart));
-    let said = format!("the server's clock was {}", utc(heard.said));
+    let what = format!(
+        "the clock {verb} {} {side} the server's",
+        format_span(apart)
+    );
+    let said = format!("the server's clock was {}", format_utc(heard.said));
     let finding = DoctorFinding::new(severity, what, means)
-        .seen(heard.place.clone(), said)
-        .seen("clock at that moment", utc(own))
-        .seen("clock", utc(evidence.clock.now));
+        .with_evidence(heard.place.clone(), said)
+        .with_evidence("clock at that moment", format_utc(own))
+        .with_evidence("clock", format_utc(evidence.clock.now));
     Some(if heard.now {
-        set(finding, heard.said)
+        set_clock(finding, heard.said)
     } else {
-        finding.next(evidence.command("fetch")).next("date -u")
+        finding.next(evidence.own_command("fetch")).next("date -u")
     })
 }
 
 /// Adds the commands that set the clock.
-fn set(finding: DoctorFinding, to: u64) -> DoctorFinding {
-    let to = utc(to).replace('T', " ").replace('Z', "");
+fn set_clock(finding: DoctorFinding, to: u64) -> DoctorFinding {
+    let to = format_utc(to).replace('T', " ").replace('Z', "");
     finding
         .next(format!("date -u -s '{to}'"))
         .next("hwclock --systohc")
@@ -146,28 +149,30 @@ fn find_board_difference(evidence: &DoctorEvidence, told: bool) -> Option<Doctor
     let passed = passed.filter(|one| one.foreign && one.at > board.saturating_add(DAY));
     let finding = match passed.max_by_key(|one| one.at) {
         Some(passed) => {
-            let what = format!("the clock of the board is behind by {}", span(apart));
+            let what = format!("the clock of the board is behind by {}", format_span(apart));
             let means = "Its battery is empty, or it was never set. The next boot starts with that \
 time, in which no certificate is valid yet.";
-            DoctorFinding::new(CheckSeverity::Warning, what, means)
-                .seen(&passed.place, format!("{} {}", passed.what, utc(passed.at)))
+            DoctorFinding::new(CheckSeverity::Warning, what, means).with_evidence(
+                &passed.place,
+                format!("{} {}", passed.what, format_utc(passed.at)),
+            )
         }
         None => {
             let side = if now > board { "ahead of" } else { "behind" };
-            let what = format!("the clock is {} {side} the board's", span(apart));
+            let what = format!("the clock is {} {side} the board's", format_span(apart));
             let means = "One of the two is wrong. The next boot starts with the time of the board.";
             DoctorFinding::new(CheckSeverity::Warning, what, means).next("date -u")
         }
     };
     Some(
         finding
-            .seen("clock", utc(now))
-            .seen("/sys/class/rtc/rtc0/since_epoch", utc(board))
+            .with_evidence("clock", format_utc(now))
+            .with_evidence("/sys/class/rtc/rtc0/since_epoch", format_utc(board))
             .next("hwclock --systohc"),
     )
 }
 
-fn span(seconds: u64) -> String {
+fn format_span(seconds: u64) -> String {
     match seconds {
         0..7200 => format!("{} minutes", seconds / 60),
         7200..172_800 => format!("{} hours", seconds / 3600),

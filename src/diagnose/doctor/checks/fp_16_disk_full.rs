@@ -35,11 +35,11 @@ const MIB: u64 = 1 << 20;
 fn judge_disk_full(evidence: &DoctorEvidence) -> CheckVerdict {
     let disks = match evidence.disks.seen() {
         Ok(disks) => disks,
-        Err(why) => return CheckVerdict::unseen(format!("free space: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("free space: {why}")),
     };
     let silent = disks.iter().filter(|disk| disk.space.total == 0);
     silent.fold(
-        CheckVerdict::healthy().and(find_full_disks(evidence, disks)),
+        CheckVerdict::healthy().and_findings(find_full_disks(evidence, disks)),
         |all, disk| {
             all.and_unseen(format!(
                 "free space on {}: the file system reports no size",
@@ -60,7 +60,9 @@ struct Want {
 
 /// Reports the worst shortage, with every disk that has one as evidence.
 fn find_full_disks(evidence: &DoctorEvidence, disks: &[DiskEvidence]) -> Option<DoctorFinding> {
-    let wanting = disks.iter().filter_map(|disk| Some((disk, wants(disk)?)));
+    let wanting = disks
+        .iter()
+        .filter_map(|disk| Some((disk, worst_shortage(disk)?)));
     let wanting: Vec<(&DiskEvidence, Want)> = wanting.collect();
     let (disk, worst) = wanting.iter().min_by_key(|(_, want)| want.severity)?;
     let facts = wanting.iter().flat_map(|(disk, _)| as_facts(disk));
@@ -69,20 +71,22 @@ fn find_full_disks(evidence: &DoctorEvidence, disks: &[DiskEvidence]) -> Option<
         .seen_all(
             wanting
                 .iter()
-                .flat_map(|(disk, want)| occupants(disk, want)),
+                .flat_map(|(disk, want)| list_occupants(disk, want)),
         )
         .seen_all(left_behind(evidence))
-        .daemon(worst.says.clone());
-    Some(commands(evidence, finding, disk, worst))
+        .with_message(worst.says.clone());
+    Some(add_commands(evidence, finding, disk, worst))
 }
 
 /// Returns the worst shortage of a disk; bytes come first, because inodes are useless without them.
-fn wants(disk: &DiskEvidence) -> Option<Want> {
-    let wants = [bytes(disk), inodes(&disk.space)].into_iter().flatten();
+fn worst_shortage(disk: &DiskEvidence) -> Option<Want> {
+    let wants = [bytes_short(disk), inodes_short(&disk.space)]
+        .into_iter()
+        .flatten();
     wants.min_by_key(|want| want.severity)
 }
 
-fn bytes(disk: &DiskEvidence) -> Option<Want> {
+fn bytes_short(disk: &DiskEvidence) -> Option<Want> {
     let space = &disk.space;
     let below = |percent: u64, bytes: u64| bytes < space.total / 100 * percent;
     let want = |severity, what, says, means| {
@@ -126,7 +130,7 @@ fn bytes(disk: &DiskEvidence) -> Option<Want> {
     }
 }
 
-fn inodes(space: &Space) -> Option<Want> {
+fn inodes_short(space: &Space) -> Option<Want> {
     let want = |severity, what, says, means| {
         Some(Want {
             severity,
@@ -172,7 +176,7 @@ fn as_facts(disk: &DiskEvidence) -> Vec<Fact> {
         room.push_str(&format!(", for root {free} MiB"));
     }
     let mut facts = vec![Fact::new(disk.place, room)];
-    if inodes(space).is_some() {
+    if inodes_short(space).is_some() {
         let said = format!("{} of {} inodes are free", space.free_inodes, space.inodes);
         facts.push(Fact::new(disk.place, said));
     }
@@ -180,7 +184,7 @@ fn as_facts(disk: &DiskEvidence) -> Vec<Fact> {
 }
 
 /// Returns the largest consumers of space on a disk that is short of bytes.
-fn occupants(disk: &DiskEvidence, want: &Want) -> Vec<Fact> {
+fn list_occupants(disk: &DiskEvidence, want: &Want) -> Vec<Fact> {
     match (want.inodes, disk.largest.seen()) {
         (true, _) => Vec::new(),
         (false, Ok(largest)) => as_occupants(largest, "in /var"),
@@ -188,13 +192,13 @@ fn occupants(disk: &DiskEvidence, want: &Want) -> Vec<Fact> {
     }
 }
 
-fn commands(
+fn add_commands(
     evidence: &DoctorEvidence,
     finding: DoctorFinding,
     disk: &DiskEvidence,
     want: &Want,
 ) -> DoctorFinding {
-    let directory = evidence.path(&format!("{}/", disk.place));
+    let directory = evidence.shell_path(&format!("{}/", disk.place));
     let many = format!("du --inodes -xS {directory} | sort -n | tail");
     let finding = match (evidence.live, want.inodes) {
         (true, false) => finding
@@ -203,26 +207,29 @@ fn commands(
             .next("rpm-ostree cleanup -m"),
         (true, true) => finding.next("crictl rmi --prune").next(many),
         (false, false) => {
-            let journal = journal(evidence);
+            let journal = journal_path(evidence);
             finding.next(format!("journalctl -D {journal} --vacuum-size=500M"))
         }
         (false, true) => finding.next(many),
     };
     let first = disk.largest.get().and_then(|all| all.occupants.first());
     match first.filter(|_| !want.inodes) {
-        Some(first) => finding.next(format!("ls -lh {}", evidence.path(&first.path.to_string()))),
+        Some(first) => finding.next(format!(
+            "ls -lh {}",
+            evidence.shell_path(&first.path.to_string())
+        )),
         None => finding,
     }
 }
 
 /// Returns the path of the journal on a disk that is not running.
-fn journal(evidence: &DoctorEvidence) -> String {
+fn journal_path(evidence: &DoctorEvidence) -> String {
     let own = |one: &&DeployedTree| evidence.deployment.as_ref() == Some(&one.directory.name);
     let mut all = evidence.deployments.get().into_iter().flatten();
     let own = all.find(own).filter(|_| evidence.upkeep.var_missing);
     let stateroot = own.and_then(|one| one.directory.path.parent()?.parent());
     let var = stateroot.map_or_else(|| "/var".to_owned(), |stateroot| format!("{stateroot}/var"));
-    evidence.path(&format!("{var}/log/journal"))
+    evidence.shell_path(&format!("{var}/log/journal"))
 }
 
 fn left_behind(evidence: &DoctorEvidence) -> Option<Fact> {

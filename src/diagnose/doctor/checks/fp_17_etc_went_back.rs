@@ -1,6 +1,6 @@
 //! FP-17: the `/etc` of a deployment is older than that of another one, or is recreated at every boot.
 
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::change::staging::next_boot::{BootWay, NextBoot};
 use crate::diagnose::doctor::upkeep::Elsewhere;
 use crate::diagnose::doctor::{
@@ -28,24 +28,25 @@ is gone.",
 fn judge_etc_went_back(evidence: &DoctorEvidence) -> CheckVerdict {
     match evidence.upkeep.transient.seen() {
         Ok(Transient { etc: Some(why), .. }) => {
-            return CheckVerdict::healthy().and(Some(made_anew(why)));
+            return CheckVerdict::healthy().and_findings(Some(made_anew(why)));
         }
         Ok(_) => {}
-        Err(why) => return CheckVerdict::unseen(format!("if every boot makes /etc anew: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("if every boot makes /etc anew: {why}")),
     }
     let elsewhere = match evidence.upkeep.elsewhere.seen() {
         Ok(elsewhere) => elsewhere,
-        Err(why) => return CheckVerdict::unseen(format!("records in other deployments: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("records in other deployments: {why}")),
     };
-    let Some(record) = evidence.recorded() else {
+    let Some(record) = evidence.recorded_name() else {
         return CheckVerdict::healthy();
     };
     if let Some(finding) = find_other_stateroot(evidence) {
-        return CheckVerdict::found(finding);
+        return CheckVerdict::one_finding(finding);
     }
     if let Some((next, other)) = next_boot(evidence, elsewhere) {
-        let is_told = next.foreign().is_some() && other.config != record;
-        return CheckVerdict::healthy().and(is_told.then(|| will(evidence, next, other, &record)));
+        let is_told = next.foreign_author().is_some() && other.config != record;
+        return CheckVerdict::healthy()
+            .and_findings(is_told.then(|| report_future(evidence, next, other, &record)));
     }
     let written = evidence.upkeep.record_written.unwrap_or_default();
     let staged = evidence.facts().ok();
@@ -54,7 +55,7 @@ fn judge_etc_went_back(evidence: &DoctorEvidence) -> CheckVerdict {
     let left_over = |other: &&Elsewhere| {
         let known = evidence
             .facts()
-            .map(|facts| facts.deployments.named(&other.deployment));
+            .map(|facts| facts.deployments.find_named(&other.deployment));
         known.is_ok_and(|known| known.is_none())
     };
     let newer = elsewhere.iter().filter(|other| {
@@ -64,7 +65,8 @@ fn judge_etc_went_back(evidence: &DoctorEvidence) -> CheckVerdict {
             && !left_over(other)
     });
     let newest = newer.max_by_key(|other| other.written);
-    CheckVerdict::healthy().and(newest.map(|other| did(evidence, other, &record, written)))
+    CheckVerdict::healthy()
+        .and_findings(newest.map(|other| report_past(evidence, other, &record, written)))
 }
 
 /// Reports a next boot into another stateroot, which is another installation.
@@ -72,14 +74,14 @@ fn find_other_stateroot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let next = evidence.next_boot.get()?.as_ref()?;
     let deployments = &evidence.facts().ok()?.deployments;
     let (booted, first) = (deployments.booted()?, deployments.next_boot()?);
-    if first.osname == booted.osname || next.foreign().is_none() {
+    if first.osname == booted.osname || next.foreign_author().is_none() {
         return None;
     }
     let means = "It is another installation, with its own /etc, /var, certificates and record: an image-based upgrade goes there \
 and back. What is changed here now is not there.";
     let what = "the next boot enters another stateroot";
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
-        .seen(
+        .with_evidence(
             "rpm-ostree status",
             format!(
                 "{} of the stateroot {} is the default",
@@ -87,8 +89,8 @@ and back. What is changed here now is not there.";
                 first.osname
             ),
         )
-        .seen("the stateroot here", &booted.osname)
-        .next(evidence.command("status"));
+        .with_evidence("the stateroot here", &booted.osname)
+        .next(evidence.own_command("status"));
     Some(match &next.stay {
         Some(stay) => finding.next(stay.clone()),
         None => finding,
@@ -111,18 +113,18 @@ fn made_anew(why: &str) -> DoctorFinding {
     let means = "The next boot begins with the /etc of the image: the config's files, the users and the daemon's record are gone. \
 A cluster node needs an image without it.";
     DoctorFinding::new(CheckSeverity::Warning, "every boot makes /etc anew", means)
-        .seen("/etc is transient", why)
+        .with_evidence("/etc is transient", why)
         .next("cat /usr/lib/ostree/prepare-root.conf")
 }
 
 fn as_fact(other: &Elsewhere) -> Fact {
     Fact::new(
         &other.path,
-        format!("{}, written {}", other.config, utc(other.written)),
+        format!("{}, written {}", other.config, format_utc(other.written)),
     )
 }
 
-fn will(
+fn report_future(
     evidence: &DoctorEvidence,
     next: &NextBoot,
     other: &Elsewhere,
@@ -136,16 +138,21 @@ and certificates. Later changes of this /etc are not in it.";
         means,
     )
     .seen_all([as_fact(other)])
-    .seen("the record here", record)
-    .next(evidence.command("status"));
+    .with_evidence("the record here", record)
+    .next(evidence.own_command("status"));
     match &next.stay {
         Some(stay) => finding.next(stay.clone()),
         None => finding,
     }
 }
 
-fn did(evidence: &DoctorEvidence, other: &Elsewhere, record: &str, written: u64) -> DoctorFinding {
-    let file = evidence.path(&other.path);
+fn report_past(
+    evidence: &DoctorEvidence,
+    other: &Elsewhere,
+    record: &str,
+    written: u64,
+) -> DoctorFinding {
+    let file = evidence.shell_path(&other.path);
     let means = "/etc is older than the other deployment's. Passwords, network and certificates may be \
 old. The daemon uses the old record.";
     DoctorFinding::new(
@@ -154,9 +161,9 @@ old. The daemon uses the old record.";
         means,
     )
     .seen_all([as_fact(other)])
-    .seen(
+    .with_evidence(
         "the record here",
-        format!("{record}, written {}", utc(written)),
+        format!("{record}, written {}", format_utc(written)),
     )
     .next(format!("mco-rescue plan{} {file}", evidence.at_root()))
     .next(format!("mco-rescue show{} {file}", evidence.at_root()))

@@ -27,26 +27,26 @@ then a clean reboot.",
 };
 
 fn judge_kernel_arguments(evidence: &DoctorEvidence) -> CheckVerdict {
-    let verdict = CheckVerdict::healthy().and(another_boot(evidence));
-    let Some(config) = evidence.records.get().and_then(Records::recorded) else {
+    let verdict = CheckVerdict::healthy().and_findings(another_boot(evidence));
+    let Some(config) = evidence.records.get().and_then(Records::recorded_config) else {
         return verdict;
     };
     let asked_for = Kargs::from_entries(&config.kernel_arguments);
     let verdict = verdict
-        .and(find_unclosed_quotes(&asked_for))
-        .and(never_found(evidence, config, &asked_for))
-        .and(left_over(evidence, config));
-    match present(evidence).map(|present| present.written_as(&asked_for)) {
+        .and_findings(find_unclosed_quotes(&asked_for))
+        .and_findings(never_found(evidence, config, &asked_for))
+        .and_findings(left_over(evidence, config));
+    match present_arguments(evidence).map(|present| present.written_as(&asked_for)) {
         Ok(present) => verdict
-            .and(find_overridden_arguments(&asked_for, &present))
-            .and(disordered(evidence, config, &asked_for, &present)),
+            .and_findings(find_overridden_arguments(&asked_for, &present))
+            .and_findings(report_order(evidence, config, &asked_for, &present)),
         Err(_) if asked_for.is_empty() => verdict,
         Err(why) => verdict.and_unseen(format!("kernel arguments: {why}")),
     }
 }
 
 /// Returns the arguments of the running kernel, else of the default boot entry.
-fn present(evidence: &DoctorEvidence) -> Result<&Kargs, &str> {
+fn present_arguments(evidence: &DoctorEvidence) -> Result<&Kargs, &str> {
     match evidence.facts() {
         Ok(facts) => Ok(&facts.booted_arguments),
         Err(_) => evidence.arguments_on_disk.seen(),
@@ -75,7 +75,7 @@ Degraded until the config is changed.";
                 .into_iter()
                 .map(|token| Fact::new(IN_CONFIG, shown_argument(token))),
         )
-        .daemon(missed.and_then(|missed| evidence.daemon_verdict(&config.name, &[missed])))
+        .with_message(missed.and_then(|missed| evidence.daemon_verdict(&config.name, &[missed])))
         .next("oc edit mc NAME")
     })
 }
@@ -153,12 +153,12 @@ stages those.";
             "kernel arguments of a config from before are left",
             means,
         )
-        .seen("the next boot", left.detail)
-        .next(evidence.command("apply")),
+        .with_evidence("the next boot", left.detail)
+        .next(evidence.own_command("apply")),
     )
 }
 
-fn disordered(
+fn report_order(
     evidence: &DoctorEvidence,
     config: &MachineConfig,
     asked_for: &Kargs,
@@ -173,9 +173,9 @@ and for most keys the last value counts. The daemon only checks presence.";
             "the config's kernel arguments are in another order",
             means,
         )
-        .seen(IN_CONFIG, redacted_arguments(&list))
-        .seen("the command line", redacted_arguments(&present.to_string()))
-        .next(evidence.command(&format!("plan cached:{}", config.name)))
+        .with_evidence(IN_CONFIG, redacted_arguments(&list))
+        .with_evidence("the command line", redacted_arguments(&present.to_string()))
+        .next(evidence.own_command(&format!("plan cached:{}", config.name)))
     })
 }
 

@@ -30,8 +30,8 @@ the packages. An unlocked /usr is reverted by a reboot.",
 };
 
 fn judge_extensions(evidence: &DoctorEvidence) -> CheckVerdict {
-    let verdict = CheckVerdict::healthy().and(by_hand(evidence));
-    let Some(config) = evidence.records.get().and_then(Records::recorded) else {
+    let verdict = CheckVerdict::healthy().and_findings(by_hand(evidence));
+    let Some(config) = evidence.records.get().and_then(Records::recorded_config) else {
         return verdict;
     };
     let wants = !config.extensions.is_empty() || config.kernel_type.as_str() != "default";
@@ -42,8 +42,8 @@ fn judge_extensions(evidence: &DoctorEvidence) -> CheckVerdict {
         // The daemon changes packages on no other system.
         return verdict;
     }
-    match deployment(evidence) {
-        Some(deployment) => verdict.and(lacking(evidence, config, &deployment)),
+    match find_deployment(evidence) {
+        Some(deployment) => verdict.and_findings(report_missing(evidence, config, &deployment)),
         None if wants => verdict.and_unseen(
             "packages of extensions: rpm-ostree was not queried, and no origin file lists them; run: rpm-ostree status"
                 .to_owned(),
@@ -73,7 +73,7 @@ content does not. The next image may drop it or fail on it.";
 }
 
 /// Returns the running deployment; without rpm-ostree, the packages of the origin file.
-pub(super) fn deployment(evidence: &DoctorEvidence) -> Option<Deployment> {
+pub(super) fn find_deployment(evidence: &DoctorEvidence) -> Option<Deployment> {
     if let Ok(facts) = evidence.facts() {
         return facts.deployments.booted().cloned();
     }
@@ -84,7 +84,7 @@ pub(super) fn deployment(evidence: &DoctorEvidence) -> Option<Deployment> {
     })
 }
 
-fn lacking(
+fn report_missing(
     evidence: &DoctorEvidence,
     config: &MachineConfig,
     runs: &Deployment,
@@ -115,13 +115,15 @@ Degraded over it.";
             .map(|(place, said)| Fact::new(place, said));
         let finding = finding
             .seen_all(facts)
-            .seen("the extensions image", &config.extensions_image)
-            .daemon(predicted(evidence).or(never.clone().filter(|_| kernel == "64k-pages")));
+            .with_evidence("the extensions image", &config.extensions_image)
+            .with_message(
+                predict_message(evidence).or(never.clone().filter(|_| kernel == "64k-pages")),
+            );
         match never {
             // No command installs it: the MachineConfig that asks for it has to be removed.
             Some(_) => finding
                 .next("oc get mc -o custom-columns=NAME:.metadata.name,KERNEL:.spec.kernelType")
-                .next(evidence.command("apply CONFIG")),
+                .next(evidence.own_command("apply CONFIG")),
             None => finding
                 .next(format!("mco-rescue plan{}", evidence.at_root()))
                 .next("rpm-ostree status"),
@@ -139,7 +141,7 @@ fn lacking_packages(config: &MachineConfig, runs: &Deployment) -> Option<String>
 }
 
 /// Returns the message about packages that the daemon will report, if any.
-fn predicted(evidence: &DoctorEvidence) -> Option<String> {
+fn predict_message(evidence: &DoctorEvidence) -> Option<String> {
     let branch = evidence.forecast.as_ref()?.branches.first()?;
     let says = branch.prediction.error.clone()?;
     says.contains(messages::EXTENSIONS).then_some(says)

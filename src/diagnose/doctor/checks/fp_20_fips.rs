@@ -20,18 +20,19 @@ first one. mco-rescue never changes FIPS mode.",
 };
 
 fn judge_fips(evidence: &DoctorEvidence) -> CheckVerdict {
-    let verdict = CheckVerdict::healthy().and(find_unreconcilable_fips(evidence));
-    let Some(config) = evidence.records.get().and_then(Records::recorded) else {
+    let verdict = CheckVerdict::healthy().and_findings(find_unreconcilable_fips(evidence));
+    let Some(config) = evidence.records.get().and_then(Records::recorded_config) else {
         return verdict;
     };
-    match fips(evidence) {
-        Ok((place, is)) => verdict.and((is != config.fips).then(|| differs(evidence, place, is))),
+    match find_fips(evidence) {
+        Ok((place, is)) => verdict
+            .and_findings((is != config.fips).then(|| report_difference(evidence, place, is))),
         Err(why) => verdict.and_unseen(format!("FIPS mode: {why}")),
     }
 }
 
 /// Returns FIPS mode of the kernel, or else of the boot entry, with its source.
-fn fips(evidence: &DoctorEvidence) -> Result<(&'static str, bool), &str> {
+fn find_fips(evidence: &DoctorEvidence) -> Result<(&'static str, bool), &str> {
     if let Some(is) = evidence.upkeep.fips {
         return Ok(("/proc/sys/crypto/fips_enabled", is));
     }
@@ -42,7 +43,7 @@ fn fips(evidence: &DoctorEvidence) -> Result<(&'static str, bool), &str> {
     ))
 }
 
-fn differs(evidence: &DoctorEvidence, place: &str, is: bool) -> DoctorFinding {
+fn report_difference(evidence: &DoctorEvidence, place: &str, is: bool) -> DoctorFinding {
     let word = |on: bool| if on { "on" } else { "off" };
     let what = format!(
         "FIPS mode is {}, the config wants it {}",
@@ -52,9 +53,9 @@ fn differs(evidence: &DoctorEvidence, place: &str, is: bool) -> DoctorFinding {
     let means = "The daemon refuses every update of this node. FIPS mode is set when a node is provisioned, and cannot be changed \
 afterwards.";
     DoctorFinding::new(CheckSeverity::Warning, what, means)
-        .seen(place, word(is))
-        .seen("the recorded config", format!("spec.fips: {}", !is))
-        .daemon(Some(messages::FIPS_CHANGE.to_owned()))
+        .with_evidence(place, word(is))
+        .with_evidence("the recorded config", format!("spec.fips: {}", !is))
+        .with_message(Some(messages::FIPS_CHANGE.to_owned()))
         .next(format!("mco-rescue plan{}", evidence.at_root()))
 }
 
@@ -67,8 +68,8 @@ node, or the node has to be provisioned again.";
     (branch.known && seen.state == State::Unreconcilable).then(|| {
         let what = "the desired config will be refused";
         let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
-            .seen("desiredConfig", desired)
-            .daemon(seen.error.clone());
+            .with_evidence("desiredConfig", desired)
+            .with_message(seen.error.clone());
         finding.next(format!(
             "mco-rescue plan{} cached:{desired}",
             evidence.at_root()

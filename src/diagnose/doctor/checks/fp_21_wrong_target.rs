@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::base::invocation::shell_word;
 use crate::base::paths;
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::change::transaction::RunOutcome;
 use crate::diagnose::doctor::daemon::DaemonTroubles;
 use crate::diagnose::doctor::messages;
@@ -40,13 +40,13 @@ const OF_OTHERS: [&str; 6] = [
 fn judge_target(evidence: &DoctorEvidence) -> CheckVerdict {
     let seen = match evidence.daemon.seen() {
         Ok(seen) => seen,
-        Err(why) => return CheckVerdict::unseen(format!("the daemon's troubles: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("the daemon's troubles: {why}")),
     };
-    CheckVerdict::healthy().and(find_retries(evidence, seen))
+    CheckVerdict::healthy().and_findings(find_retries(evidence, seen))
 }
 
 fn find_retries(evidence: &DoctorEvidence, seen: &DaemonTroubles) -> Option<DoctorFinding> {
-    let record = evidence.recorded()?;
+    let record = evidence.recorded_name()?;
     let is_refused = |state| state == State::Unreconcilable;
     let forecast = evidence.forecast.as_ref()?;
     let first = forecast.branches.first();
@@ -96,35 +96,37 @@ fn find_retries(evidence: &DoctorEvidence, seen: &DaemonTroubles) -> Option<Doct
         let said = format!(
             "{desired} failed {} times in a row, last at {}",
             complaint.times,
-            utc(complaint.last)
+            format_utc(complaint.last)
         );
-        finding = finding.seen(&complaint.file, said).daemon(Some(format!(
-            "{} {}",
-            messages::MARKED_DEGRADED,
-            complaint.text
-        )));
+        finding = finding
+            .with_evidence(&complaint.file, said)
+            .with_message(Some(format!(
+                "{} {}",
+                messages::MARKED_DEGRADED,
+                complaint.text
+            )));
     }
     if let Some(api) = api {
         let said = format!(
             "desiredConfig {}, state {}, at {}",
             api.desired.as_deref().unwrap_or("missing"),
             api.state.as_deref().unwrap_or("missing"),
-            utc(api.seen)
+            format_utc(api.seen)
         );
-        finding = finding.seen(format!("/{}", paths::ANNOTATIONS), said);
+        finding = finding.with_evidence(format!("/{}", paths::ANNOTATIONS), said);
     }
     Some(
         finding
-            .seen(format!("/{}", paths::CURRENT_CONFIG), &record)
+            .with_evidence(format!("/{}", paths::CURRENT_CONFIG), &record)
             .next("oc get mcp")
-            .next(patch(&seen.node, &record))
+            .next(patch_command(&seen.node, &record))
             .next(format!("oc adm uncordon {}", shell_word(&seen.node)))
-            .next(evidence.command("status --for-cluster")),
+            .next(evidence.own_command("status --for-cluster")),
     )
 }
 
 /// Returns the command that corrects the annotations: the config, and a drain requested for another config.
-fn patch(node: &str, config: &str) -> String {
+fn patch_command(node: &str, config: &str) -> String {
     let uncordon = format!("uncordon-{config}");
     let patch = json!({"metadata": {"annotations": {
         format!("{PREFIX}desiredConfig"): config,

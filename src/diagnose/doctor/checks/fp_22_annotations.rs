@@ -23,29 +23,29 @@ apply rewrites the record.",
 };
 
 fn judge_annotations(evidence: &DoctorEvidence) -> CheckVerdict {
-    let verdict = CheckVerdict::healthy().and(find_predicted_stop(evidence));
+    let verdict = CheckVerdict::healthy().and_findings(find_predicted_stop(evidence));
     if !verdict.findings.is_empty() {
         return verdict;
     }
     match evidence.upkeep.annotations.seen() {
         Ok(Some(Ok(annotations))) => {
-            verdict.and(find_incomplete_annotations(evidence, annotations))
+            verdict.and_findings(find_incomplete_annotations(evidence, annotations))
         }
-        Ok(Some(Err(why))) => verdict.and([unreadable(evidence, why)]),
-        Ok(None) => verdict.and(no_record(evidence)),
+        Ok(Some(Err(why))) => verdict.and_findings([report_unreadable(evidence, why)]),
+        Ok(None) => verdict.and_findings(no_record(evidence)),
         Err(why) => verdict.and_unseen(format!("node-annotations.json: {why}")),
     }
 }
 
-fn file() -> String {
+fn annotations_file() -> String {
     format!("/{}", paths::NODE_ANNOTATIONS)
 }
 
 /// Returns the change that moves the file aside again, as the daemon did after the first boot: then it uses the record.
 fn put_away(evidence: &DoctorEvidence) -> Option<FixChange> {
     let records = evidence.records.get()?;
-    let is_over = records.first_boot_over && records.recorded().is_some();
-    is_over.then(|| FixChange::move_aside(file()))
+    let is_over = records.first_boot_over && records.recorded_config().is_some();
+    is_over.then(|| FixChange::move_aside(annotations_file()))
 }
 
 /// Reports missing annotations with the daemon's expected message, if the annotations are known.
@@ -59,8 +59,8 @@ fn find_predicted_stop(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
             "the Node lacks the daemon's annotations",
             means,
         )
-        .seen("the Node, as far as known", says)
-        .daemon(Some(says.clone()))
+        .with_evidence("the Node, as far as known", says)
+        .with_message(Some(says.clone()))
         .next(format!(
             "mco-rescue status{} --for-cluster",
             evidence.at_root()
@@ -80,7 +80,7 @@ fn lacks_annotations(evidence: &DoctorEvidence) -> bool {
     })
 }
 
-fn unreadable(evidence: &DoctorEvidence, why: &str) -> DoctorFinding {
+fn report_unreadable(evidence: &DoctorEvidence, why: &str) -> DoctorFinding {
     let means = "The daemon treats this boot as the first one, but cannot read its annotations. It stays \
 Degraded.";
     DoctorFinding::new(
@@ -88,8 +88,11 @@ Degraded.";
         "node-annotations.json cannot be read",
         means,
     )
-    .seen(file(), why)
-    .next(format!("cat {}", evidence.path(paths::NODE_ANNOTATIONS)))
+    .with_evidence(annotations_file(), why)
+    .next(format!(
+        "cat {}",
+        evidence.shell_path(paths::NODE_ANNOTATIONS)
+    ))
     .next(format!(
         "mco-rescue status{} --for-cluster",
         evidence.at_root()
@@ -117,8 +120,11 @@ fn find_incomplete_annotations(
         );
         return Some(
             finding
-                .seen(file(), format!("{PREFIX}{key} is missing or empty"))
-                .daemon(Some(format!(
+                .with_evidence(
+                    annotations_file(),
+                    format!("{PREFIX}{key} is missing or empty"),
+                )
+                .with_message(Some(format!(
                     "{PREFIX}{key} {} on node",
                     messages::NO_ANNOTATION
                 )))
@@ -129,7 +135,7 @@ fn find_incomplete_annotations(
                 .fixed_by(put_away(evidence)),
         );
     }
-    let record = evidence.recorded()?;
+    let record = evidence.recorded_name()?;
     let Annotation::Is(current) = &annotations.current else {
         return None;
     };
@@ -140,8 +146,8 @@ fn find_incomplete_annotations(
             "the record is ignored; another config is used",
             means,
         )
-        .seen(file(), current)
-        .seen(format!("/{}", paths::CURRENT_CONFIG), &record)
+        .with_evidence(annotations_file(), current)
+        .with_evidence(format!("/{}", paths::CURRENT_CONFIG), &record)
         .next(format!("mco-rescue status{}", evidence.at_root()))
         .next(format!("mco-rescue apply{}", evidence.at_root()))
         .fixed_by(put_away(evidence))
@@ -159,8 +165,8 @@ object. If that object is created again, the config is unknown.";
             "the daemon's record is missing",
             means,
         )
-        .seen(format!("/{}", paths::CURRENT_CONFIG), "missing")
-        .seen(
+        .with_evidence(format!("/{}", paths::CURRENT_CONFIG), "missing")
+        .with_evidence(
             format!("/{}", paths::NODE_ANNOTATIONS_KEPT),
             "the first boot is over",
         )

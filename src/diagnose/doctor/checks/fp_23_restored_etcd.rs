@@ -2,7 +2,7 @@
 
 use crate::base::invocation::shell_word;
 use crate::base::paths;
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
@@ -25,20 +25,20 @@ by FP-40. This node knows of a restore only if it ran here: it moves the old dat
 fn judge_restore(evidence: &DoctorEvidence) -> CheckVerdict {
     let files = match evidence.etcd_files.seen() {
         Ok(files) => files,
-        Err(why) => return CheckVerdict::unseen(format!("the data of etcd: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("the data of etcd: {why}")),
     };
     let Some(restored) = files.moved_aside else {
         return CheckVerdict::healthy();
     };
     match evidence.daemon.seen() {
-        Ok(_) => CheckVerdict::healthy().and(find_older_state(evidence, restored)),
-        Err(why) => CheckVerdict::unseen(format!("the API's last answer: {why}")),
+        Ok(_) => CheckVerdict::healthy().and_findings(find_older_state(evidence, restored)),
+        Err(why) => CheckVerdict::not_seen(format!("the API's last answer: {why}")),
     }
 }
 
 fn find_older_state(evidence: &DoctorEvidence, restored: u64) -> Option<DoctorFinding> {
     let seen = evidence.daemon.get()?;
-    let (api, record) = (seen.api.as_ref()?, evidence.recorded()?);
+    let (api, record) = (seen.api.as_ref()?, evidence.recorded_name()?);
     let current = api.current.as_deref()?;
     let answered = api.seen > restored;
     if answered && current == record {
@@ -62,25 +62,25 @@ fn find_older_state(evidence: &DoctorEvidence, restored: u64) -> Option<DoctorFi
     let said = format!(
         "currentConfig {current}, desiredConfig {}, at {}",
         name(&api.desired),
-        utc(api.seen)
+        format_utc(api.seen)
     );
     let words = {
-        let words = messages::filled(messages::DISK_OVERRIDES, &record);
-        messages::filled(&words, current)
+        let words = messages::fill_message(messages::DISK_OVERRIDES, &record);
+        messages::fill_message(&words, current)
     };
     Some(
         DoctorFinding::new(severity, what, means)
-            .seen(
+            .with_evidence(
                 "/var/lib/etcd-backup/member",
-                format!("moved there by a restore, at {}", utc(restored)),
+                format!("moved there by a restore, at {}", format_utc(restored)),
             )
-            .seen(format!("/{}", paths::ANNOTATIONS), said)
-            .seen(format!("/{}", paths::CURRENT_CONFIG), record.clone())
-            .daemon(answered.then_some(words))
+            .with_evidence(format!("/{}", paths::ANNOTATIONS), said)
+            .with_evidence(format!("/{}", paths::CURRENT_CONFIG), record.clone())
+            .with_message(answered.then_some(words))
             .next(format!(
                 "oc get node {node} -o yaml | grep machineconfiguration"
             ))
             .next("oc get mcp")
-            .next(evidence.command("status --for-cluster")),
+            .next(evidence.own_command("status --for-cluster")),
     )
 }

@@ -22,9 +22,9 @@ mco-rescue apply keeps the same copies and stamps as the daemon.",
 };
 
 fn judge_bookkeeping(evidence: &DoctorEvidence) -> CheckVerdict {
-    let verdict = CheckVerdict::healthy().and(first_boot_again(evidence));
+    let verdict = CheckVerdict::healthy().and_findings(first_boot_again(evidence));
     match evidence.upkeep.stamps.seen() {
-        Ok(stamps) => verdict.and(in_disorder(evidence, stamps)),
+        Ok(stamps) => verdict.and_findings(in_disorder(evidence, stamps)),
         Err(why) => verdict.and_unseen(format!("the daemon's copies and stamps: {why}")),
     }
 }
@@ -41,16 +41,16 @@ boot. The node's first boot is over, so the file was put back later.";
             "the trigger of the first boot is back",
             means,
         )
-        .seen(format!("/{file}"), "present")
-        .seen(
+        .with_evidence(format!("/{file}"), "present")
+        .with_evidence(
             format!("/{}", paths::NODE_ANNOTATIONS_KEPT),
             "the first boot is over",
         )
         .next(format!("mco-rescue verify{}", evidence.at_root()))
         .next(format!(
             "mv {} {}",
-            evidence.path(file),
-            evidence.path(kept)
+            evidence.shell_path(file),
+            evidence.shell_path(kept)
         ))
         .fixed_by([FixChange::move_aside(format!("/{file}"))])
     })
@@ -83,8 +83,8 @@ fn in_disorder(evidence: &DoctorEvidence, stamps: &Stamps) -> Option<DoctorFindi
         .seen_all(facts)
         .next(format!(
             "ls -R {} {}",
-            evidence.path(paths::ORIG),
-            evidence.path(paths::NOORIG)
+            evidence.shell_path(paths::ORIG),
+            evidence.shell_path(paths::NOORIG)
         ))
         .fixed_by(moved)
     })

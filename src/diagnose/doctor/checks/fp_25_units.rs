@@ -34,19 +34,19 @@ const NEEDED: [&str; 3] = ["kubelet.service", "crio.service", "NetworkManager.se
 
 fn judge_units(evidence: &DoctorEvidence) -> CheckVerdict {
     let verdict = CheckVerdict::healthy()
-        .and(find_failed_units(evidence))
-        .and(find_disabled_kubelet(evidence))
-        .and(find_stopped_kubelet(evidence));
+        .and_findings(find_failed_units(evidence))
+        .and_findings(find_disabled_kubelet(evidence))
+        .and_findings(find_stopped_kubelet(evidence));
     let verdict = match evidence.upkeep.judged_units.seen() {
         Ok(units) => verdict
-            .and(find_refused_units(evidence, units))
-            .and(find_ignored_settings(evidence, units)),
+            .and_findings(find_refused_units(evidence, units))
+            .and_findings(find_ignored_settings(evidence, units)),
         Err(why) => verdict.and_unseen(format!("units that systemd refuses: {why}")),
     };
     match evidence.upkeep.unit_links.seen() {
         Ok(links) => verdict
-            .and(in_the_way(evidence, links))
-            .and(find_idle_units(evidence, links)),
+            .and_findings(in_the_way(evidence, links))
+            .and_findings(find_idle_units(evidence, links)),
         Err(why) => verdict.and_unseen(format!("links of units: {why}")),
     }
 }
@@ -61,7 +61,7 @@ fn as_facts(units: &[&JudgedUnit]) -> Vec<Fact> {
 }
 
 /// Returns the subject of a finding about these units.
-fn named(units: &[&JudgedUnit]) -> String {
+fn name_units(units: &[&JudgedUnit]) -> String {
     match units {
         [] => String::new(),
         [one] => one.name.clone(),
@@ -74,7 +74,7 @@ fn find_refused_units(evidence: &DoctorEvidence, units: &[JudgedUnit]) -> Option
     let mut all: Vec<&JudgedUnit> = units.iter().filter(refused).collect();
     all.order_by_key(|unit| unit.required.is_none());
     let first = all.first()?;
-    let (severity, means) = match first.consequence() {
+    let (severity, means) = match first.describe_consequence() {
         Some(boot) => (CheckSeverity::Critical, format!("{boot}.")),
         None if NEEDED.contains(&first.name.as_str()) => (
             CheckSeverity::Critical,
@@ -85,19 +85,19 @@ fn find_refused_units(evidence: &DoctorEvidence, units: &[JudgedUnit]) -> Option
             "A refused unit never starts. The daemon applies it and does not report it.".to_owned(),
         ),
     };
-    let what = format!("systemd refuses {}", named(&all));
+    let what = format!("systemd refuses {}", name_units(&all));
     let finding = DoctorFinding::new(severity, what, means).seen_all(as_facts(&all));
     let finding = match &first.required {
-        Some(required) => finding.next(disable(evidence, &required.unit)),
+        Some(required) => finding.next(disable_command(evidence, &required.unit)),
         None => finding.next(look_at(evidence, &first.name)),
     };
-    Some(finding.next(correct(evidence, &first.name)))
+    Some(finding.next(correct_command(evidence, &first.name)))
 }
 
 /// Returns the command that leads to a unit's text: its MachineConfig, or its file.
-fn correct(evidence: &DoctorEvidence, unit: &str) -> String {
+fn correct_command(evidence: &DoctorEvidence, unit: &str) -> String {
     let records = evidence.records.get();
-    let config = records.and_then(|records| records.recorded());
+    let config = records.and_then(|records| records.recorded_config());
     let mut units = config
         .into_iter()
         .flat_map(|config| &config.ignition.systemd.units);
@@ -107,7 +107,7 @@ fn correct(evidence: &DoctorEvidence, unit: &str) -> String {
             format!("oc get mc -o name   # the MachineConfig with {unit} has to change")
         }
         true => format!("systemctl edit --full -- {}", shell_word(unit)),
-        false => format!("vi {}", evidence.path(&path)),
+        false => format!("vi {}", evidence.shell_path(&path)),
     }
 }
 
@@ -116,13 +116,13 @@ fn find_ignored_settings(evidence: &DoctorEvidence, units: &[JudgedUnit]) -> Opt
     let all: Vec<&JudgedUnit> = units.iter().filter(ignored).collect();
     let first = all.first()?;
     let means = "The unit is loaded without the setting, and may do something else than is meant.";
-    let what = format!("systemd ignores settings of {}", named(&all));
+    let what = format!("systemd ignores settings of {}", name_units(&all));
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means).seen_all(as_facts(&all));
     Some(finding.next(look_at(evidence, &first.name)))
 }
 
 /// Returns the command that detaches a unit from the target that requires it.
-fn disable(evidence: &DoctorEvidence, unit: &str) -> String {
+fn disable_command(evidence: &DoctorEvidence, unit: &str) -> String {
     format!(
         "systemctl{} disable -- {}",
         at_root(evidence),
@@ -135,7 +135,7 @@ fn look_at(evidence: &DoctorEvidence, unit: &str) -> String {
     if evidence.live {
         format!("systemctl cat -- {}", shell_word(unit))
     } else {
-        format!("ls -l {}", evidence.path(paths::UNITS))
+        format!("ls -l {}", evidence.shell_path(paths::UNITS))
     }
 }
 
@@ -184,7 +184,11 @@ fn put_right(evidence: &DoctorEvidence, links: &[&UnitLink]) -> Vec<FixChange> {
 }
 
 /// Adds the cure, and the reload that a running manager needs.
-fn fixed(evidence: &DoctorEvidence, finding: DoctorFinding, links: &[&UnitLink]) -> DoctorFinding {
+fn with_fix(
+    evidence: &DoctorEvidence,
+    finding: DoctorFinding,
+    links: &[&UnitLink],
+) -> DoctorFinding {
     let finding = finding.fixed_by(put_right(evidence, links));
     if evidence.live {
         finding.after_fix("systemctl daemon-reload")
@@ -199,7 +203,7 @@ fn in_the_way(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<DoctorFin
         .filter(|link| !matches!(link.wrong, Wrong::NoUnit { .. } | Wrong::Masked))
         .collect();
     let first = all.first()?;
-    let path = evidence.path(&first.path.to_string());
+    let path = evidence.shell_path(&first.path.to_string());
     let means = "The daemon enables all units of an update with one command, and goes Degraded if one of these is \
 in its way.";
     let finding = DoctorFinding::new(
@@ -208,10 +212,10 @@ in its way.";
         means,
     )
     .seen_all(all.iter().map(|link| as_fact(link)))
-    .daemon(Some(messages::NOT_ENABLED.to_owned()))
+    .with_message(Some(messages::NOT_ENABLED.to_owned()))
     .next(format!("ls -l {path}"))
     .next(evidence.command_to_move_aside(&first.path.to_string(), "/etc/systemd"));
-    Some(fixed(evidence, finding, &all))
+    Some(with_fix(evidence, finding, &all))
 }
 
 fn find_idle_units(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<DoctorFinding> {
@@ -223,7 +227,7 @@ fn find_idle_units(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<Doct
     let finding = DoctorFinding::new(CheckSeverity::Notice, "missing units are enabled", means)
         .seen_all(all.iter().map(|link| as_fact(link)))
         .next(format!("systemctl{at} disable {}", first.path.name()));
-    Some(fixed(evidence, finding, &all))
+    Some(with_fix(evidence, finding, &all))
 }
 
 /// Returns the kubelet's enablement links that the config asks for and that are missing.
@@ -254,13 +258,13 @@ fn find_disabled_kubelet(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
             means,
         )
         .seen_all(facts)
-        .next(evidence.command("apply --files-only")),
+        .next(evidence.own_command("apply --files-only")),
     )
 }
 
 /// Reports a kubelet that is enabled but neither runs nor waits for anything.
 fn find_stopped_kubelet(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
-    let config = evidence.records.get()?.recorded()?;
+    let config = evidence.records.get()?.recorded_config()?;
     let mut units = evidence.units.get()?.iter();
     let kubelet = units.find(|unit| unit.name == "kubelet.service")?;
     let has_job = evidence
@@ -287,7 +291,7 @@ cycle of units. The node is not Ready, and the daemon's pod does not run.";
             "kubelet.service is not started",
             means,
         )
-        .seen(
+        .with_evidence(
             &kubelet.name,
             format!("{} ({})", kubelet.active, kubelet.sub),
         )
@@ -314,6 +318,6 @@ fn find_failed_units(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         )
         .seen_all(facts)
         .next(format!("journalctl -b -u {} -n 30 --no-pager", first.name))
-        .next(evidence.command("verify")),
+        .next(evidence.own_command("verify")),
     )
 }

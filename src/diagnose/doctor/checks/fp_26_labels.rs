@@ -33,7 +33,7 @@ fn judge_labels(evidence: &DoctorEvidence) -> CheckVerdict {
         Err(_) => return CheckVerdict::healthy(),
     };
     let verdict = match &labels.unusable {
-        Some(why) => CheckVerdict::unseen(format!("labels: {why}")),
+        Some(why) => CheckVerdict::not_seen(format!("labels: {why}")),
         None => CheckVerdict::healthy(),
     };
     let units = labels.wrong.iter().any(|one| one.path.is_in("etc/systemd"));
@@ -57,7 +57,7 @@ fn judge_labels(evidence: &DoctorEvidence) -> CheckVerdict {
         "files with a wrong SELinux label",
         means,
     );
-    verdict.and((!paths.is_empty()).then(|| {
+    verdict.and_findings((!paths.is_empty()).then(|| {
         let finding = finding.seen_all(facts);
         let finding = commands_for_disk(evidence, labels)
             .into_iter()
@@ -77,13 +77,13 @@ fn commands_for_disk(evidence: &DoctorEvidence, labels: &LabelEvidence) -> Vec<S
     let Some(policy) = policy.filter(|policy| !policy.is_empty() && !evidence.live) else {
         return Vec::new();
     };
-    let contexts = evidence.path(&format!(
+    let contexts = evidence.shell_path(&format!(
         "/etc/selinux/{policy}/contexts/files/file_contexts"
     ));
     let mut by_root: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for one in &labels.wrong {
         let path = one.path.to_string();
-        let place = evidence.place(&path);
+        let place = evidence.path_below(&path);
         if let Some(root) = place.strip_suffix(&path) {
             let paths = by_root.entry(root.to_owned()).or_default();
             paths.push(shell_word(&place));

@@ -26,9 +26,9 @@ const RENDERED: &str = "/var/lib/kubelet/config.json";
 fn judge_secrets(evidence: &DoctorEvidence) -> CheckVerdict {
     let verdict = match evidence.upkeep.secrets.seen() {
         Ok(secrets) => CheckVerdict::healthy()
-            .and(find_unusable_secrets(evidence, secrets))
-            .and(find_unusable_entries(evidence, secrets)),
-        Err(why) => CheckVerdict::unseen(format!("pull secrets: {why}")),
+            .and_findings(find_unusable_secrets(evidence, secrets))
+            .and_findings(find_unusable_entries(evidence, secrets)),
+        Err(why) => CheckVerdict::not_seen(format!("pull secrets: {why}")),
     };
     let drifts = evidence
         .compared
@@ -36,8 +36,8 @@ fn judge_secrets(evidence: &DoctorEvidence) -> CheckVerdict {
         .map(|compared| compared.drifts.as_slice());
     let drifts = drifts.unwrap_or_default();
     verdict
-        .and(find_edited_secrets(evidence, drifts))
-        .and(find_missing_secrets(evidence, drifts))
+        .and_findings(find_edited_secrets(evidence, drifts))
+        .and_findings(find_missing_secrets(evidence, drifts))
 }
 
 fn find_unusable_secrets(evidence: &DoctorEvidence, secrets: &[Secrets]) -> Option<DoctorFinding> {
@@ -68,7 +68,7 @@ uses the first that exists, the kubelet its own.";
         )
         .seen_all(facts)
         .next(format!("mco-rescue verify{}", evidence.at_root()))
-        .next(format!("ls -l {}", evidence.path(&first)))
+        .next(format!("ls -l {}", evidence.shell_path(&first)))
         .fixed_by(aside),
     )
 }
@@ -99,7 +99,7 @@ credentials refuse every pull. The entry comes from the cluster's secret."
     Some(if first == RENDERED {
         finding.next("oc edit secret pull-secret -n openshift-config")
     } else {
-        finding.next(format!("ls -l {}", evidence.path(&first)))
+        finding.next(format!("ls -l {}", evidence.shell_path(&first)))
     })
 }
 
@@ -137,8 +137,8 @@ by the next apply. To keep them, change the cluster's secret: oc edit secret pul
             "the pull secret was changed on the node",
             means,
         )
-        .seen(RENDERED, &drift.detail)
-        .daemon(drift.daemon.clone())
+        .with_evidence(RENDERED, &drift.detail)
+        .with_message(drift.daemon.clone())
         .next(format!("mco-rescue apply{}", evidence.at_root())),
     )
 }

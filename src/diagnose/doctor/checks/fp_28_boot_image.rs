@@ -25,11 +25,11 @@ const OLD: u64 = 730;
 const DAY: u64 = 86_400;
 
 fn judge_boot_image(evidence: &DoctorEvidence) -> CheckVerdict {
-    let verdict = CheckVerdict::healthy().and(without_containers(evidence));
+    let verdict = CheckVerdict::healthy().and_findings(without_containers(evidence));
     match evidence.upkeep.builds.seen() {
         Err(why) => verdict.and_unseen(format!("the boot image: {why}")),
         Ok(builds) => match (&builds.boot_image, &builds.os) {
-            (Some(born), Some(os)) => verdict.and(find_old_image(evidence, born, os)),
+            (Some(born), Some(os)) => verdict.and_findings(find_old_image(evidence, born, os)),
             _ => verdict.and_unseen("the boot image: no file has its date; run: bootupctl status"),
         },
     }
@@ -52,8 +52,8 @@ fn find_old_image(evidence: &DoctorEvidence, born: &Build, os: &Build) -> Option
     (days > OLD).then(|| {
         let what = format!("the disk was written {} years before its OS", days / 365);
         DoctorFinding::new(severity, what, means)
-            .seen(&born.place, &born.version)
-            .seen(&os.place, &os.version)
+            .with_evidence(&born.place, &born.version)
+            .with_evidence(&os.place, &os.version)
             .next("bootupctl status")
     })
 }
@@ -70,7 +70,7 @@ fn without_containers(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
             "rpm-ostree is too old for container images",
             means,
         )
-        .seen("rpm-ostree --version", "has no feature container")
-        .next(evidence.command("plan"))
+        .with_evidence("rpm-ostree --version", "has no feature container")
+        .next(evidence.own_command("plan"))
     })
 }

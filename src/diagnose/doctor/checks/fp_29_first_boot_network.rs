@@ -29,11 +29,11 @@ fn judge_first_boot_network(evidence: &DoctorEvidence) -> CheckVerdict {
         Ok(arguments) => parse_arguments(arguments),
         // A root that does not boot images has no entry to read.
         Err(_) if !evidence.boots_images => return CheckVerdict::healthy(),
-        Err(why) => return CheckVerdict::unseen(format!("kernel arguments: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("kernel arguments: {why}")),
     };
     let fixed = match evidence.static_network.seen() {
         Ok(fixed) => fixed,
-        Err(why) => return CheckVerdict::unseen(format!("network configuration: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("network configuration: {why}")),
     };
     let has_arguments =
         !arguments.fixed.is_empty() || !arguments.made.is_empty() || arguments.needed;
@@ -41,7 +41,7 @@ fn judge_first_boot_network(evidence: &DoctorEvidence) -> CheckVerdict {
         return CheckVerdict::healthy();
     }
     if let Some(why) = fixed.unseen.first() {
-        return CheckVerdict::unseen(format!("network configuration: {why}"));
+        return CheckVerdict::not_seen(format!("network configuration: {why}"));
     }
     // The first boot passes on the network of the initramfs; before its end there is nothing to compare.
     let is_first = evidence.in_initramfs || evidence.never_booted;
@@ -51,13 +51,13 @@ fn judge_first_boot_network(evidence: &DoctorEvidence) -> CheckVerdict {
     let mut verdict = CheckVerdict::healthy();
     let lost = find_lost(evidence, &arguments, fixed);
     let nothing_lost = lost.is_none();
-    verdict = verdict.and(lost);
+    verdict = verdict.and_findings(lost);
     if nothing_lost {
         verdict = verdict
-            .and(find_other_interface(evidence, &arguments, fixed))
-            .and(find_no_server(evidence, &arguments, fixed));
+            .and_findings(find_other_interface(evidence, &arguments, fixed))
+            .and_findings(find_no_server(evidence, &arguments, fixed));
     }
-    verdict.and(find_dhcp_only(evidence, &arguments, fixed))
+    verdict.and_findings(find_dhcp_only(evidence, &arguments, fixed))
 }
 
 /// Returns true if the running node has the address, from wherever.
@@ -85,12 +85,12 @@ fn find_lost(
     let addresses = arguments
         .fixed
         .iter()
-        .filter(|(_, address, _)| !fixed.has(*address) && !is_up(evidence, *address))
+        .filter(|(_, address, _)| !fixed.has_address(*address) && !is_up(evidence, *address))
         .map(|(token, address, _)| (token, format!("{address} is in no keyfile")));
     let made = arguments
         .made
         .iter()
-        .filter(|(_, name)| !fixed.knows(name) && !has_interface(evidence, name))
+        .filter(|(_, name)| !fixed.has_interface(name) && !has_interface(evidence, name))
         .map(|(token, name)| (token, format!("{name} is in no keyfile")));
     let mut lost = addresses.chain(made).peekable();
     lost.peek()?;
@@ -103,7 +103,7 @@ fn find_lost(
         means,
     )
     .seen_all(facts)
-    .seen_all(profiles(fixed))
+    .seen_all(list_profiles(fixed))
     .seen_all(
         fixed
             .refused
@@ -114,7 +114,7 @@ fn find_lost(
 }
 
 /// Lists the connections in the configuration.
-fn profiles(fixed: &StaticAddresses) -> Vec<Fact> {
+fn list_profiles(fixed: &StaticAddresses) -> Vec<Fact> {
     if fixed.profiles.is_empty() {
         let nothing = Fact::new("/etc/NetworkManager/system-connections", "no connection");
         return vec![nothing];
@@ -152,7 +152,7 @@ fn find_other_interface(
             None => true,
             Some(other) => other == name || other == BRIDGE || one.below.contains(name),
         };
-        if holders.iter().any(fits) || fixed.knows(name) {
+        if holders.iter().any(fits) || fixed.has_interface(name) {
             continue;
         }
         facts.extend(holders.first().map(|one| {
@@ -199,7 +199,7 @@ fn find_no_server(
         "name servers are in the kernel arguments only",
         means,
     )
-    .seen("kernel command line", first.clone())
+    .with_evidence("kernel command line", first.clone())
     .seen_all(profiles_without(fixed));
     Some(show_connections(evidence, finding))
 }
@@ -235,16 +235,16 @@ fn find_dhcp_only(
             "the initramfs has no fixed address",
             means,
         )
-        .seen("kernel command line", "rd.neednet=1, without ip=")
+        .with_evidence("kernel command line", "rd.neednet=1, without ip=")
         .seen_all(
-            profiles(fixed)
+            list_profiles(fixed)
                 .into_iter()
                 .filter(|fact| fact.place == gateway.place),
         )
         .next(if evidence.live {
             "rpm-ostree kargs".to_owned()
         } else {
-            format!("cat {}/*.conf", evidence.path("boot/loader/entries"))
+            format!("cat {}/*.conf", evidence.shell_path("boot/loader/entries"))
         }),
     )
 }
@@ -258,7 +258,7 @@ fn show_connections(evidence: &DoctorEvidence, finding: DoctorFinding) -> Doctor
     } else {
         finding.next(format!(
             "ls -l {}",
-            evidence.path("etc/NetworkManager/system-connections")
+            evidence.shell_path("etc/NetworkManager/system-connections")
         ))
     }
 }

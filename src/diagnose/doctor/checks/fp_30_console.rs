@@ -27,20 +27,23 @@ fn judge_console(evidence: &DoctorEvidence) -> CheckVerdict {
         Ok(facts) => &facts.booted_arguments,
         Err(_) => match evidence.arguments_on_disk.seen() {
             Ok(arguments) => arguments,
-            Err(why) => return CheckVerdict::unseen(format!("console= of the kernel: {why}")),
+            Err(why) => return CheckVerdict::not_seen(format!("console= of the kernel: {why}")),
         },
     };
     let terminals = evidence.upkeep.terminals.as_deref();
-    CheckVerdict::healthy().and(
+    CheckVerdict::healthy().and_findings(
         find_silent_console(arguments, terminals)
-            .map(|finding| finding.next(command(evidence, arguments))),
+            .map(|finding| finding.next(next_command(evidence, arguments))),
     )
 }
 
 /// Returns the next command; on a mounted disk the boot entries are edited by hand.
-fn command(evidence: &DoctorEvidence, arguments: &Kargs) -> String {
+fn next_command(evidence: &DoctorEvidence, arguments: &Kargs) -> String {
     if !evidence.live {
-        return format!("grep -n console= {}/*", evidence.path(paths::BOOT_ENTRIES));
+        return format!(
+            "grep -n console= {}/*",
+            evidence.shell_path(paths::BOOT_ENTRIES)
+        );
     }
     let mut consoles = arguments.tokens().iter();
     let last = consoles.rfind(|token| token.starts_with("console="));

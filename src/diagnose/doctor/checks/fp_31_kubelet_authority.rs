@@ -1,6 +1,6 @@
 //! FP-31: the kubelet no longer accepts the certificate used to request logs.
 
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
 };
@@ -24,7 +24,7 @@ const SIGNER: &str = "kube-apiserver-to-kubelet-signer";
 
 fn judge_kubelet_authority(evidence: &DoctorEvidence) -> CheckVerdict {
     let Ok(certificates) = evidence.certificates.seen() else {
-        return CheckVerdict::unseen("the kubelet's authority: no certificate could be read");
+        return CheckVerdict::not_seen("the kubelet's authority: no certificate could be read");
     };
     let all = certificates.iter();
     let all = all.filter(|one| one.role == CertificateRole::ClientAuthority);
@@ -40,11 +40,11 @@ fn judge_kubelet_authority(evidence: &DoctorEvidence) -> CheckVerdict {
         .collect();
     let all = if signers.is_empty() { all } else { signers };
     let Some(newest) = all.iter().max_by_key(|one| one.not_after) else {
-        return CheckVerdict::unseen(
+        return CheckVerdict::not_seen(
             "the kubelet's authority: /etc/kubernetes/kubelet-ca.crt has none",
         );
     };
-    CheckVerdict::healthy().and(find_stale_authority(evidence, newest))
+    CheckVerdict::healthy().and_findings(find_stale_authority(evidence, newest))
 }
 
 fn find_stale_authority(evidence: &DoctorEvidence, newest: &Certificate) -> Option<DoctorFinding> {
@@ -73,15 +73,15 @@ fail here. Check if the pool is paused.";
     };
     Some(
         DoctorFinding::new(severity, what, means)
-            .seen(
+            .with_evidence(
                 &newest.path,
-                format!("{}, until {}", newest.subject, utc(newest.not_after)),
+                format!("{}, until {}", newest.subject, format_utc(newest.not_after)),
             )
             .next("oc get mcp")
             .next(format!(
                 "scp core@OTHER-NODE:{} {}",
                 newest.path,
-                evidence.path(&newest.path)
+                evidence.shell_path(&newest.path)
             )),
     )
 }

@@ -24,20 +24,20 @@ Doctor does not ask the servers. Try each one: dig @SERVER NAME.",
 fn judge_name_servers(evidence: &DoctorEvidence) -> CheckVerdict {
     let found = match evidence.upkeep.name_servers.seen() {
         Ok(found) => found,
-        Err(why) => return CheckVerdict::unseen(format!("name servers: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("name servers: {why}")),
     };
-    let none_left = found.elsewhere().next().is_none();
+    let none_left = found.remote_servers().next().is_none();
     // A mounted disk has nothing below /run.
     let leads_nowhere = found.dangling.as_deref();
     let leads_nowhere = leads_nowhere.is_some_and(|target| !target.contains("/run/"));
     let alone = if none_left && (found.file || evidence.live || leads_nowhere) {
-        Some(nobody(evidence, found))
+        Some(report_silence(evidence, found))
     } else {
         None
     };
     let verdict = CheckVerdict::healthy()
-        .and(alone)
-        .and(find_no_source(evidence, found));
+        .and_findings(alone)
+        .and_findings(find_no_source(evidence, found));
     if evidence.live && !none_left {
         verdict.and_unseen("the name servers' answers; ask each one: dig @SERVER NAME")
     } else {
@@ -51,23 +51,23 @@ fn find_no_source(evidence: &DoctorEvidence, found: &NameServers) -> Option<Doct
     let means = "Programs look up names in /etc/hosts alone, whatever name servers there are: nothing can be pulled, and the API \
 is not found.";
     let what = "names are not looked up at a name server";
-    let finding =
-        DoctorFinding::new(CheckSeverity::Warning, what, means).seen("/etc/nsswitch.conf", line);
-    Some(finding.next(format!("vi {}", evidence.path("etc/nsswitch.conf"))))
+    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+        .with_evidence("/etc/nsswitch.conf", line);
+    Some(finding.next(format!("vi {}", evidence.shell_path("etc/nsswitch.conf"))))
 }
 
-fn nobody(evidence: &DoctorEvidence, found: &NameServers) -> DoctorFinding {
+fn report_silence(evidence: &DoctorEvidence, found: &NameServers) -> DoctorFinding {
     let servers: Vec<String> = found.servers.iter().map(ToString::to_string).collect();
     let (what, said, says) = match (&found.dangling, servers.is_empty()) {
         (Some(target), _) => (
             "/etc/resolv.conf leads to nothing",
             format!("a link to {target}, which is missing"),
-            Some(messages::filled(messages::NO_NAME_SERVER, "api-int")),
+            Some(messages::fill_message(messages::NO_NAME_SERVER, "api-int")),
         ),
         (None, true) => (
             "there is no name server",
             "no server".to_owned(),
-            Some(messages::filled(messages::NO_NAME_SERVER, "api-int")),
+            Some(messages::fill_message(messages::NO_NAME_SERVER, "api-int")),
         ),
         (None, false) => (
             "the node is its own only name server",
@@ -83,19 +83,19 @@ fn nobody(evidence: &DoctorEvidence, found: &NameServers) -> DoctorFinding {
     let severity = severity_of(evidence, found);
 
     let own = "etc/kubernetes/manifests/coredns.yaml";
-    let finding =
-        DoctorFinding::new(severity, what, means).seen(format!("/{}", paths::RESOLV_CONF), said);
+    let finding = DoctorFinding::new(severity, what, means)
+        .with_evidence(format!("/{}", paths::RESOLV_CONF), said);
     let finding = if found.own {
-        finding.seen(format!("/{own}"), "the node's own name server")
+        finding.with_evidence(format!("/{own}"), "the node's own name server")
     } else {
         finding
     };
     finding
-        .daemon(says)
+        .with_message(says)
         .next(if evidence.live {
             "nmcli device show".to_owned()
         } else {
-            format!("cat {}", evidence.path(paths::RESOLV_CONF))
+            format!("cat {}", evidence.shell_path(paths::RESOLV_CONF))
         })
         .next(format!(
             "mco-rescue fetch{} --resolve HOST:ADDRESS",

@@ -35,7 +35,7 @@ After adding a key by hand: chown -R core: /home/core/.ssh, chmod 0700 and 0600,
 fn judge_locked_out(evidence: &DoctorEvidence) -> CheckVerdict {
     let login = match evidence.upkeep.login.seen() {
         Ok(login) => login,
-        Err(why) => return CheckVerdict::unseen(format!("keys and passwords: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("keys and passwords: {why}")),
     };
     let refused = login.files.iter().filter(|file| file.keys > 0);
     let refused = refused.filter(|file| file.refused.is_some());
@@ -43,9 +43,9 @@ fn judge_locked_out(evidence: &DoctorEvidence) -> CheckVerdict {
     let mut verdict = match &login.passwords {
         None if over_ssh == Certainty::No => {
             let why = login.no_shadow.unwrap_or("is not known");
-            CheckVerdict::unseen(format!("passwords: /{} {why}", paths::SHADOW))
+            CheckVerdict::not_seen(format!("passwords: /{} {why}", paths::SHADOW))
         }
-        _ if login.unread > 0 => CheckVerdict::unseen(format!(
+        _ if login.unread > 0 => CheckVerdict::not_seen(format!(
             "{} in /{}: only the first ones are read",
             count_noun(login.unread, "more file"),
             paths::CORE_KEYS_DIR
@@ -56,7 +56,7 @@ fn judge_locked_out(evidence: &DoctorEvidence) -> CheckVerdict {
         let why = format!("if sshd lets core in: {}: {}", cause.place, cause.said);
         verdict = verdict.and_unseen(why);
     }
-    if login.keys() == 0 {
+    if login.accepted_keys() == 0 {
         for cause in &login.other_sources {
             let why = format!("keys from elsewhere: {}: {}", cause.place, cause.said);
             verdict = verdict.and_unseen(why);
@@ -66,10 +66,10 @@ fn judge_locked_out(evidence: &DoctorEvidence) -> CheckVerdict {
         verdict = verdict.and_unseen(format!("keys of root: {why}"));
     }
     match over_ssh {
-        Certainty::No => verdict.and([out(evidence, login)]),
-        Certainty::Yes | Certainty::Unknown => verdict.and(
+        Certainty::No => verdict.and_findings([report_lockout(evidence, login)]),
+        Certainty::Yes | Certainty::Unknown => verdict.and_findings(
             (refused.clone().count() > 0)
-                .then(|| partly(evidence, login, refused.filter_map(fact_of_file))),
+                .then(|| report_partial(evidence, login, refused.filter_map(fact_of_file))),
         ),
     }
 }
@@ -79,7 +79,7 @@ fn fact_of_file(file: &KeyFile) -> Option<Fact> {
     Some(Fact::new(&file.path, format!("sshd ignores it: {why}")))
 }
 
-fn partly(
+fn report_partial(
     evidence: &DoctorEvidence,
     login: &Login,
     facts: impl Iterator<Item = Fact>,
@@ -91,7 +91,7 @@ fn partly(
         means,
     )
     .seen_all(facts)
-    .daemon(Some(messages::PUBLICKEY.to_owned()));
+    .with_message(Some(messages::PUBLICKEY.to_owned()));
     put_right(evidence, login, finding)
 }
 
@@ -103,7 +103,7 @@ fn put_right(evidence: &DoctorEvidence, login: &Login, finding: DoctorFinding) -
     };
     let finding = if refused().any(|file| !file.wrong.is_empty()) {
         finding
-            .next(narrowed(evidence, login))
+            .next(narrow_command(evidence, login))
             .fixed_by(find_fixes(login))
     } else {
         finding
@@ -119,8 +119,8 @@ fn put_right(evidence: &DoctorEvidence, login: &Login, finding: DoctorFinding) -
 fn command_for_settings(evidence: &DoctorEvidence) -> String {
     let words = "Include|Match|Allow|Deny|Authorized|Pubkey|AuthenticationMethods";
     let (file, folder) = (
-        evidence.path("/etc/ssh/sshd_config"),
-        evidence.path("/etc/ssh/sshd_config.d"),
+        evidence.shell_path("/etc/ssh/sshd_config"),
+        evidence.shell_path("/etc/ssh/sshd_config.d"),
     );
     format!("grep -rniE '^ *({words})' {file} {folder}")
 }
@@ -154,13 +154,13 @@ fn find_fixes(login: &Login) -> Vec<FixChange> {
 }
 
 /// Returns the command that restores owners, or else modes, that sshd accepts.
-fn narrowed(evidence: &DoctorEvidence, login: &Login) -> String {
-    let home = evidence.path(paths::CORE_HOME);
+fn narrow_command(evidence: &DoctorEvidence, login: &Login) -> String {
+    let home = evidence.shell_path(paths::CORE_HOME);
     let refused = || login.files.iter().flat_map(|file| &file.wrong);
     let is_own =
         |wrong: &&WrongAttributes| wrong.path.starts_with(&format!("/{}", paths::CORE_HOME));
     if let Some(outside) = refused().find(|wrong| !is_own(wrong)) {
-        let place = evidence.path(&outside.path);
+        let place = evidence.shell_path(&outside.path);
         return match outside.closed {
             Some(_) => format!("chmod a+rx {place}"),
             None => format!("chown root: {place}; chmod go-w {place}"),
@@ -183,22 +183,24 @@ fn narrowed(evidence: &DoctorEvidence, login: &Login) -> String {
 ///
 /// # Errors
 /// The reason why there is no config to count in.
-fn wanted(evidence: &DoctorEvidence) -> Result<usize, &'static str> {
+fn count_wanted(evidence: &DoctorEvidence) -> Result<usize, &'static str> {
     let records = evidence.records.get();
     let records = records.ok_or("it cannot be read, so what it gives to core is not known")?;
-    let config = records.recorded().ok_or(match &records.current_config {
-        Recorded::Broken(_) => "it cannot be read, so what it gives to core is not known",
-        Recorded::Missing | Recorded::Present(_) => {
-            "there is none, so what core is meant to have is not known"
-        }
-    })?;
+    let config = records
+        .recorded_config()
+        .ok_or(match &records.current_config {
+            Recorded::Broken(_) => "it cannot be read, so what it gives to core is not known",
+            Recorded::Missing | Recorded::Present(_) => {
+                "there is none, so what core is meant to have is not known"
+            }
+        })?;
     let users = config.ignition.passwd.users.iter();
     Ok(users.map(|user| user.ssh_authorized_keys.len()).sum())
 }
 
-fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
+fn report_lockout(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
     let console = login.at_console();
-    let wanted = wanted(evidence);
+    let wanted = count_wanted(evidence);
     let is_bare = login.files.iter().all(|file| file.keys == 0);
     let records = evidence.records.get();
     let is_missing = records.is_some_and(|all| matches!(all.current_config, Recorded::Missing));
@@ -221,10 +223,10 @@ fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
     let causes = login.kept_out.iter();
     finding = finding.seen_all(causes.map(|cause| Fact::new(&cause.place, &cause.said)));
     if let (Some(why), Some(_)) = (login.no_shadow, &login.passwords) {
-        finding = finding.seen(format!("/{}", paths::SHADOW), why);
+        finding = finding.with_evidence(format!("/{}", paths::SHADOW), why);
     }
     if login.files.is_empty() {
-        finding = finding.seen(format!("/{}", paths::CORE_SSH), "no file with keys");
+        finding = finding.with_evidence(format!("/{}", paths::CORE_SSH), "no file with keys");
     }
     let files = login.files.iter().map(|file| match fact_of_file(file) {
         Some(fact) => fact,
@@ -232,14 +234,14 @@ fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
     });
     let finding = finding
         .seen_all(files)
-        .seen(
+        .with_evidence(
             "the recorded config",
             match wanted {
                 Ok(keys) => format!("gives {} to core", count_noun(keys, "key")),
                 Err(why) => why.to_owned(),
             },
         )
-        .daemon((!intended).then(|| messages::PUBLICKEY.to_owned()));
+        .with_message((!intended).then(|| messages::PUBLICKEY.to_owned()));
     match login.kept_out.first() {
         Some(cause) => change_cause(evidence, cause, finding),
         None => bring_keys(evidence, login, wanted, finding),
@@ -274,7 +276,7 @@ fn change_cause(
         Some((file, _)) => (file, None),
         None => (cause.place.as_str(), None),
     };
-    let place = evidence.path(file);
+    let place = evidence.shell_path(file);
     let command = match (file, line) {
         (_, Some(line)) => format!("vi +{line} {place}"),
         ("/etc/systemd/system/sshd.service" | "/etc/nologin", None) => format!("rm {place}"),
@@ -308,12 +310,12 @@ fn bring_keys(
         finding
     };
     if by_settings {
-        return finding.next(evidence.command("doctor FP-33"));
+        return finding.next(evidence.own_command("doctor FP-33"));
     }
     let finding = match wanted {
         Ok(0) | Err(_) if refused => finding,
-        Ok(0) | Err(_) => finding.next(evidence.command("apply CONFIG")),
-        Ok(_) => finding.next(evidence.command("apply")),
+        Ok(0) | Err(_) => finding.next(evidence.own_command("apply CONFIG")),
+        Ok(_) => finding.next(evidence.own_command("apply")),
     };
-    finding.next(evidence.command("apply --key FILE"))
+    finding.next(evidence.own_command("apply --key FILE"))
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::base::invocation::shell_word;
 use crate::base::paths;
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::diagnose::doctor::daemon::DaemonTroubles;
 use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
@@ -32,12 +32,12 @@ const WORDS: [&str; 2] = [messages::NOT_DRAINED, messages::DRAIN_TIMEOUT];
 fn judge_drain(evidence: &DoctorEvidence) -> CheckVerdict {
     let seen = match evidence.daemon.seen() {
         Ok(seen) => seen,
-        Err(why) => return CheckVerdict::unseen(format!("the daemon's troubles: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("the daemon's troubles: {why}")),
     };
     let mut verdict = CheckVerdict::healthy()
-        .and(find_failed_drain(evidence, seen))
-        .and(find_stopped_kubelet(evidence, seen))
-        .and(find_reboot_without_drain(evidence, seen));
+        .and_findings(find_failed_drain(evidence, seen))
+        .and_findings(find_stopped_kubelet(evidence, seen))
+        .and_findings(find_reboot_without_drain(evidence, seen));
     for why in &seen.unread_log {
         verdict = verdict.and_unseen(format!("the daemon's log: {why}"));
     }
@@ -53,7 +53,7 @@ fn find_failed_drain(evidence: &DoctorEvidence, seen: &DaemonTroubles) -> Option
     let run = evidence.last_run();
     let is_over = seen.is_done_after(complaint.last)
         || run.is_some_and(|run| run.finished > complaint.last)
-        || complaint.target.is_some() && complaint.target == evidence.recorded();
+        || complaint.target.is_some() && complaint.target == evidence.recorded_name();
     if !is_drain || is_over {
         return None;
     }
@@ -62,15 +62,15 @@ fn find_failed_drain(evidence: &DoctorEvidence, seen: &DaemonTroubles) -> Option
     let said = format!(
         "{}, last at {}",
         crate::base::text::count_noun(complaint.times, "failed drain"),
-        utc(complaint.last)
+        format_utc(complaint.last)
     );
     let finding = DoctorFinding::new(
         CheckSeverity::Warning,
         "the node cannot be drained, and its update waits",
         means,
     )
-    .seen(&complaint.file, said)
-    .daemon(Some(complaint.text.clone()))
+    .with_evidence(&complaint.file, said)
+    .with_message(Some(complaint.text.clone()))
     .next("oc get pdb -A")
     .next(format!(
         "oc adm drain {node} --ignore-daemonsets --delete-emptydir-data --force --disable-eviction"
@@ -95,8 +95,8 @@ fn find_stopped_kubelet(evidence: &DoctorEvidence, seen: &DaemonTroubles) -> Opt
             "a run that was killed left the kubelet stopped",
             means,
         )
-        .seen(format!("/{}", paths::STOPPED), "of this boot")
-        .next(evidence.command("recover"))
+        .with_evidence(format!("/{}", paths::STOPPED), "of this boot")
+        .next(evidence.own_command("recover"))
         .next("systemctl start kubelet")
     })
 }
@@ -115,7 +115,7 @@ fn find_reboot_without_drain(
             "the node reboots into another OS without a drain",
             means,
         )
-        .seen("the last run", "the daemon would have drained the node")
+        .with_evidence("the last run", "the daemon would have drained the node")
         .next(format!(
             "oc adm drain {} --ignore-daemonsets --delete-emptydir-data",
             shell_word(&seen.node)

@@ -1,6 +1,6 @@
 //! FP-35: interfaces lose their connection with the next OS.
 
-use super::doors::{judge_door, named};
+use super::doors::{judge_door, with_subject};
 use crate::diagnose::doctor::crossing::CrossingMoment;
 use crate::diagnose::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence};
 use crate::judge::crossing::CrossingSeverity;
@@ -33,6 +33,6 @@ fn judge_network(evidence: &DoctorEvidence) -> CheckVerdict {
             (_, true) => "the next OS does not read its connection",
             (_, false) => "NetworkManager does not read its connection",
         };
-        Some((severity, named(&finding.subject, words)))
+        Some((severity, with_subject(&finding.subject, words)))
     })
 }

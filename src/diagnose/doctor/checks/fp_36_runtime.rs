@@ -1,6 +1,6 @@
 //! FP-36: the OS lacks CRI-O's default runtime.
 
-use super::doors::{judge_door, named};
+use super::doors::{judge_door, with_subject};
 use crate::diagnose::doctor::crossing::CrossingMoment;
 use crate::diagnose::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence};
 
@@ -29,7 +29,10 @@ fn judge_runtime(evidence: &DoctorEvidence) -> CheckVerdict {
         let has_crio = seen.target.tree.exists("usr/bin/crio");
         (has_crio && !is_file && !is_guess).then(|| {
             let words = "CRI-O's default runtime is missing in the OS";
-            (CheckSeverity::Critical, named(&finding.subject, words))
+            (
+                CheckSeverity::Critical,
+                with_subject(&finding.subject, words),
+            )
         })
     })
 }

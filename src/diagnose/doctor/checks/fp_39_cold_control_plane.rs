@@ -1,6 +1,6 @@
 //! FP-39: the control plane was off for too long.
 
-use crate::base::time::utc;
+use crate::base::time::format_utc;
 use crate::diagnose::doctor::cold::{self, ColdCertificate, JudgedTime, RECOVERY, Renewer};
 use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
@@ -37,7 +37,7 @@ fn judge_cold(evidence: &DoctorEvidence) -> CheckVerdict {
     match evidence.static_pods.seen() {
         Ok(Some(_)) => {}
         Ok(None) => return CheckVerdict::healthy(),
-        Err(why) => return CheckVerdict::unseen(format!("certificates of static pods: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("certificates of static pods: {why}")),
     }
     let mut verdict = CheckVerdict::healthy();
     if let Some(Some(pods)) = evidence.static_pods.get() {
@@ -65,15 +65,15 @@ fn judge_cold(evidence: &DoctorEvidence) -> CheckVerdict {
         None
     };
     verdict
-        .and(find_lost(&lost, &time))
-        .and(find_renewed(evidence, &renewed, &time))
-        .and(find_of_admin(&of_admin, &time))
-        .and(overdue)
+        .and_findings(find_lost(&lost, &time))
+        .and_findings(find_renewed(evidence, &renewed, &time))
+        .and_findings(find_of_admin(&of_admin, &time))
+        .and_findings(overdue)
 }
 
-fn dated(finding: DoctorFinding, all: &[&ColdCertificate], time: &JudgedTime) -> DoctorFinding {
+fn add_dates(finding: DoctorFinding, all: &[&ColdCertificate], time: &JudgedTime) -> DoctorFinding {
     let facts = all.iter().map(|one| {
-        let until = utc(one.not_after);
+        let until = format_utc(one.not_after);
         let said = match &one.ended_by {
             Some(issuer) => format!("{}, until {until} by its authority {issuer}", one.subject),
             None => format!("{} until {until}", one.subject),
@@ -82,11 +82,11 @@ fn dated(finding: DoctorFinding, all: &[&ColdCertificate], time: &JudgedTime) ->
     });
     let finding = finding.seen_all(facts);
     match &time.by {
-        Some(by) => finding.seen(
+        Some(by) => finding.with_evidence(
             by,
-            format!("{}, in place of the clock (FP-15)", utc(time.now)),
+            format!("{}, in place of the clock (FP-15)", format_utc(time.now)),
         ),
-        None => finding.seen("clock", utc(time.now)),
+        None => finding.with_evidence("clock", format_utc(time.now)),
     }
 }
 
@@ -98,9 +98,9 @@ fn find_lost(lost: &[&ColdCertificate], time: &JudgedTime) -> Option<DoctorFindi
 helps. Another control-plane node whose etcd runs renews it, else restore from a backup.";
     let what = "expired certificates that nothing here renews";
     let finding = DoctorFinding::new(CheckSeverity::Critical, what, means)
-        .daemon(Some(messages::NOT_YET_VALID.to_owned()));
+        .with_message(Some(messages::NOT_YET_VALID.to_owned()));
     Some(
-        dated(finding, lost, time)
+        add_dates(finding, lost, time)
             .next("date -u # before anything else: a wrong clock looks the same")
             .next("oc get clusteroperator etcd kube-apiserver # with the API of another node"),
     )
@@ -118,8 +118,8 @@ fn find_renewed(
 in two waves: client certificates of the kubelets, then their server certificates.";
     let what = "certificates of the control plane have expired";
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
-        .daemon(Some(messages::NOT_YET_VALID.to_owned()));
-    let finding = dated(finding, renewed, time);
+        .with_message(Some(messages::NOT_YET_VALID.to_owned()));
+    let finding = add_dates(finding, renewed, time);
     // They share one certificate.
     let own = renewed
         .iter()
@@ -149,9 +149,9 @@ fn find_of_admin(of_admin: &[&ColdCertificate], time: &JudgedTime) -> Option<Doc
     let means = "Clients refuse the API under its public name. It stops no recovery; nothing but its admin renews it.";
     let what = "the API's certificate of your own has expired";
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
-        .daemon(Some(messages::NOT_YET_VALID.to_owned()));
+        .with_message(Some(messages::NOT_YET_VALID.to_owned()));
     Some(
-        dated(finding, of_admin, time)
+        add_dates(finding, of_admin, time)
             .next("oc get apiserver cluster -o jsonpath='{.spec.servingCerts}'"),
     )
 }
@@ -173,14 +173,14 @@ fn find_overdue(
     let what = "the control plane's certificates are overdue";
     let means = format!(
         "A running control plane renews them earlier: it was off, or its operators do not work. The first ends at {}.",
-        utc(first.not_after)
+        format_utc(first.not_after)
     );
     let finding = DoctorFinding::new(CheckSeverity::Notice, what, means);
-    let day = utc(first.not_after);
+    let day = format_utc(first.not_after);
     let day = day.split('T').next().unwrap_or_default();
     Some(
-        dated(finding, &overdue, time)
+        add_dates(finding, &overdue, time)
             .next("oc get clusteroperators kube-apiserver kube-controller-manager etcd")
-            .next(evidence.command(&format!("doctor --until {day}"))),
+            .next(evidence.own_command(&format!("doctor --until {day}"))),
     )
 }

@@ -38,7 +38,7 @@ start two members from different copies of the data.",
 fn judge_etcd_data(evidence: &DoctorEvidence) -> CheckVerdict {
     let files = match evidence.etcd_files.seen() {
         Ok(files) => files,
-        Err(why) => return CheckVerdict::unseen(format!("the data of etcd: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("the data of etcd: {why}")),
     };
     let mut verdict = CheckVerdict::healthy();
     for why in &files.unread {
@@ -53,8 +53,8 @@ fn judge_etcd_data(evidence: &DoctorEvidence) -> CheckVerdict {
         None => Vec::new(),
     };
     verdict
-        .and(about_member)
-        .and(find_bad_backups(evidence, files))
+        .and_findings(about_member)
+        .and_findings(find_bad_backups(evidence, files))
 }
 
 fn judge_member(
@@ -69,7 +69,7 @@ fn judge_member(
         }
         Some(Start::Refuses(refusal)) => Some(refusal.clone()),
         Some(Start::Starts(_)) => None,
-        None => unfinished(member),
+        None => unfinished_refusal(member),
     };
     match (refusal, &member.start) {
         (Some(refusal), _) => findings.push(find_refusal(evidence, files, member, &refusal)),
@@ -102,8 +102,8 @@ fn find_database_faults(
         let means = "The last commit was interrupted. etcd uses the other one, and writes this one again at its next commit.";
         let what = "one of the two meta pages of etcd is not valid";
         let finding = DoctorFinding::new(CheckSeverity::Notice, what, means)
-            .seen(db(), format!("meta page {page} is not valid"))
-            .next(evidence.command("doctor FP-40"));
+            .with_evidence(database_path(), format!("meta page {page} is not valid"))
+            .next(evidence.own_command("doctor FP-40"));
         return Some(finding);
     }
     if sound.length >= sound.needs {
@@ -113,12 +113,12 @@ fn find_database_faults(
     let what = "the database of etcd is shorter than it says";
     let said = format!("{} bytes of {}", sound.length, sound.needs);
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
-        .seen(db(), said)
-        .next_all(others(evidence, files));
+        .with_evidence(database_path(), said)
+        .next_all(member_commands(evidence, files));
     Some(finding)
 }
 
-fn db() -> String {
+fn database_path() -> String {
     format!("/{MEMBER}/snap/db")
 }
 
@@ -129,7 +129,7 @@ fn is_bare(member: &EtcdMemberFiles) -> bool {
 }
 
 /// Returns the refusal for a member whose start was not simulated: etcd is running, or its data is large.
-fn unfinished(member: &EtcdMemberFiles) -> Option<EtcdRefusal> {
+fn unfinished_refusal(member: &EtcdMemberFiles) -> Option<EtcdRefusal> {
     if let Some(stop) = &member.log.stop {
         return Some(EtcdRefusal::Log(stop.fault.clone()));
     }
@@ -170,17 +170,17 @@ fn find_refusal(
         }
     };
     DoctorFinding::new(CheckSeverity::Critical, what, means)
-        .seen_all(facts(member, refusal))
+        .seen_all(refusal_facts(member, refusal))
         .seen_all(rescue_facts(files))
-        .daemon(Some(words(refusal)))
-        .next_all(others(evidence, files))
+        .with_message(Some(etcd_message(refusal)))
+        .next_all(member_commands(evidence, files))
 }
 
 /// The place of a refusal.
-fn facts(member: &EtcdMemberFiles, refusal: &EtcdRefusal) -> Vec<Fact> {
+fn refusal_facts(member: &EtcdMemberFiles, refusal: &EtcdRefusal) -> Vec<Fact> {
     let wal = format!("/{MEMBER}/wal");
     let place = match refusal {
-        EtcdRefusal::Database(_) | EtcdRefusal::OldDatabase(..) => db(),
+        EtcdRefusal::Database(_) | EtcdRefusal::OldDatabase(..) => database_path(),
         _ => wal.clone(),
     };
     match refusal {
@@ -195,7 +195,7 @@ fn facts(member: &EtcdMemberFiles, refusal: &EtcdRefusal) -> Vec<Fact> {
             let sent = format!("/{MEMBER}/snap/{snapshot:016x}.snap.db");
             vec![
                 Fact::new(
-                    db(),
+                    database_path(),
                     format!("its last entry is {index}, that of the snapshot {snapshot}"),
                 ),
                 Fact::new(sent, "missing"),
@@ -207,7 +207,7 @@ fn facts(member: &EtcdMemberFiles, refusal: &EtcdRefusal) -> Vec<Fact> {
 }
 
 /// Returns the message with which etcd exits.
-fn words(refusal: &EtcdRefusal) -> String {
+fn etcd_message(refusal: &EtcdRefusal) -> String {
     match refusal {
         EtcdRefusal::OldDatabase(..) => messages::NO_SNAPSHOT_FILE.to_owned(),
         EtcdRefusal::Database(BoltFault::NoMeta) => messages::INVALID_DATABASE.to_owned(),
@@ -217,11 +217,11 @@ fn words(refusal: &EtcdRefusal) -> String {
             page,
             fault: PageFault::Identifies(id),
         }) => {
-            let words = messages::filled(messages::PAGE_IDENTIFIES, &page.to_string());
-            messages::filled(&words, &id.to_string())
+            let words = messages::fill_message(messages::PAGE_IDENTIFIES, &page.to_string());
+            messages::fill_message(&words, &id.to_string())
         }
         EtcdRefusal::Database(fault @ BoltFault::Page { .. }) => {
-            messages::filled(messages::FREE_PAGES, &fault.to_string())
+            messages::fill_message(messages::FREE_PAGES, &fault.to_string())
         }
         EtcdRefusal::Database(BoltFault::Value { what, .. }) => (*what).to_owned(),
         EtcdRefusal::Gap(..) | EtcdRefusal::NoFile(_) => messages::WAL_MISSING.to_owned(),
@@ -242,7 +242,7 @@ fn rescue_facts(files: &EtcdFiles) -> Vec<Fact> {
             backup.path.clone(),
             format!(
                 "the newest backup, of {}",
-                crate::base::time::utc(backup.written)
+                crate::base::time::format_utc(backup.written)
             ),
         ),
         None => Fact::new(
@@ -261,7 +261,7 @@ fn rescue_facts(files: &EtcdFiles) -> Vec<Fact> {
 }
 
 /// Returns the commands that show how many members are left, and move the data aside.
-fn others(evidence: &DoctorEvidence, files: &EtcdFiles) -> Vec<&'static str> {
+fn member_commands(evidence: &DoctorEvidence, files: &EtcdFiles) -> Vec<&'static str> {
     match (evidence.fencing, files.settings.members) {
         (true, _) => vec![
             "pcs status",
@@ -294,19 +294,19 @@ fn find_lost(
         "the log of etcd lost its end",
         means,
     );
-    let words = messages::filled(messages::LOST_LOG, &database.to_string());
-    let words = messages::filled(&words, &log.to_string());
+    let words = messages::fill_message(messages::LOST_LOG, &database.to_string());
+    let words = messages::fill_message(&words, &log.to_string());
     Some(
         finding
-            .seen(
+            .with_evidence(
                 format!("/{MEMBER}/wal"),
                 format!("its last whole entry is {log}"),
             )
             .seen_all(stopped_at(member))
-            .seen(db(), format!("it has entries up to {database}"))
+            .with_evidence(database_path(), format!("it has entries up to {database}"))
             .seen_all(rescue_facts(files))
-            .daemon(Some(words))
-            .next_all(others(evidence, files)),
+            .with_message(Some(words))
+            .next_all(member_commands(evidence, files)),
     )
 }
 
@@ -326,8 +326,8 @@ fn find_torn(
             means,
         )
         .seen_all([place])
-        .daemon(Some(messages::WAL_REPAIRED.to_owned()))
-        .next(evidence.command("doctor FP-40")),
+        .with_message(Some(messages::WAL_REPAIRED.to_owned()))
+        .next(evidence.own_command("doctor FP-40")),
     )
 }
 
@@ -357,7 +357,7 @@ fn find_bad_snapshots(
     Some(
         DoctorFinding::new(CheckSeverity::Notice, what, means)
             .seen_all(facts)
-            .next(evidence.command("doctor FP-40")),
+            .next(evidence.own_command("doctor FP-40")),
     )
 }
 
@@ -374,8 +374,8 @@ fn find_alarms(files: &EtcdFiles, alarms: &[u64], length: u64) -> Option<DoctorF
                 "etcd has found members with different data",
                 means,
             )
-            .seen(db(), "alarm CORRUPT")
-            .daemon(Some(messages::CORRUPT_CLUSTER.to_owned()))
+            .with_evidence(database_path(), "alarm CORRUPT")
+            .with_message(Some(messages::CORRUPT_CLUSTER.to_owned()))
             .next("oc -n openshift-etcd rsh etcd-NODE etcdctl alarm list")
             .next("oc -n openshift-etcd rsh etcd-NODE etcdctl endpoint hashkv --cluster"),
         );
@@ -388,8 +388,13 @@ fn find_alarms(files: &EtcdFiles, alarms: &[u64], length: u64) -> Option<DoctorF
                  are removed, the file is made smaller, and then the alarm is removed.";
     let alarm = alarms
         .contains(&NO_SPACE)
-        .then(|| Fact::new(db(), "alarm NOSPACE"));
-    let size = quota.map(|quota| Fact::new(db(), format!("{length} bytes, the quota is {quota}")));
+        .then(|| Fact::new(database_path(), "alarm NOSPACE"));
+    let size = quota.map(|quota| {
+        Fact::new(
+            database_path(),
+            format!("{length} bytes, the quota is {quota}"),
+        )
+    });
     Some(
         DoctorFinding::new(
             CheckSeverity::Warning,
@@ -397,7 +402,7 @@ fn find_alarms(files: &EtcdFiles, alarms: &[u64], length: u64) -> Option<DoctorF
             means,
         )
         .seen_all(alarm.into_iter().chain(size))
-        .daemon(Some(messages::SPACE_EXCEEDED.to_owned()))
+        .with_message(Some(messages::SPACE_EXCEEDED.to_owned()))
         .next("oc -n openshift-etcd rsh etcd-NODE etcdctl endpoint status --cluster -w table")
         .next("oc -n openshift-etcd rsh etcd-NODE etcdctl defrag")
         .next("oc -n openshift-etcd rsh etcd-NODE etcdctl alarm disarm"),
@@ -417,7 +422,7 @@ fn find_no_data(evidence: &DoctorEvidence) -> DoctorFinding {
         "etcd has no data on this node",
         means,
     )
-    .seen(format!("/{MEMBER}"), "no log and no database")
+    .with_evidence(format!("/{MEMBER}"), "no log and no database")
     .next(next)
 }
 
@@ -441,7 +446,7 @@ fn find_bad_backups(evidence: &DoctorEvidence, files: &EtcdFiles) -> Option<Doct
         count_noun(bad.len(), "backup")
     );
     let means = "A restore from it fails, after etcd has been stopped. Other backups have to be used, and a new one made.";
-    let path = evidence.path(&first.path);
+    let path = evidence.shell_path(&first.path);
     let aside = bad.iter().map(|one| FixChange::move_aside(&one.path));
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
         .seen_all(facts)

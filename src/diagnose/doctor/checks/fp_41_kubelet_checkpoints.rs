@@ -37,7 +37,7 @@ fn judge_kubelet_checkpoints(evidence: &DoctorEvidence) -> CheckVerdict {
     let state = match evidence.kubelet_state.seen() {
         Ok(None) => return CheckVerdict::healthy(),
         Ok(Some(state)) => state,
-        Err(why) => return CheckVerdict::unseen(format!("the state of the kubelet: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("the state of the kubelet: {why}")),
     };
     let mut verdict = CheckVerdict::healthy();
     for (file, judged) in &state.files {
@@ -51,7 +51,7 @@ fn judge_kubelet_checkpoints(evidence: &DoctorEvidence) -> CheckVerdict {
                     let path = file.path();
                     verdict = verdict.and_unseen(format!("/{path} cannot be judged: {why}"));
                 }
-                verdict = verdict.and(judge_file(evidence, state, *file, checkpoint));
+                verdict = verdict.and_findings(judge_file(evidence, state, *file, checkpoint));
             }
         }
     }
@@ -75,22 +75,24 @@ fn judge_file(
     if let CheckpointVerdict::Damaged { why, error } = &checkpoint.verdict {
         let finding = DoctorFinding::new(
             severity_of_damage(evidence, state, file),
-            format!("{} is damaged", name(file)),
+            format!("{} is damaged", name_of(file)),
             meaning_of_damage(evidence, state, file),
         );
-        let error = error.as_deref().map(|error| file.message(error));
-        let finding = finding.seen(place(file), why).daemon(error);
+        let error = error.as_deref().map(|error| file.kubelet_message(error));
+        let finding = finding
+            .with_evidence(place_of(file), why)
+            .with_message(error);
         return Some(with_cure(evidence, state, file, checkpoint, finding));
     }
     if checkpoint.is_old_form && state.minor == Some(NEW_FORM) {
         let finding = DoctorFinding::new(
             severity_of_damage(evidence, state, file),
-            format!("{} is of an older kubelet", name(file)),
+            format!("{} is of an older kubelet", name_of(file)),
             "Kubernetes 1.32 has another form of this file, and its kubelet does not start with this one.",
         );
         let finding = finding
-            .seen(place(file), "has the form of Kubernetes 1.31 and older")
-            .daemon(Some(file.message(messages::CHECKPOINT_CORRUPTED)));
+            .with_evidence(place_of(file), "has the form of Kubernetes 1.31 and older")
+            .with_message(Some(file.kubelet_message(messages::CHECKPOINT_CORRUPTED)));
         return Some(with_cure(evidence, state, file, checkpoint, finding));
     }
     judge_policy(evidence, state, file, checkpoint)
@@ -108,7 +110,7 @@ fn judge_policy(
     if configured.value.eq_ignore_ascii_case(stored) {
         return None;
     }
-    let kubelet = kubelet(evidence);
+    let kubelet = kubelet_state(evidence);
     // The configuration was changed for the next boot, which removes the file.
     let is_pending = evidence.awaited.get().is_some_and(Option::is_some);
     let is_removed = state.removed_at_boot.contains(&file);
@@ -122,19 +124,19 @@ fn judge_policy(
     let means = "The kubelet does not start with a file of another policy.";
     let finding = DoctorFinding::new(
         severity,
-        format!("{} names another policy", name(file)),
+        format!("{} names another policy", name_of(file)),
         means,
     );
     let finding = finding
-        .seen(place(file), format!("policyName is {stored:?}"))
-        .seen(&configured.place, &configured.said)
-        .daemon(Some(policy_message(file, configured, stored)));
+        .with_evidence(place_of(file), format!("policyName is {stored:?}"))
+        .with_evidence(&configured.place, &configured.said)
+        .with_message(Some(policy_message(file, configured, stored)));
     Some(with_cure(evidence, state, file, checkpoint, finding))
 }
 
 fn policy_message(file: CheckpointFile, configured: &ConfiguredPolicy, stored: &str) -> String {
     let value = &configured.value;
-    file.message(&format!(
+    file.kubelet_message(&format!(
         "configured policy {value:?} differs from state checkpoint policy {stored:?}"
     ))
 }
@@ -145,7 +147,7 @@ fn severity_of_damage(
     file: CheckpointFile,
 ) -> CheckSeverity {
     let is_removed = state.removed_at_boot.contains(&file);
-    match (file, evidence.live, kubelet(evidence)) {
+    match (file, evidence.live, kubelet_state(evidence)) {
         (CheckpointFile::Devices, ..) => CheckSeverity::Warning,
         (_, false, _) if is_removed => CheckSeverity::Notice,
         (_, true, Kubelet::Running) if is_removed => CheckSeverity::Notice,
@@ -161,7 +163,7 @@ fn meaning_of_damage(
 ) -> String {
     let refuses =
         "The kubelet does not start with it, and systemd starts the kubelet again every 10 seconds";
-    match (file, kubelet(evidence)) {
+    match (file, kubelet_state(evidence)) {
         (CheckpointFile::Devices, _) => {
             "The kubelet starts without it, and does not know which devices its containers have."
                 .to_owned()
@@ -197,12 +199,12 @@ fn with_cure(
     if evidence.live && is_removed && is_static {
         return finding.next("systemctl reboot");
     }
-    let path = evidence.path(&place(file));
+    let path = evidence.shell_path(&place_of(file));
     // Containers keep their processors, and others may get the same ones: the admin has to decide.
     let finding = if is_static || (!evidence.live && is_removed) {
         finding
     } else {
-        finding.fixed_by([FixChange::move_aside(place(file))])
+        finding.fixed_by([FixChange::move_aside(place_of(file))])
     };
     let aside = format!("mv {path} {path}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)");
     match evidence.live {
@@ -215,7 +217,7 @@ fn with_cure(
     }
 }
 
-fn kubelet(evidence: &DoctorEvidence) -> Kubelet {
+fn kubelet_state(evidence: &DoctorEvidence) -> Kubelet {
     let units = evidence.units.get().into_iter().flatten();
     let mut units = units.filter(|unit| unit.name == "kubelet.service");
     let Some(unit) = units.next() else {
@@ -229,10 +231,10 @@ fn kubelet(evidence: &DoctorEvidence) -> Kubelet {
     }
 }
 
-fn name(file: CheckpointFile) -> &'static str {
+fn name_of(file: CheckpointFile) -> &'static str {
     file.path().rsplit('/').next().unwrap_or_default()
 }
 
-fn place(file: CheckpointFile) -> String {
+fn place_of(file: CheckpointFile) -> String {
     format!("/{}", file.path())
 }

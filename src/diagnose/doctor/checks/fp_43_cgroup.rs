@@ -1,6 +1,6 @@
 //! FP-43: kernel arguments that the next OS does not accept, above all those for cgroup v1.
 
-use super::doors::{judge_door, named};
+use super::doors::{judge_door, with_subject};
 use crate::diagnose::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -25,7 +25,7 @@ const FORCE: [&str; 2] = [
 fn judge_arguments(evidence: &DoctorEvidence) -> CheckVerdict {
     judge_door(evidence, CHECK.id, |finding, _| {
         if finding.subject != "cgroup v1" {
-            let what = named(&finding.subject, "the OS does not take this argument");
+            let what = with_subject(&finding.subject, "the OS does not take this argument");
             return Some((CheckSeverity::Warning, what));
         }
         let mut said = finding.evidence.iter();

@@ -55,13 +55,13 @@ struct Wait {
 fn judge_jobs(evidence: &DoctorEvidence) -> CheckVerdict {
     let waits = match evidence.boot_waits.seen() {
         Ok(waits) => waits,
-        Err(why) => return CheckVerdict::unseen(format!("conditions of units: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("conditions of units: {why}")),
     };
     let verdict = CheckVerdict::healthy();
     let jobs = match evidence.jobs.seen() {
         Ok(jobs) => jobs,
         Err(why) => {
-            let verdict = verdict.and(find_lacking_image(evidence, waits));
+            let verdict = verdict.and_findings(find_lacking_image(evidence, waits));
             // Jobs on another kind of system are not a problem of a node.
             return if evidence.boots_images {
                 verdict.and_unseen(format!("jobs of systemd: {why}"))
@@ -75,12 +75,12 @@ fn judge_jobs(evidence: &DoctorEvidence) -> CheckVerdict {
         .filter(|job| job.running && matches!(job.kind.as_str(), "start" | "restart"));
     let mut found: Vec<DoctorFinding> = Vec::new();
     for job in running {
-        let late = late(evidence, &job.unit);
-        let Some(seconds) = age(evidence, job).filter(|seconds| *seconds > late) else {
+        let late = late_after(evidence, &job.unit);
+        let Some(seconds) = job_age(evidence, job).filter(|seconds| *seconds > late) else {
             continue;
         };
-        if let Some(wait) = condition(evidence, waits, &job.unit) {
-            found.push(report(evidence, jobs, job, seconds, wait));
+        if let Some(wait) = unmet_condition(evidence, waits, &job.unit) {
+            found.push(report_wait(evidence, jobs, job, seconds, wait));
         }
     }
     if found.is_empty() {
@@ -89,11 +89,11 @@ fn judge_jobs(evidence: &DoctorEvidence) -> CheckVerdict {
     if found.is_empty() {
         found.extend(find_lacking_image(evidence, waits));
     }
-    verdict.and(found)
+    verdict.and_findings(found)
 }
 
 /// Returns the number of seconds since a unit began to start.
-fn age(evidence: &DoctorEvidence, job: &UnitJob) -> Option<u64> {
+fn job_age(evidence: &DoctorEvidence, job: &UnitJob) -> Option<u64> {
     evidence.uptime?.checked_sub(job.began? / 1_000_000)
 }
 
@@ -105,7 +105,7 @@ fn is_of_cloud(unit: &str) -> bool {
 }
 
 /// Returns the number of seconds after which a unit is late.
-fn late(evidence: &DoctorEvidence, unit: &str) -> u64 {
+fn late_after(evidence: &DoctorEvidence, unit: &str) -> u64 {
     match evidence.first_boot_files.is_waiting() || evidence.never_booted {
         true => LATE_FIRST,
         false if is_of_cloud(unit) => LATE_FOR_CLOUD,
@@ -114,7 +114,7 @@ fn late(evidence: &DoctorEvidence, unit: &str) -> u64 {
 }
 
 /// Returns what a unit still waits for; `None` for a unit that is not in the table, or whose condition is met.
-fn condition(evidence: &DoctorEvidence, waits: &BootWaits, unit: &str) -> Option<Wait> {
+fn unmet_condition(evidence: &DoctorEvidence, waits: &BootWaits, unit: &str) -> Option<Wait> {
     match unit {
         "node-valid-hostname.service" => wait_for_host_name(evidence),
         "nodeip-configuration.service" | "nodeip-configuration-vsphere-upi.service" => {
@@ -124,7 +124,7 @@ fn condition(evidence: &DoctorEvidence, waits: &BootWaits, unit: &str) -> Option
             let interfaces = evidence.interfaces.get()?;
             let there = interfaces.iter().any(|one| one.name == "br-ex");
             let facts = vec![Fact::new("ip addr", "no br-ex")];
-            (!there).then(|| Wait::endless(facts, None, journal_of(unit)))
+            (!there).then(|| Wait::endless_wait(facts, None, journal_of(unit)))
         }
         "wait-for-br-ex-up.service" => wait_for_bridge(evidence, waits),
         "wait-for-node-ip.service" => wait_for_address_in_use(evidence, waits),
@@ -147,7 +147,7 @@ fn condition(evidence: &DoctorEvidence, waits: &BootWaits, unit: &str) -> Option
 
 impl Wait {
     /// Returns a wait that does not end by itself.
-    fn endless(facts: Vec<Fact>, words: Option<&'static str>, next: String) -> Self {
+    fn endless_wait(facts: Vec<Fact>, words: Option<&'static str>, next: String) -> Self {
         Self {
             facts,
             words,
@@ -162,7 +162,7 @@ fn journal_of(unit: &str) -> String {
     format!("journalctl -b -u {} -n 20", shell_word(name))
 }
 
-fn missing(path: &str) -> Fact {
+fn missing_file(path: &str) -> Fact {
     Fact::new(format!("/{path}"), "missing")
 }
 
@@ -188,12 +188,12 @@ fn wait_for_address(waits: &BootWaits, unit: &str) -> Option<Wait> {
     }
     let image = waits.image_of(unit);
     if let Some(image) = image.filter(|image| image.here == Some(false)) {
-        let facts = vec![missing(PRIMARY_ADDRESS), lacks(image)];
-        return Some(Wait::endless(facts, None, pull(image)));
+        let facts = vec![missing_file(PRIMARY_ADDRESS), missing_image(image)];
+        return Some(Wait::endless_wait(facts, None, pull_command(image)));
     }
     let words = "Failed to find a suitable node IP";
-    let facts = vec![missing(PRIMARY_ADDRESS)];
-    Some(Wait::endless(facts, Some(words), journal_of(unit)))
+    let facts = vec![missing_file(PRIMARY_ADDRESS)];
+    Some(Wait::endless_wait(facts, Some(words), journal_of(unit)))
 }
 
 fn wait_for_bridge(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<Wait> {
@@ -211,8 +211,8 @@ fn wait_for_bridge(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<Wait>
             "journalctl -b -u ovs-configuration -n 20".to_owned(),
         )
     };
-    let facts = vec![missing(BR_EX_UP), Fact::new("ip addr", fact)];
-    Some(Wait::endless(facts, None, next))
+    let facts = vec![missing_file(BR_EX_UP), Fact::new("ip addr", fact)];
+    Some(Wait::endless_wait(facts, None, next))
 }
 
 /// The node's address on an interface, after nmstate was applied.
@@ -224,10 +224,10 @@ fn wait_for_address_in_use(evidence: &DoctorEvidence, waits: &BootWaits) -> Opti
         let words = "No primary ip to bind was found";
         let facts = vec![
             Fact::new(format!("/{NMSTATE_APPLIED}"), "exists"),
-            missing(PRIMARY_ADDRESS),
+            missing_file(PRIMARY_ADDRESS),
         ];
         let next = "journalctl -b -u nodeip-configuration -n 20".to_owned();
-        return Some(Wait::endless(facts, Some(words), next));
+        return Some(Wait::endless_wait(facts, Some(words), next));
     };
     let interfaces = evidence.interfaces.get()?.iter();
     let mut all = interfaces.flat_map(|one| &one.addresses);
@@ -239,7 +239,7 @@ fn wait_for_address_in_use(evidence: &DoctorEvidence, waits: &BootWaits) -> Opti
         Fact::new(format!("/{PRIMARY_ADDRESS}"), address),
         Fact::new("ip addr", "not on any interface"),
     ];
-    Some(Wait::endless(facts, None, "ip -br addr".to_owned()))
+    Some(Wait::endless_wait(facts, None, "ip -br addr".to_owned()))
 }
 
 fn wait_for_resolver(waits: &BootWaits, unit: &str) -> Option<Wait> {
@@ -249,7 +249,7 @@ fn wait_for_resolver(waits: &BootWaits, unit: &str) -> Option<Wait> {
     if !waits.has_servers {
         let words = "NM resolv-prepender: NM resolv.conf still empty of nameserver";
         let facts = vec![Fact::new(format!("/{RESOLVER}"), "no nameserver")];
-        return Some(Wait::endless(
+        return Some(Wait::endless_wait(
             facts,
             Some(words),
             "nmcli device show".to_owned(),
@@ -257,16 +257,16 @@ fn wait_for_resolver(waits: &BootWaits, unit: &str) -> Option<Wait> {
     }
     let image = waits.image_of(unit);
     Some(match image.filter(|image| image.here == Some(false)) {
-        Some(image) => Wait::endless(vec![lacks(image)], None, pull(image)),
-        None => Wait::endless(vec![missing(RESOLVER_DONE)], None, journal_of(unit)),
+        Some(image) => Wait::endless_wait(vec![missing_image(image)], None, pull_command(image)),
+        None => Wait::endless_wait(vec![missing_file(RESOLVER_DONE)], None, journal_of(unit)),
     })
 }
 
-fn lacks(image: &NeededImage) -> Fact {
+fn missing_image(image: &NeededImage) -> Fact {
     Fact::new(&image.place, format!("{} is not on the node", image.image))
 }
 
-fn pull(image: &NeededImage) -> String {
+fn pull_command(image: &NeededImage) -> String {
     format!(
         "podman pull --authfile /var/lib/kubelet/config.json {}",
         shell_word(&image.image)
@@ -280,7 +280,7 @@ fn has_kubelet(evidence: &DoctorEvidence) -> bool {
     evidence.fencing || units.any(|unit| unit.name == "kubelet.service" && unit.active == "active")
 }
 
-fn report(
+fn report_wait(
     evidence: &DoctorEvidence,
     jobs: &[UnitJob],
     job: &UnitJob,
@@ -309,17 +309,17 @@ fn report(
         format!("{unit} still waits")
     };
     DoctorFinding::new(severity, what, means)
-        .seen(
+        .with_evidence(
             "systemctl list-jobs",
-            format!("{unit}, start, running for {}", minutes(seconds)),
+            format!("{unit}, start, running for {}", format_minutes(seconds)),
         )
         .seen_all(wait.facts)
-        .seen("jobs that wait for others", waiting.to_string())
-        .daemon(wait.words.map(str::to_owned))
+        .with_evidence("jobs that wait for others", waiting.to_string())
+        .with_message(wait.words.map(str::to_owned))
         .next(wait.next)
 }
 
-fn minutes(seconds: u64) -> String {
+fn format_minutes(seconds: u64) -> String {
     match seconds / 60 {
         1 => "1 minute".to_owned(),
         minutes => format!("{minutes} minutes"),
@@ -343,13 +343,13 @@ fn find_waiting_kubelet(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<
             "the kubelet waits for the node's resolver",
             means,
         )
-        .seen(
+        .with_evidence(
             "systemctl show kubelet.service",
             format!("{} ({})", kubelet.active, kubelet.sub),
         )
-        .seen(format!("/{KUBELET_WAITS}"), "waits for the file below")
-        .seen(format!("/{RESOLVER_DONE}"), "missing")
-        .daemon(Some(messages::RESOLV_PREPENDER.to_owned()).filter(|_| waits.has_servers))
+        .with_evidence(format!("/{KUBELET_WAITS}"), "waits for the file below")
+        .with_evidence(format!("/{RESOLVER_DONE}"), "missing")
+        .with_message(Some(messages::RESOLV_PREPENDER.to_owned()).filter(|_| waits.has_servers))
         .next("systemctl start --no-block on-prem-resolv-prepender.service")
         .next("journalctl -b -u on-prem-resolv-prepender -n 20"),
     )
@@ -366,14 +366,14 @@ fn find_lacking_image(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<Do
         "the next boot needs an image from a registry",
         means,
     )
-    .seen("unit", image.unit)
-    .seen_all([lacks(image)]);
+    .with_evidence("unit", image.unit)
+    .seen_all([missing_image(image)]);
     Some(if evidence.live {
-        finding.next(pull(image))
+        finding.next(pull_command(image))
     } else {
         finding.next(format!(
             "ls -l {}",
-            evidence.path("var/lib/containers/storage")
+            evidence.shell_path("var/lib/containers/storage")
         ))
     })
 }

@@ -48,18 +48,18 @@ fn judge_host_name(evidence: &DoctorEvidence) -> CheckVerdict {
     };
     let names = match evidence.host_names.seen() {
         Ok(names) => names,
-        Err(why) => return CheckVerdict::unseen(format!("the host's name: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("the host's name: {why}")),
     };
     if let Some((place, given)) = &names.given {
         // In this case the kubelet does not use the host name.
         return if is_same(given, node) {
             CheckVerdict::healthy()
         } else {
-            CheckVerdict::found(find_other_node(evidence, place, given, node))
+            CheckVerdict::one_finding(find_other_node(evidence, place, given, node))
         };
     }
-    let Some((place, name)) = names.current() else {
-        return CheckVerdict::unseen(
+    let Some((place, name)) = names.current_name() else {
+        return CheckVerdict::not_seen(
             "the host's name: /etc/hostname is missing; the network or the platform gives the name at boot",
         );
     };
@@ -71,7 +71,7 @@ fn judge_host_name(evidence: &DoctorEvidence) -> CheckVerdict {
         NameKind::Local | NameKind::Default => Some(find_no_name(evidence, place, name, node)),
         NameKind::Own => Some(find_other_node(evidence, place, name, node)),
     };
-    CheckVerdict::healthy().and(found)
+    CheckVerdict::healthy().and_findings(found)
 }
 
 fn kind_of(name: &str) -> NameKind {
@@ -111,9 +111,9 @@ fn next_boot(evidence: &DoctorEvidence, names: &HostNames, node: &str) -> Option
     );
     Some(
         finding
-            .seen("/etc/hostname", file)
-            .seen(certificate(), format!("{NODE}{node}"))
-            .next(rename(evidence, node))
+            .with_evidence("/etc/hostname", file)
+            .with_evidence(certificate_path(), format!("{NODE}{node}"))
+            .next(rename_command(evidence, node))
             .fixed_by(write_name(node)),
     )
 }
@@ -126,8 +126,8 @@ fn find_joined_so(place: &str, node: &str) -> DoctorFinding {
         "the node has joined as localhost",
         means,
     )
-    .seen(place, node)
-    .seen(certificate(), format!("{NODE}{node}"))
+    .with_evidence(place, node)
+    .with_evidence(certificate_path(), format!("{NODE}{node}"))
     .next("oc get nodes -o wide")
     .next("oc describe csr")
 }
@@ -147,10 +147,10 @@ fn find_no_name(evidence: &DoctorEvidence, place: &str, name: &str, node: &str) 
         "the host has no name of its own",
         means,
     )
-    .seen(place, name)
-    .seen(certificate(), format!("{NODE}{node}"))
-    .daemon(Some(messages::filled(messages::NODE_NOT_FOUND, name)))
-    .next(rename(evidence, node));
+    .with_evidence(place, name)
+    .with_evidence(certificate_path(), format!("{NODE}{node}"))
+    .with_message(Some(messages::fill_message(messages::NODE_NOT_FOUND, name)))
+    .next(rename_command(evidence, node));
     if evidence.live {
         finding.next_all(evidence.restart_kubelet())
     } else {
@@ -182,39 +182,40 @@ fn find_other_node(
         "the kubelet's certificate is of another node",
         means,
     )
-    .seen(place, name)
-    .seen(certificate(), format!("{NODE}{node}"))
-    .daemon(Some(messages::filled(messages::NODE_NOT_FOUND, name)));
+    .with_evidence(place, name)
+    .with_evidence(certificate_path(), format!("{NODE}{node}"))
+    .with_message(Some(messages::fill_message(messages::NODE_NOT_FOUND, name)));
     if let Some(names) = evidence.host_names.get()
         && !names.members.is_empty()
     {
         let members: Vec<&str> = names.members.iter().map(String::as_str).collect();
-        finding = finding.seen(format!("/{}", paths::ETCD_CERTIFICATES), members.join(", "));
+        finding =
+            finding.with_evidence(format!("/{}", paths::ETCD_CERTIFICATES), members.join(", "));
     }
     finding = if place == "/etc/hostname" || place.starts_with("/proc/") {
-        finding.next(rename(evidence, node))
+        finding.next(rename_command(evidence, node))
     } else {
-        finding.next(format!("vi {}", evidence.path(place)))
+        finding.next(format!("vi {}", evidence.shell_path(place)))
     };
-    let keys = evidence.path("var/lib/kubelet/pki");
+    let keys = evidence.shell_path("var/lib/kubelet/pki");
     finding.next(format!(
         "mv {keys} {keys}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)"
     ))
 }
 
-fn certificate() -> String {
+fn certificate_path() -> String {
     format!("/{}", paths::KUBELET_CLIENT)
 }
 
 /// Returns the command that sets the host name.
-fn rename(evidence: &DoctorEvidence, node: &str) -> String {
+fn rename_command(evidence: &DoctorEvidence, node: &str) -> String {
     if evidence.live {
         format!("hostnamectl set-hostname --static {}", shell_word(node))
     } else {
         format!(
             "echo {} >{}",
             shell_word(node),
-            evidence.path("etc/hostname")
+            evidence.shell_path("etc/hostname")
         )
     }
 }

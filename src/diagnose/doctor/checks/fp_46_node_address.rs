@@ -31,7 +31,7 @@ const SHOWN: usize = 8;
 fn judge_address(evidence: &DoctorEvidence) -> CheckVerdict {
     let kept = match evidence.node_addresses.seen() {
         Ok(kept) => kept,
-        Err(why) => return CheckVerdict::unseen(format!("kept addresses: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("kept addresses: {why}")),
     };
     let unseen = kept.unseen.iter();
     let verdict = unseen.fold(CheckVerdict::healthy(), |verdict, why| {
@@ -56,13 +56,13 @@ fn judge_address(evidence: &DoctorEvidence) -> CheckVerdict {
     };
     let gone: Vec<&KeptAddress> = kept.kept.iter().filter(is_gone).collect();
     if !gone.is_empty() {
-        return verdict.and(Some(find_gone(evidence, kept, &gone)));
+        return verdict.and_findings(Some(find_gone(evidence, kept, &gone)));
     }
     if let Some(finding) = find_two(evidence, kept) {
-        return verdict.and(Some(finding));
+        return verdict.and_findings(Some(finding));
     }
     if let Some(finding) = find_past_hint(evidence, kept) {
-        return verdict.and(Some(finding));
+        return verdict.and_findings(Some(finding));
     }
     let all = kept.kept.iter().flat_map(|one| &one.addresses);
     if all.into_iter().any(|address| present(address).is_some()) {
@@ -85,7 +85,7 @@ fn is_present(evidence: &DoctorEvidence, address: IpAddr) -> Option<bool> {
     let arguments = evidence.arguments_on_disk.get().map(parse_arguments);
     let arguments = arguments.unwrap_or_default();
     let of_arguments = |(_, at, _): &(String, IpAddr, Option<String>)| *at == address;
-    if fixed.has(address) || arguments.fixed.iter().any(of_arguments) {
+    if fixed.has_address(address) || arguments.fixed.iter().any(of_arguments) {
         return Some(true);
     }
     // An unknown file could set it, and so could a server.
@@ -94,7 +94,7 @@ fn is_present(evidence: &DoctorEvidence, address: IpAddr) -> Option<bool> {
     }
     let mut others = fixed.addresses();
     let is_instead = others.any(|(profile, other, prefix)| {
-        let family = profile.family(other);
+        let family = profile.family_of(other);
         other.is_ipv4() == address.is_ipv4() && (family.gateway || is_in(address, other, prefix))
     });
     is_instead.then_some(false)
@@ -131,7 +131,7 @@ fn kept_facts<'a>(kept: impl IntoIterator<Item = &'a KeptAddress>) -> Vec<Fact> 
     kept.into_iter().map(shown).collect()
 }
 
-fn severity(kept: &NodeAddresses, touched: &[&KeptAddress]) -> CheckSeverity {
+fn judge_severity(kept: &NodeAddresses, touched: &[&KeptAddress]) -> CheckSeverity {
     let only_serving = touched
         .iter()
         .all(|one| one.holder == AddressHolder::Serving);
@@ -173,18 +173,18 @@ fn find_gone(
     let words = of(AddressHolder::Kubelet).and_then(first);
     let words = words
         .map(|address| format!("node IP: {address:?} not found in the host's network interfaces"));
-    let finding = DoctorFinding::new(severity(kept, gone), what, means)
+    let finding = DoctorFinding::new(judge_severity(kept, gone), what, means)
         .seen_all(kept_facts(gone.iter().copied()))
         .seen_all(found_addresses(evidence))
-        .daemon(words.filter(|_| evidence.live));
-    advise(evidence, finding)
+        .with_message(words.filter(|_| evidence.live));
+    add_advice(evidence, finding)
 }
 
 /// Reports that kubelet and etcd have stored different addresses.
 fn find_two(evidence: &DoctorEvidence, kept: &NodeAddresses) -> Option<DoctorFinding> {
-    let kubelet = kept.of(AddressHolder::Kubelet)?;
-    let etcd = kept.of(AddressHolder::Etcd);
-    let etcd = etcd.or_else(|| kept.of(AddressHolder::EtcdCertificate))?;
+    let kubelet = kept.addresses_of(AddressHolder::Kubelet)?;
+    let etcd = kept.addresses_of(AddressHolder::Etcd);
+    let etcd = etcd.or_else(|| kept.addresses_of(AddressHolder::EtcdCertificate))?;
     let shared = etcd
         .addresses
         .iter()
@@ -211,14 +211,14 @@ fn find_two(evidence: &DoctorEvidence, kept: &NodeAddresses) -> Option<DoctorFin
     )
     .seen_all(kept_facts([kubelet, etcd]))
     .seen_all(found_addresses(evidence))
-    .daemon(words);
-    Some(advise(evidence, finding))
+    .with_message(words);
+    Some(add_advice(evidence, finding))
 }
 
 /// Reports an address outside the network of the hint.
 fn find_past_hint(evidence: &DoctorEvidence, kept: &NodeAddresses) -> Option<DoctorFinding> {
     let hint = kept.hint?;
-    let kubelet = kept.of(AddressHolder::Kubelet)?;
+    let kubelet = kept.addresses_of(AddressHolder::Kubelet)?;
     let networks = list_networks(evidence)?;
     let mut wanted = networks
         .iter()
@@ -245,17 +245,17 @@ fn find_past_hint(evidence: &DoctorEvidence, kept: &NodeAddresses) -> Option<Doc
         "the node's address is not in the hint's network",
         means,
     )
-    .seen("/etc/default/nodeip-configuration", hint.to_string())
+    .with_evidence("/etc/default/nodeip-configuration", hint.to_string())
     .seen_all(kept_facts([kubelet]))
     .seen_all(found_addresses(evidence));
     Some(if evidence.live {
         finding
             .next("journalctl -b -u nodeip-configuration -n 20")
-            .next(crate::base::invocation::reboot())
+            .next(crate::base::invocation::reboot_command())
     } else {
         finding.next(format!(
             "cat {}",
-            evidence.path("etc/default/nodeip-configuration")
+            evidence.shell_path("etc/default/nodeip-configuration")
         ))
     })
 }
@@ -271,7 +271,7 @@ fn list_networks(evidence: &DoctorEvidence) -> Option<Vec<(IpAddr, u8)>> {
     Some(all.map(|(_, address, prefix)| (address, prefix)).collect())
 }
 
-fn advise(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
+fn add_advice(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
     if evidence.live {
         finding
             .next("ip -br addr")
@@ -280,7 +280,7 @@ fn advise(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
     } else {
         finding.next(format!(
             "ls -l {}",
-            evidence.path("etc/NetworkManager/system-connections")
+            evidence.shell_path("etc/NetworkManager/system-connections")
         ))
     }
 }

@@ -29,7 +29,7 @@ the addresses of the node: FP-12 looks at these.",
 fn judge_databases(evidence: &DoctorEvidence) -> CheckVerdict {
     let files = match evidence.ovsdb_files.seen() {
         Ok(files) => files,
-        Err(why) => return CheckVerdict::unseen(format!("the databases of Open vSwitch: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("the databases of Open vSwitch: {why}")),
     };
     let mut verdict = CheckVerdict::healthy();
     for why in &files.unread {
@@ -39,7 +39,7 @@ fn judge_databases(evidence: &DoctorEvidence) -> CheckVerdict {
         verdict = verdict.and_skipped(format!("the hashes of /{path}"));
     }
     let findings = files.all.iter();
-    verdict.and(findings.filter_map(|(path, log)| judge_log(evidence, path, log)))
+    verdict.and_findings(findings.filter_map(|(path, log)| judge_log(evidence, path, log)))
 }
 
 fn judge_log(evidence: &DoctorEvidence, path: &str, log: &OvsdbLog) -> Option<DoctorFinding> {
@@ -58,7 +58,7 @@ fn judge_log(evidence: &DoctorEvidence, path: &str, log: &OvsdbLog) -> Option<Do
             "a database of OVN ends in half a record"
         };
         DoctorFinding::new(CheckSeverity::Notice, what, means)
-            .next(evidence.command("doctor FP-47"))
+            .next(evidence.own_command("doctor FP-47"))
     };
     let said = format!(
         "{} are sound, then at offset {}: {}",
@@ -68,8 +68,8 @@ fn judge_log(evidence: &DoctorEvidence, path: &str, log: &OvsdbLog) -> Option<Do
     );
     Some(
         finding
-            .seen(format!("/{path}"), said)
-            .daemon(Some(messages::filled(
+            .with_evidence(format!("/{path}"), said)
+            .with_message(Some(messages::fill_message(
                 messages::OVSDB,
                 &stop.fault.to_string(),
             ))),
@@ -123,7 +123,7 @@ fn find_dropped(
 
 /// Adds the commands that make Open vSwitch recreate its database.
 fn after_move(evidence: &DoctorEvidence, finding: DoctorFinding, path: &str) -> DoctorFinding {
-    let file = evidence.path(&format!("/{path}"));
+    let file = evidence.shell_path(&format!("/{path}"));
     let moves = format!("mv {file} {file}.mco-rescue-damaged");
     if evidence.live {
         finding
@@ -138,7 +138,7 @@ fn after_move(evidence: &DoctorEvidence, finding: DoctorFinding, path: &str) -> 
 }
 
 fn move_ovn(evidence: &DoctorEvidence, finding: DoctorFinding, path: &str) -> DoctorFinding {
-    let file = evidence.path(&format!("/{path}"));
+    let file = evidence.shell_path(&format!("/{path}"));
     let moves = format!("mv {file} {file}.mco-rescue-damaged");
     if evidence.live {
         finding

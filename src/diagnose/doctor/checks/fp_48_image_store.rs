@@ -30,12 +30,12 @@ fn judge_image_store(evidence: &DoctorEvidence) -> CheckVerdict {
     let storage = match evidence.storage.seen() {
         Ok(storage) if storage.exists => storage,
         Ok(_) => return CheckVerdict::healthy(),
-        Err(why) => return CheckVerdict::unseen(format!("the store of images: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("the store of images: {why}")),
     };
-    let verdict = CheckVerdict::healthy().and(find_damage(evidence, storage));
-    let verdict = verdict.and(find_failed_wipe(evidence));
+    let verdict = CheckVerdict::healthy().and_findings(find_damage(evidence, storage));
+    let verdict = verdict.and_findings(find_failed_wipe(evidence));
     match evidence.crio_marks.seen() {
-        Ok(marks) => verdict.and(find_wipe(evidence, storage, *marks)),
+        Ok(marks) => verdict.and_findings(find_wipe(evidence, storage, *marks)),
         Err(why) => verdict.and_unseen(format!("the marks of CRI-O: {why}")),
     }
 }
@@ -81,8 +81,8 @@ fn wipe_at_next_boot(evidence: &DoctorEvidence, storage: &ContainersStorage) -> 
         "All images are pulled again, which needs a registry. The store is damaged, so that is right."
     };
     let message = {
-        let words = messages::filled(messages::WIPED, &format!("/{CLEAN}"));
-        messages::filled(&words, &format!("/{STORE}"))
+        let words = messages::fill_message(messages::WIPED, &format!("/{CLEAN}"));
+        messages::fill_message(&words, &format!("/{STORE}"))
     };
     let severity = if storage.local_only.is_empty() {
         CheckSeverity::Warning
@@ -95,16 +95,19 @@ fn wipe_at_next_boot(evidence: &DoctorEvidence, storage: &ContainersStorage) -> 
         means,
     );
     let finding = with_size(finding, storage)
-        .seen(format!("/{CLEAN}"), "missing")
-        .seen(format!("/{SUPPORTED}"), "there")
-        .daemon(Some(message));
-    let clean = evidence.path(&format!("/{CLEAN}"));
+        .with_evidence(format!("/{CLEAN}"), "missing")
+        .with_evidence(format!("/{SUPPORTED}"), "there")
+        .with_message(Some(message));
+    let clean = evidence.shell_path(&format!("/{CLEAN}"));
     if is_sound {
         finding
             .next(format!("install -m 0644 /dev/null {clean}"))
             .fixed_by([FixChange::create_file(format!("/{CLEAN}"), 0o644, "")])
     } else {
-        finding.next(format!("ls -l {}", evidence.path(&format!("/{STORE}"))))
+        finding.next(format!(
+            "ls -l {}",
+            evidence.shell_path(&format!("/{STORE}"))
+        ))
     }
 }
 
@@ -121,7 +124,7 @@ fn price_of_a_power_cut(
     );
     Some(
         with_size(finding, storage)
-            .seen("the server of the last fetch", unreachable)
+            .with_evidence("the server of the last fetch", unreachable)
             .next("systemctl reboot"),
     )
 }
@@ -136,7 +139,7 @@ fn with_size(finding: DoctorFinding, storage: &ContainersStorage) -> DoctorFindi
         count_noun(storage.images, "image"),
         gib(storage.bytes)
     );
-    let finding = finding.seen(format!("/{STORE}"), said);
+    let finding = finding.with_evidence(format!("/{STORE}"), said);
     let local = storage.local_only.iter();
     finding.seen_all(local.map(|name| Fact::new(name, "is in no registry")))
 }
@@ -153,7 +156,7 @@ fn find_failed_wipe(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     };
     let means = "The store could not be emptied after an unclean stop: a container of podman or a mount holds it.";
     let finding = DoctorFinding::new(severity, "crio-wipe.service failed", means)
-        .seen(WIPE, format!("{} ({})", failed.active, failed.sub))
+        .with_evidence(WIPE, format!("{} ({})", failed.active, failed.sub))
         .next(format!("journalctl -b -u {WIPE} -n 20 --no-pager"))
         .next("podman ps -a")
         .next("findmnt -R /var/lib/containers");

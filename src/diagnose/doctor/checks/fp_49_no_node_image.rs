@@ -26,11 +26,11 @@ fn judge_node_image(evidence: &DoctorEvidence) -> CheckVerdict {
     let programs = match evidence.programs.seen() {
         Ok(None) => return CheckVerdict::healthy(),
         Ok(Some(programs)) => programs,
-        Err(why) => return CheckVerdict::unseen(format!("the programs of a node: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("the programs of a node: {why}")),
     };
     CheckVerdict::healthy()
-        .and(find_missing_programs(evidence, programs))
-        .and(find_lost_plugins(evidence, programs))
+        .and_findings(find_missing_programs(evidence, programs))
+        .and_findings(find_lost_plugins(evidence, programs))
 }
 
 fn find_missing_programs(
@@ -65,27 +65,29 @@ fn find_missing_programs(
         "" => format!("{}, no OPENSHIFT_VERSION", programs.release),
         version => format!("{} OPENSHIFT_VERSION={version}", programs.release),
     };
-    let mut finding = finding.seen_all(missing).seen("/etc/os-release", release);
-    if let Some(image) = evidence.image().filter(|image| !image.is_empty()) {
-        finding = finding.seen("the image of the deployment", image);
+    let mut finding = finding
+        .seen_all(missing)
+        .with_evidence("/etc/os-release", release);
+    if let Some(image) = evidence.running_image().filter(|image| !image.is_empty()) {
+        finding = finding.with_evidence("the image of the deployment", image);
     }
     if is_waiting {
-        finding = finding.seen(format!("/{}", paths::ENCAPSULATED), "still there");
+        finding = finding.with_evidence(format!("/{}", paths::ENCAPSULATED), "still there");
     }
-    let words = messages::filled(messages::NOT_SPAWNED, &format!("/{first}"));
-    let finding = finding.daemon(Some(words));
+    let words = messages::fill_message(messages::NOT_SPAWNED, &format!("/{first}"));
+    let finding = finding.with_message(Some(words));
     Some(match is_waiting {
         true if lacks_config(evidence) => finding
-            .seen(
+            .with_evidence(
                 format!("/{}", paths::MCS_CONTENT),
                 "missing, so no full config is here, which firstboot --complete needs",
             )
-            .next(evidence.command("fetch --server HOST --pool POOL"))
-            .next(evidence.command("apply --latest --takeover")),
-        true => finding.next(evidence.command("firstboot --complete")),
+            .next(evidence.own_command("fetch --server HOST --pool POOL"))
+            .next(evidence.own_command("apply --latest --takeover")),
+        true => finding.next(evidence.own_command("firstboot --complete")),
         false => finding
-            .next(evidence.command("plan"))
-            .next(evidence.command("apply --reboot")),
+            .next(evidence.own_command("plan"))
+            .next(evidence.own_command("apply --reboot")),
     })
 }
 
@@ -108,14 +110,14 @@ fn find_lost_plugins(evidence: &DoctorEvidence, programs: &NodePrograms) -> Opti
     } else {
         CheckSeverity::Critical
     };
-    let path = evidence.path("/opt/cni");
+    let path = evidence.shell_path("/opt/cni");
     Some(
         DoctorFinding::new(
             severity,
             "/opt/cni is a link that leads nowhere",
             "CRI-O does not start with it. It makes the directory itself once the link is away.",
         )
-        .seen("/opt/cni", format!("leads to {target}, which is missing"))
+        .with_evidence("/opt/cni", format!("leads to {target}, which is missing"))
         .next(format!(
             "mv {path} {path}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)"
         ))

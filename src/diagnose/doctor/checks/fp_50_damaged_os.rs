@@ -27,7 +27,7 @@ fn judge_damaged_os(evidence: &DoctorEvidence) -> CheckVerdict {
     match evidence.boot_kernels.seen() {
         Ok(kernels) => {
             for kernel in kernels {
-                verdict = verdict.and(judge_kernel(evidence, kernel));
+                verdict = verdict.and_findings(judge_kernel(evidence, kernel));
                 if let Some(Err(why)) = &kernel.sums {
                     verdict = verdict.and_unseen(format!("the kernel of {}: {why}", kernel.entry));
                 }
@@ -83,7 +83,7 @@ fn judge_kernel(evidence: &DoctorEvidence, kernel: &BootKernel) -> Option<Doctor
         return Some(
             finding
                 .next("rpm-ostree status")
-                .next(evidence.command("doctor --deep")),
+                .next(evidence.own_command("doctor --deep")),
         );
     }
     // With equal sizes it is not known which one is damaged.
@@ -93,7 +93,10 @@ fn judge_kernel(evidence: &DoctorEvidence, kernel: &BootKernel) -> Option<Doctor
         suspicious
     };
     for file in &bad {
-        let (path, own) = (evidence.path(&file.path), evidence.path(&file.own));
+        let (path, own) = (
+            evidence.shell_path(&file.path),
+            evidence.shell_path(&file.own),
+        );
         if file.size.is_some() {
             finding = finding.next(format!(
                 "mv {path} {path}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)"
@@ -129,11 +132,11 @@ fn own_differs(kernel: &BootKernel, sums: &KernelSums) -> Option<DoctorFinding> 
             "a deployment's own kernel is damaged",
             means,
         )
-        .seen(
+        .with_evidence(
             place.unwrap_or_default(),
             format!("checksum {own} instead of {}", sums.expected),
         )
-        .daemon(Some(messages::KERNEL_LAYOUT.to_owned()))
+        .with_message(Some(messages::KERNEL_LAYOUT.to_owned()))
         .next("rpm-ostree status"),
     )
 }
@@ -202,15 +205,15 @@ fn judge_repository(
     let words = damaged.iter().find_map(|object| words_of(object));
     let mut finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
         .seen_all(facts)
-        .daemon(words);
+        .with_message(words);
     if first.fault != ObjectFault::Missing {
-        let path = evidence.path(&first.path);
+        let path = evidence.shell_path(&first.path);
         finding = finding.next(format!(
             "mv {path} {path}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)"
         ));
     }
-    let repository = evidence.path(&format!("/{REPOSITORY}"));
-    verdict.and([finding
+    let repository = evidence.shell_path(&format!("/{REPOSITORY}"));
+    verdict.and_findings([finding
         .next(format!(
             "ostree --repo={repository} pull-local /PEER/ostree/repo {}",
             first.commit
@@ -224,6 +227,6 @@ fn words_of(object: &DamagedObject) -> Option<String> {
         return None;
     };
     let kind = object.path.rsplit('.').next().unwrap_or_default();
-    let words = messages::filled(messages::CORRUPTED_OBJECT, kind);
+    let words = messages::fill_message(messages::CORRUPTED_OBJECT, kind);
     Some(format!("{words}'{}' actual='{actual}'", object.checksum))
 }

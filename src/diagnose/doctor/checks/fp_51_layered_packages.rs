@@ -1,6 +1,6 @@
 //! FP-51: packages layered on the image that no config requests.
 
-use super::fp_19_extensions::deployment;
+use super::fp_19_extensions::find_deployment;
 use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
@@ -23,10 +23,14 @@ and so are local packages, replaced and removed ones.",
 };
 
 fn judge_layered_packages(evidence: &DoctorEvidence) -> CheckVerdict {
-    let is_known = evidence.records.get().and_then(Records::recorded).is_some();
-    let Some(deployment) = deployment(evidence) else {
+    let is_known = evidence
+        .records
+        .get()
+        .and_then(Records::recorded_config)
+        .is_some();
+    let Some(deployment) = find_deployment(evidence) else {
         return if is_known && evidence.boots_images {
-            CheckVerdict::unseen(
+            CheckVerdict::not_seen(
                 "layered packages: rpm-ostree was not queried, and no origin file is visible; run: rpm-ostree status",
             )
         } else {
@@ -50,10 +54,10 @@ fn judge_layered_packages(evidence: &DoctorEvidence) -> CheckVerdict {
     let facts = by_hand.iter();
     let facts = facts.map(|name| Fact::new(name.as_str(), "requested on top of the image"));
     let names: Vec<&str> = by_hand.iter().map(|name| name.as_str()).collect();
-    CheckVerdict::found(
+    CheckVerdict::one_finding(
         finding
             .seen_all(facts)
-            .daemon(Some(messages::filled(messages::NO_PACKAGE, first)))
+            .with_message(Some(messages::fill_message(messages::NO_PACKAGE, first)))
             .next(format!("rpm-ostree uninstall {}", names.join(" "))),
     )
 }

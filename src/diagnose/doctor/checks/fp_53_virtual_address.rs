@@ -32,28 +32,28 @@ fn judge_virtual_addresses(evidence: &DoctorEvidence) -> CheckVerdict {
     let found = match evidence.virtual_addresses.seen() {
         Ok(Some(found)) => found,
         Ok(None) => return CheckVerdict::healthy(),
-        Err(why) => return CheckVerdict::unseen(format!("virtual addresses: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("virtual addresses: {why}")),
     };
     if found.keepalived == AddressPod::Disabled {
         return CheckVerdict::healthy();
     }
     if evidence.live && found.remote_worker && found.balancer_template {
-        return CheckVerdict::found(find_asleep(evidence));
+        return CheckVerdict::one_finding(find_asleep(evidence));
     }
     // A worker in another network does not take part.
     if found.remote_worker {
         return CheckVerdict::healthy();
     }
     let verdict = CheckVerdict::healthy()
-        .and(find_no_pod(evidence, found))
-        .and(find_nothing_rendered(evidence, found))
-        .and(find_no_server(evidence, found))
-        .and(find_bad_scripts(evidence, found));
+        .and_findings(find_no_pod(evidence, found))
+        .and_findings(find_nothing_rendered(evidence, found))
+        .and_findings(find_no_server(evidence, found))
+        .and_findings(find_bad_scripts(evidence, found));
     let mut verdict = verdict;
     for instance in found.instances() {
         verdict = verdict
-            .and(find_wrong_interface(evidence, instance))
-            .and(find_wrong_peers(evidence, found, instance));
+            .and_findings(find_wrong_interface(evidence, instance))
+            .and_findings(find_wrong_peers(evidence, found, instance));
     }
     match (evidence.live, evidence.interfaces.seen()) {
         (true, Err(why)) if !found.instances().is_empty() => {
@@ -79,13 +79,13 @@ fn find_asleep(evidence: &DoctorEvidence) -> DoctorFinding {
         "keepalived sleeps on a control-plane node",
         means,
     )
-    .seen(place.clone(), "exists")
+    .with_evidence(place.clone(), "exists")
     .next("ip -br addr")
     .next("journalctl -b -u nodeip-configuration -n 20")
     .next(format!(
         "mv {} {}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)",
-        evidence.path(&place),
-        evidence.path(&place)
+        evidence.shell_path(&place),
+        evidence.shell_path(&place)
     ))
 }
 
@@ -113,12 +113,12 @@ fn find_no_pod(evidence: &DoctorEvidence, found: &VirtualAddresses) -> Option<Do
         format!("the manifest of {name} is missing"),
         means,
     )
-    .seen(format!("/etc/kubernetes/manifests/{name}.yaml"), "missing")
-    .seen(
+    .with_evidence(format!("/etc/kubernetes/manifests/{name}.yaml"), "missing")
+    .with_evidence(
         format!("/etc/kubernetes/static-pod-resources/{name}"),
         "has its template",
     );
-    Some(finding.next(evidence.command("apply --latest")))
+    Some(finding.next(evidence.own_command("apply --latest")))
 }
 
 fn find_nothing_rendered(
@@ -160,15 +160,15 @@ fn find_nothing_rendered(
         format!("{pod} has no configuration"),
         means,
     )
-    .seen(format!("/{path}"), said)
-    .seen(format!("/etc/kubernetes/manifests/{pod}.yaml"), "exists");
+    .with_evidence(format!("/{path}"), said)
+    .with_evidence(format!("/etc/kubernetes/manifests/{pod}.yaml"), "exists");
     let logs = format!("crictl logs $(crictl ps -aq --name {pod}-monitor | head -n 1)");
     Some(if evidence.live {
         finding
             .next(format!("crictl ps -a --name {pod}-monitor"))
             .next(logs)
     } else {
-        finding.next(format!("ls -l {}", evidence.path(path)))
+        finding.next(format!("ls -l {}", evidence.shell_path(path)))
     })
 }
 
@@ -182,13 +182,13 @@ fn find_no_server(evidence: &DoctorEvidence, found: &VirtualAddresses) -> Option
         "the load balancer has no API server",
         means,
     )
-    .seen(format!("/{BALANCER_CONFIG}"), "no line with server");
+    .with_evidence(format!("/{BALANCER_CONFIG}"), "no line with server");
     Some(if evidence.live {
         finding
             .next("crictl logs $(crictl ps -aq --name haproxy-monitor | head -n 1)")
             .next("curl -k https://localhost:6443/readyz")
     } else {
-        finding.next(format!("ls -l {}", evidence.path(BALANCER_CONFIG)))
+        finding.next(format!("ls -l {}", evidence.shell_path(BALANCER_CONFIG)))
     })
 }
 
@@ -206,12 +206,14 @@ fn find_bad_scripts(evidence: &DoctorEvidence, found: &VirtualAddresses) -> Opti
         means,
     )
     .seen_all(facts)
-    .daemon(Some(messages::filled(messages::KEEPALIVED, &words)).filter(|_| evidence.live));
+    .with_message(
+        Some(messages::fill_message(messages::KEEPALIVED, &words)).filter(|_| evidence.live),
+    );
     Some(if evidence.live {
         // Its init container renders them again.
         finding.next("crictl stopp $(crictl pods -q --name keepalived)")
     } else {
-        finding.next(format!("ls -l {}", evidence.path("etc/keepalived")))
+        finding.next(format!("ls -l {}", evidence.shell_path("etc/keepalived")))
     })
 }
 
@@ -232,7 +234,7 @@ fn find_wrong_interface(
     let is_gone = source.and_then(|source| has_address(evidence, source)) == Some(false);
     // FP-46 reports an address that the node has lost.
     let kept = evidence.node_addresses.get();
-    let kept = kept.and_then(|kept| kept.of(AddressHolder::Kubelet));
+    let kept = kept.and_then(|kept| kept.addresses_of(AddressHolder::Kubelet));
     let is_known = source
         .zip(kept)
         .is_some_and(|(source, kept)| kept.addresses.contains(&source));
@@ -250,10 +252,10 @@ fn find_wrong_interface(
     let means = "keepalived cannot speak to its peers from here: this node never holds the address, or two nodes hold it.";
     let names: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
-        .seen(format!("/{CONFIG}"), format!("{}: {said}", instance.name))
-        .seen("ip addr", names.join(", "));
+        .with_evidence(format!("/{CONFIG}"), format!("{}: {said}", instance.name))
+        .with_evidence("ip addr", names.join(", "));
     Some(
-        ask(finding.next("ip -br addr"), instance)
+        add_questions(finding.next("ip -br addr"), instance)
             .next("crictl stopp $(crictl pods -q --name keepalived)"),
     )
 }
@@ -287,23 +289,23 @@ fn find_wrong_peers(
              answer for it."
     };
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
-        .seen(format!("/{CONFIG}"), format!("{}: {said}", instance.name));
+        .with_evidence(format!("/{CONFIG}"), format!("{}: {said}", instance.name));
     Some(if evidence.live {
-        ask(finding, instance)
+        add_questions(finding, instance)
             .next("crictl logs $(crictl ps -aq --name keepalived-monitor | head -n 1)")
     } else {
-        finding.next(format!("ls -l {}", evidence.path(CONFIG)))
+        finding.next(format!("ls -l {}", evidence.shell_path(CONFIG)))
     })
 }
 
 /// Adds the nodes that should answer instead, and the command that queries the address.
-fn ask(finding: DoctorFinding, instance: &VrrpInstance) -> DoctorFinding {
+fn add_questions(finding: DoctorFinding, instance: &VrrpInstance) -> DoctorFinding {
     let peers = instance.peers.iter().flatten();
     let peers: Vec<String> = peers.map(ToString::to_string).collect();
     let finding = if peers.is_empty() {
         finding
     } else {
-        finding.seen("nodes that may hold it", peers.join(", "))
+        finding.with_evidence("nodes that may hold it", peers.join(", "))
     };
     let interface = crate::base::invocation::shell_word(&instance.interface);
     match instance.addresses.first() {

@@ -63,7 +63,7 @@ fn judge_static_pods(evidence: &DoctorEvidence) -> CheckVerdict {
     let pods = match evidence.static_pods.seen() {
         Ok(Some(pods)) => pods,
         Ok(None) => return CheckVerdict::healthy(),
-        Err(why) => return CheckVerdict::unseen(format!("static pods: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("static pods: {why}")),
     };
     let mut verdict = CheckVerdict::healthy();
     let mut stopped = Vec::new();
@@ -72,10 +72,10 @@ fn judge_static_pods(evidence: &DoctorEvidence) -> CheckVerdict {
             stopped.push(pod.name);
             continue;
         }
-        verdict = verdict.and(judge_pod(evidence, pods, pod));
-        verdict = verdict.and(find_fallback(pod));
+        verdict = verdict.and_findings(judge_pod(evidence, pods, pod));
+        verdict = verdict.and_findings(find_fallback(pod));
     }
-    verdict = verdict.and(on_purpose(evidence, &stopped));
+    verdict = verdict.and_findings(on_purpose(evidence, &stopped));
     for why in &pods.unseen {
         verdict = verdict.and_unseen(format!("a file of a static pod: {why}"));
     }
@@ -137,18 +137,18 @@ fn without_manifest(evidence: &DoctorEvidence, pod: &StaticPod, why: &str) -> Do
         }
     };
     let finding = DoctorFinding::new(severity, what, means)
-        .seen(&pod.path, why)
-        .seen_all(pod.revisions.iter().rev().map(describe))
-        .daemon(missing.then(|| messages::STATIC_POD_LIFECYCLE.to_owned()));
+        .with_evidence(&pod.path, why)
+        .seen_all(pod.revisions.iter().rev().map(revision_fact))
+        .with_message(missing.then(|| messages::STATIC_POD_LIFECYCLE.to_owned()));
     let finding = if missing {
         finding
     } else {
         finding.next(move_out(evidence, pod))
     };
     match complete {
-        None => reinstalled(finding, pod),
+        None => add_reinstall(finding, pod),
         Some(revision) => {
-            let finding = copied(evidence, finding, pod, revision);
+            let finding = add_copy(evidence, finding, pod, revision);
             if Some(revision.number) == newest.map(|one| one.number) {
                 let aside = (!missing).then(|| FixChange::move_aside(&pod.path));
                 let copy = FixChange::copy_file(copy_of(pod, revision), &pod.path, 0o600);
@@ -166,9 +166,9 @@ fn without_revision(evidence: &DoctorEvidence, pod: &StaticPod, number: u32) -> 
     let means =
         "The kubelet cannot start the pod: the directories that its manifest mounts are missing.";
     let finding = DoctorFinding::new(CheckSeverity::Critical, what, means)
-        .seen(&pod.path, format!("revision {number}"))
-        .seen_all(pod.revisions.iter().rev().map(describe))
-        .daemon(Some(messages::HOST_PATH.to_owned()));
+        .with_evidence(&pod.path, format!("revision {number}"))
+        .seen_all(pod.revisions.iter().rev().map(revision_fact))
+        .with_message(Some(messages::HOST_PATH.to_owned()));
     with_other_revision(evidence, finding, pod, number)
 }
 
@@ -198,13 +198,13 @@ fn judge_revision(
     };
     let facts = problems
         .iter()
-        .map(|one| Fact::new(&one.path, words(one.defect)));
+        .map(|one| Fact::new(&one.path, describe_defect(one.defect)));
     let mut finding = DoctorFinding::new(CheckSeverity::Critical, what, means)
-        .seen(&pod.path, format!("revision {}", revision.number))
+        .with_evidence(&pod.path, format!("revision {}", revision.number))
         .seen_all(facts)
-        .daemon(literal(&problems));
+        .with_message(container_message(&problems));
     for left in &pods.staging {
-        finding = finding.seen(
+        finding = finding.with_evidence(
             left,
             "left by an interrupted installer: it may have the content from before",
         );
@@ -216,7 +216,7 @@ fn judge_revision(
 }
 
 /// Returns the message of the kubelet's containers.
-fn literal(problems: &[&FileProblem]) -> Option<String> {
+fn container_message(problems: &[&FileProblem]) -> Option<String> {
     let first = problems.first()?;
     Some(match first.defect {
         FileDefect::Missing => format!("open {}: no such file or directory", first.path),
@@ -225,7 +225,7 @@ fn literal(problems: &[&FileProblem]) -> Option<String> {
     })
 }
 
-fn words(defect: FileDefect) -> &'static str {
+fn describe_defect(defect: FileDefect) -> &'static str {
     match defect {
         FileDefect::Missing => "missing",
         FileDefect::Empty => "0 bytes",
@@ -243,16 +243,16 @@ fn with_other_revision(
 ) -> DoctorFinding {
     match pod.newest_complete() {
         Some(other) if other.number != number => {
-            let place = describe(other);
+            let place = revision_fact(other);
             let finding = finding
-                .seen(
+                .with_evidence(
                     place.place,
                     format!("{}; its secrets may be older (FP-39)", place.said),
                 )
                 .next(move_out(evidence, pod));
-            copied(evidence, finding, pod, other)
+            add_copy(evidence, finding, pod, other)
         }
-        _ => reinstalled(finding, pod),
+        _ => add_reinstall(finding, pod),
     }
 }
 
@@ -267,7 +267,7 @@ fn with_certs(
     if let Some(copies) = copies_of_etcd(pod, revision) {
         let mut finding = finding;
         for (from, path, mode) in copies.iter().take(MAX_COPIES) {
-            let (from, path) = (evidence.path(from), evidence.path(path));
+            let (from, path) = (evidence.shell_path(from), evidence.shell_path(path));
             finding = finding.next(format!("install -m {mode:04o} {from} {path}"));
         }
         if copies.len() > MAX_COPIES {
@@ -280,7 +280,7 @@ fn with_certs(
     }
     let mut finding = finding;
     for left in &pods.staging {
-        finding = finding.next(format!("ls -lR {}", evidence.path(left)));
+        finding = finding.next(format!("ls -lR {}", evidence.shell_path(left)));
     }
     let name = pod.name;
     finding
@@ -363,13 +363,13 @@ installer leaves the same.";
             .seen_all(facts)
             .next(format!(
                 "ls -l {}/*/{}",
-                shown(pod),
+                show_pod(pod),
                 first.rsplit('/').next().unwrap_or_default()
             )),
     )
 }
 
-fn shown(pod: &StaticPod) -> String {
+fn show_pod(pod: &StaticPod) -> String {
     format!("/etc/kubernetes/static-pod-resources/{}-pod-*", pod.name)
 }
 
@@ -386,12 +386,12 @@ The operator tries again only with a new revision.";
         fallback.of_revision
     );
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
-        .seen(&pod.path, tried)
-        .seen(
+        .with_evidence(&pod.path, tried)
+        .with_evidence(
             "reason",
             format!("{}: {}", fallback.reason, fallback.message),
         )
-        .daemon(Some(messages::filled(
+        .with_message(Some(messages::fill_message(
             messages::FALLBACK,
             &fallback.of_revision.to_string(),
         )));
@@ -412,10 +412,10 @@ fn on_purpose(evidence: &DoctorEvidence, stopped: &[&str]) -> Option<DoctorFindi
         .map(|name| Fact::new(place(name), "moved here"));
     let mut finding = DoctorFinding::new(CheckSeverity::Notice, what, means).seen_all(facts);
     for name in stopped {
-        let to = evidence.path(&format!("/etc/kubernetes/manifests/{name}-pod.yaml"));
+        let to = evidence.shell_path(&format!("/etc/kubernetes/manifests/{name}-pod.yaml"));
         let command = format!(
             "mv {} {to} # when that work is over",
-            evidence.path(&place(name))
+            evidence.shell_path(&place(name))
         );
         finding = finding.next(command);
     }
@@ -423,14 +423,18 @@ fn on_purpose(evidence: &DoctorEvidence, stopped: &[&str]) -> Option<DoctorFindi
 }
 
 /// A revision as evidence.
-fn describe(revision: &PodRevision) -> Fact {
+fn revision_fact(revision: &PodRevision) -> Fact {
     let said = match (&revision.manifest, revision.problems.as_slice()) {
         (FoundManifest::Found(_), []) if revision.is_complete() => {
             format!("complete, {}", count_noun(revision.files.len(), "file"))
         }
         (FoundManifest::Found(_), []) => "its manifest has another number".to_owned(),
         (FoundManifest::Found(_), [first, ..]) => {
-            format!("not complete: {} {}", first.path, words(first.defect))
+            format!(
+                "not complete: {} {}",
+                first.path,
+                describe_defect(first.defect)
+            )
         }
         (FoundManifest::Missing, _) => "not complete: without a manifest".to_owned(),
         (FoundManifest::Unusable(why), _) => {
@@ -449,20 +453,20 @@ fn copy_of(pod: &StaticPod, revision: &PodRevision) -> String {
 /// one.
 fn move_out(evidence: &DoctorEvidence, pod: &StaticPod) -> String {
     let aside = format!("/etc/kubernetes/{}-pod.yaml", pod.name);
-    let (from, to) = (evidence.path(&pod.path), evidence.path(&aside));
+    let (from, to) = (evidence.shell_path(&pod.path), evidence.shell_path(&aside));
     format!("mv {from} {to}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)")
 }
 
-fn copied(
+fn add_copy(
     evidence: &DoctorEvidence,
     finding: DoctorFinding,
     pod: &StaticPod,
     revision: &PodRevision,
 ) -> DoctorFinding {
-    let from = evidence.path(&copy_of(pod, revision));
+    let from = evidence.shell_path(&copy_of(pod, revision));
     let finding = finding.next(format!(
         "install -m 0600 {from} {}",
-        evidence.path(&pod.path)
+        evidence.shell_path(&pod.path)
     ));
     if evidence.live {
         finding.next(format!("crictl ps --name {} # within a minute", pod.name))
@@ -472,7 +476,7 @@ fn copied(
 }
 
 /// Adds the command that makes the operator install a new revision; it needs the API of another node.
-fn reinstalled(finding: DoctorFinding, pod: &StaticPod) -> DoctorFinding {
+fn add_reinstall(finding: DoctorFinding, pod: &StaticPod) -> DoctorFinding {
     let resource = pod.name.replace('-', "");
     finding.next(format!(
         "oc patch {resource} cluster --type merge -p '{{\"spec\":{{\"forceRedeploymentReason\":\"new revision\"}}}}'"

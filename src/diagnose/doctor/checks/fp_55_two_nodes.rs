@@ -29,12 +29,12 @@ fn judge_two_nodes(evidence: &DoctorEvidence) -> CheckVerdict {
     let seen = match evidence.two_nodes.seen() {
         Ok(Some(seen)) => seen,
         Ok(None) => return CheckVerdict::healthy(),
-        Err(why) => return CheckVerdict::unseen(format!("two nodes with fencing: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("two nodes with fencing: {why}")),
     };
     CheckVerdict::healthy()
-        .and(find_split(seen))
-        .and(find_loop(evidence, seen))
-        .and(find_lost_pod(seen))
+        .and_findings(find_split(seen))
+        .and_findings(find_loop(evidence, seen))
+        .and_findings(find_lost_pod(seen))
 }
 
 fn find_split(seen: &TwoNodes) -> Option<DoctorFinding> {
@@ -69,7 +69,7 @@ fn find_split(seen: &TwoNodes) -> Option<DoctorFinding> {
     } else {
         nodes.join(", ")
     };
-    let mut finding = DoctorFinding::new(severity, what, means).seen(
+    let mut finding = DoctorFinding::new(severity, what, means).with_evidence(
         format!("/{}", paths::COROSYNC),
         format!(
             "nodelist: {listed}; config_version: {}",
@@ -78,12 +78,12 @@ fn find_split(seen: &TwoNodes) -> Option<DoctorFinding> {
     );
     let members = seen.etcd_members.iter();
     for (name, address) in members {
-        finding = finding.seen("etcd.env", format!("{name}={address}"));
+        finding = finding.with_evidence("etcd.env", format!("{name}={address}"));
     }
     let words = messages::NEW_CLUSTER;
     Some(
         finding
-            .daemon((!is_replaced && nodes.len() == 1).then(|| words.to_owned()))
+            .with_message((!is_replaced && nodes.len() == 1).then(|| words.to_owned()))
             .next("pcs status")
             .next("pcs stonith status")
             .next(format!("grep -A20 nodelist /{}", paths::COROSYNC)),
@@ -99,12 +99,12 @@ fn find_loop(evidence: &DoctorEvidence, seen: &TwoNodes) -> Option<DoctorFinding
             "Corosync does not wait for the node's bridge",
             means,
         )
-        .seen(
+        .with_evidence(
             "corosync.service.d",
             "no drop-in has After=ovs-configuration.service",
         )
         .next("pcs stonith status")
-        .next(evidence.command("verify"))
+        .next(evidence.own_command("verify"))
     })
 }
 
@@ -116,12 +116,12 @@ fn find_lost_pod(seen: &TwoNodes) -> Option<DoctorFinding> {
             "the pod from which Pacemaker starts etcd is missing",
             means,
         )
-        .seen(
+        .with_evidence(
             "/etc/kubernetes/static-pod-resources/etcd-certs/configmaps/external-etcd-pod/pod.yaml",
             "missing",
         )
-        .seen("/var/lib/pacemaker/cib/cib.xml", "podman-etcd")
-        .daemon(Some(messages::EXTERNAL_ETCD.to_owned()))
+        .with_evidence("/var/lib/pacemaker/cib/cib.xml", "podman-etcd")
+        .with_message(Some(messages::EXTERNAL_ETCD.to_owned()))
         .next("pcs status")
         .next("pcs resource cleanup etcd")
     })

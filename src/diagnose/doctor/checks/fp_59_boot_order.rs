@@ -27,7 +27,7 @@ started. Two disks with the same labels are reported too: the first boot finds i
 fn judge_boot_order(evidence: &DoctorEvidence) -> CheckVerdict {
     let disk = evidence.system_disk.seen();
     let twins = disk.ok().and_then(|disk| find_twins(evidence, disk));
-    let verdict = CheckVerdict::healthy().and(twins);
+    let verdict = CheckVerdict::healthy().and_findings(twins);
     let variables = match evidence.boot_variables.seen() {
         Ok(Some(variables)) => variables,
         Ok(None) => return verdict,
@@ -49,11 +49,11 @@ fn judge_boot_order(evidence: &DoctorEvidence) -> CheckVerdict {
         find_no_entry(evidence, variables, disk)
     };
     let found = found.or_else(|| find_late_entry(evidence, variables, disk));
-    verdict.and(found)
+    verdict.and_findings(found)
 }
 
 /// Returns an entry in one line.
-fn shown(number: u16, entry: &FirmwareEntry) -> Fact {
+fn entry_fact(number: u16, entry: &FirmwareEntry) -> Fact {
     let leads = match (&entry.partition, entry.network) {
         (Some(guid), _) => format!("partition {guid}"),
         (None, true) => "the network".to_owned(),
@@ -80,7 +80,7 @@ fn own_partitions(disk: &SystemDisk) -> Vec<Fact> {
 }
 
 /// Lists how far the installation progressed.
-fn leftovers(evidence: &DoctorEvidence) -> Vec<Fact> {
+fn list_leftovers(evidence: &DoctorEvidence) -> Vec<Fact> {
     let files = &evidence.first_boot_files;
     let all = [
         (
@@ -139,8 +139,8 @@ fn find_other_disk(variables: &BootVariables, disk: &SystemDisk) -> Option<Docto
         "the machine was started from another disk",
         means,
     )
-    .seen("BootCurrent", format!("{number:04X}"))
-    .seen_all([shown(number, entry)])
+    .with_evidence("BootCurrent", format!("{number:04X}"))
+    .seen_all([entry_fact(number, entry)])
     .seen_all(other.map(|one| Fact::new(&one.device, format!("partition {}", one.guid))))
     .seen_all(own_partitions(disk));
     Some(set_order(finding.next("efibootmgr -v"), variables, disk))
@@ -169,15 +169,15 @@ fn find_no_entry(
     let means = "The firmware of this machine has no entry for the disk. It finds it by itself at most where the partition has \
                  the program for media without an entry.";
     let program = program_of(std::env::consts::ARCH);
-    let tried = variables.tried().take(3);
+    let tried = variables.tried_entries().take(3);
     let finding = DoctorFinding::new(
         CheckSeverity::Warning,
         "no boot entry leads to this disk",
         means,
     )
     .seen_all(own_partitions(disk))
-    .seen_all(tried.map(|(number, entry)| shown(number, entry)))
-    .seen_all(leftovers(evidence));
+    .seen_all(tried.map(|(number, entry)| entry_fact(number, entry)))
+    .seen_all(list_leftovers(evidence));
     Some(finding.next("efibootmgr -v").next(format!(
         "efibootmgr -c -d {} -p {} -L CoreOS -l '{program}'",
         shell_word(&own.disk),
@@ -191,7 +191,7 @@ fn find_late_entry(
     variables: &BootVariables,
     disk: &SystemDisk,
 ) -> Option<DoctorFinding> {
-    let tried: Vec<(u16, &FirmwareEntry)> = variables.tried().collect();
+    let tried: Vec<(u16, &FirmwareEntry)> = variables.tried_entries().collect();
     let own = tried
         .iter()
         .position(|(_, entry)| disk.own_of(entry).is_some());
@@ -213,10 +213,10 @@ fn find_late_entry(
     };
     let (own_number, own_entry) = tried.get(own?)?;
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
-        .seen_all([shown(*number, entry)])
-        .seen_all([shown(*own_number, own_entry)])
+        .seen_all([entry_fact(*number, entry)])
+        .seen_all([entry_fact(*own_number, own_entry)])
         .seen_all(own_partitions(disk))
-        .seen_all(leftovers(evidence));
+        .seen_all(list_leftovers(evidence));
     Some(set_order(finding.next("efibootmgr -v"), variables, disk))
 }
 

@@ -21,9 +21,9 @@ cache, from another node of the pool, or made with mco-rescue render POOL FILES.
 
 fn judge_no_kubelet(evidence: &DoctorEvidence) -> CheckVerdict {
     let Some(records) = evidence.records.get() else {
-        return CheckVerdict::unseen("the recorded config: the records cannot be read");
+        return CheckVerdict::not_seen("the recorded config: the records cannot be read");
     };
-    let recorded = records.baseline().config().or(records.recorded());
+    let recorded = records.baseline().config().or(records.recorded_config());
     let Some(config) = recorded.filter(|config| !config.emptied) else {
         return CheckVerdict::healthy();
     };
@@ -40,12 +40,13 @@ fn judge_no_kubelet(evidence: &DoctorEvidence) -> CheckVerdict {
         means,
     );
     if !brings_kubelet(&config.ignition) {
-        finding = finding.seen(format!("/{}", paths::CURRENT_CONFIG), "no kubelet.service");
+        finding =
+            finding.with_evidence(format!("/{}", paths::CURRENT_CONFIG), "no kubelet.service");
     }
     if let Some(why) = foreign {
-        finding = finding.seen(config.name.clone(), why);
+        finding = finding.with_evidence(config.name.clone(), why);
     }
-    CheckVerdict::found(next(evidence, records, finding))
+    CheckVerdict::one_finding(next(evidence, records, finding))
 }
 
 fn next(evidence: &DoctorEvidence, records: &Records, finding: DoctorFinding) -> DoctorFinding {

@@ -25,20 +25,20 @@ The daemon does not compare it with anything, so a copy is not drift.",
 const SAYS: &str = "cannot stat /etc/kubernetes/kubeconfig: stat /etc/kubernetes/kubeconfig: no such file or directory";
 
 fn judge_kubeconfig(evidence: &DoctorEvidence) -> CheckVerdict {
-    let recorded = evidence.records.get().and_then(Records::recorded);
+    let recorded = evidence.records.get().and_then(Records::recorded_config);
     // The first boot creates it.
     if recorded.is_none() {
         return CheckVerdict::healthy();
     }
     match evidence.kubeconfig.seen() {
         Ok(Kubeconfig::There) => CheckVerdict::healthy(),
-        Ok(Kubeconfig::Missing) => CheckVerdict::found(missing(evidence)),
-        Ok(Kubeconfig::Empty) => CheckVerdict::found(empty(evidence)),
-        Err(why) => CheckVerdict::unseen(format!("the bootstrap kubeconfig: {why}")),
+        Ok(Kubeconfig::Missing) => CheckVerdict::one_finding(report_missing(evidence)),
+        Ok(Kubeconfig::Empty) => CheckVerdict::one_finding(report_empty(evidence)),
+        Err(why) => CheckVerdict::not_seen(format!("the bootstrap kubeconfig: {why}")),
     }
 }
 
-fn missing(evidence: &DoctorEvidence) -> DoctorFinding {
+fn report_missing(evidence: &DoctorEvidence) -> DoctorFinding {
     let means = "The daemon's next update fails without it, after the files were written, and reverts them. The kubelet \
 needs it too, once its own certificate has expired.";
     let forecast = evidence.forecast.iter();
@@ -50,22 +50,22 @@ needs it too, once its own certificate has expired.";
     let daemon = said.map_or(SAYS, String::as_str);
     let what = "the bootstrap kubeconfig is missing";
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
-        .seen(format!("/{}", paths::KUBECONFIG), "missing")
-        .daemon(Some(daemon.to_owned()));
-    brought(evidence, finding)
+        .with_evidence(format!("/{}", paths::KUBECONFIG), "missing")
+        .with_message(Some(daemon.to_owned()));
+    add_copy(evidence, finding)
 }
 
-fn empty(evidence: &DoctorEvidence) -> DoctorFinding {
+fn report_empty(evidence: &DoctorEvidence) -> DoctorFinding {
     let means = "The kubelet cannot request a certificate with it once its own has expired.";
     let what = "the bootstrap kubeconfig is empty";
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
-        .seen(format!("/{}", paths::KUBECONFIG), "0 bytes");
-    brought(evidence, finding)
+        .with_evidence(format!("/{}", paths::KUBECONFIG), "0 bytes");
+    add_copy(evidence, finding)
 }
 
 /// Adds the commands that copy it from another node, where it also belongs to root.
-fn brought(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
-    let path = evidence.path(paths::KUBECONFIG);
+fn add_copy(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
+    let path = evidence.shell_path(paths::KUBECONFIG);
     finding
         .next(format!(
             "ssh core@OTHER-NODE sudo cat /{} > {path}",

@@ -29,13 +29,13 @@ node. Have a console before NetworkManager is restarted over ssh.",
 };
 
 fn judge_unread_network(evidence: &DoctorEvidence) -> CheckVerdict {
-    let verdict = CheckVerdict::healthy().and(find_disabled_ipv6(evidence));
+    let verdict = CheckVerdict::healthy().and_findings(find_disabled_ipv6(evidence));
     let faults = match evidence.network_faults.seen() {
         Ok(faults) => faults,
         Err(why) => return verdict.and_unseen(format!("network configuration: {why}")),
     };
-    let groups = faults.groups(evidence.config());
-    let mut verdict = verdict.and(groups.iter().map(|group| find_kind(evidence, group)));
+    let groups = faults.group_faults(evidence.config());
+    let mut verdict = verdict.and_findings(groups.iter().map(|group| find_kind(evidence, group)));
     for why in &faults.unseen {
         verdict = verdict.and_unseen(format!("network configuration: {why}"));
     }
@@ -55,9 +55,9 @@ fn find_kind(evidence: &DoctorEvidence, group: &FaultGroup<NetworkFaultKind>) ->
 fn find_next(evidence: &DoctorEvidence, group: &FaultGroup<NetworkFaultKind>) -> String {
     let place = group.place();
     if evidence.is_of_config(place) {
-        return evidence.command(&format!("show {place}"));
+        return evidence.own_command(&format!("show {place}"));
     }
-    let file = evidence.path(place);
+    let file = evidence.shell_path(place);
     match group.kind {
         NetworkFaultKind::NotStarted | NetworkFaultKind::BadState => format!("vi {file}"),
         _ => format!("cat {file}"),
@@ -97,7 +97,7 @@ the cluster is Degraded.";
         false if in_config => finding,
         false => finding.next(format!(
             "cat {}/*.conf",
-            evidence.path("boot/loader/entries")
+            evidence.shell_path("boot/loader/entries")
         )),
     })
 }

@@ -23,7 +23,7 @@ image is FP-05, and what is wrong in a pull secret FP-27.",
 fn judge_pull_files(evidence: &DoctorEvidence) -> CheckVerdict {
     let faults = match evidence.pull_files.seen() {
         Ok(faults) => faults,
-        Err(why) => return CheckVerdict::unseen(format!("files for pulls: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("files for pulls: {why}")),
     };
     // Another check judges the pull of the recorded image.
     let is_other = |one: &PullFault| {
@@ -33,16 +33,16 @@ fn judge_pull_files(evidence: &DoctorEvidence) -> CheckVerdict {
     };
     let mut others = faults.clone();
     others.all.retain(is_other);
-    let groups = others.groups(evidence.config());
+    let groups = others.group_faults(evidence.config());
     let found = groups.iter().map(|group| {
         let place = group.place();
         DoctorFinding::of_group(group).next(if evidence.is_of_config(place) {
-            evidence.command(&format!("show {place}"))
+            evidence.own_command(&format!("show {place}"))
         } else {
-            format!("ls -l {}", evidence.path(place))
+            format!("ls -l {}", evidence.shell_path(place))
         })
     });
-    let mut verdict = CheckVerdict::healthy().and(found);
+    let mut verdict = CheckVerdict::healthy().and_findings(found);
     for why in &faults.unseen {
         verdict = verdict.and_unseen(format!("files for pulls: {why}"));
     }

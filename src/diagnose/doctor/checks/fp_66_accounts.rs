@@ -48,14 +48,14 @@ const OF_SERVICES: [&str; 11] = [
 fn judge_accounts(evidence: &DoctorEvidence) -> CheckVerdict {
     let accounts = match evidence.os_accounts.seen() {
         Ok(accounts) => accounts,
-        Err(why) => return CheckVerdict::unseen(format!("users of the OS: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("users of the OS: {why}")),
     };
-    let verdict = CheckVerdict::healthy().and(find_missing(evidence, accounts));
+    let verdict = CheckVerdict::healthy().and_findings(find_missing(evidence, accounts));
     let foreign = accounts.foreign.iter();
     verdict
-        .and(foreign.map(|one| describe_foreign(evidence, one)))
-        .and(find_bad_lines(evidence, accounts))
-        .and(find_returns(evidence, accounts))
+        .and_findings(foreign.map(|one| describe_foreign(evidence, one)))
+        .and_findings(find_bad_lines(evidence, accounts))
+        .and_findings(find_returns(evidence, accounts))
 }
 
 fn find_missing(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<DoctorFinding> {
@@ -102,11 +102,14 @@ fn find_missing(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<Doct
     };
     let stops = accounts.stops.iter();
     let finding = finding.seen_all(stops.map(|stop| Fact::new(&stop.path, &stop.said)));
-    let finding = finding.daemon(Some(match accounts.stops.first() {
-        Some(stop) => messages::filled(messages::SYSUSERS, &stop.said),
-        None => messages::filled(messages::NO_USER, &first.name),
+    let finding = finding.with_message(Some(match accounts.stops.first() {
+        Some(stop) => messages::fill_message(messages::SYSUSERS, &stop.said),
+        None => messages::fill_message(messages::NO_USER, &first.name),
     }));
-    let cures = accounts.stops.iter().map(|stop| cure(evidence, stop));
+    let cures = accounts
+        .stops
+        .iter()
+        .map(|stop| cure_command(evidence, stop));
     let finding = cures.fold(finding, DoctorFinding::next);
     let finding = if evidence.live {
         finding.next("systemd-sysusers")
@@ -133,13 +136,13 @@ fn unknown_to_lookups(
     accounts: &OsAccounts,
     finding: DoctorFinding,
 ) -> DoctorFinding {
-    let finding = finding.seen(
+    let finding = finding.with_evidence(
         SWITCH,
         "does not name altfiles: /usr/lib/passwd is not looked up",
     );
     let cures = &accounts.cures;
     if evidence.is_of_config(SWITCH) {
-        let finding = finding.seen("the recorded config", format!("brings {SWITCH}"));
+        let finding = finding.with_evidence("the recorded config", format!("brings {SWITCH}"));
         let copied = cures.copied.iter().flatten();
         let finding = copied.fold(finding, |finding, (path, _)| {
             let is_group = path.ends_with("/group");
@@ -147,11 +150,11 @@ fn unknown_to_lookups(
             let names = missing.filter(|one| one.is_group == is_group);
             let names: Vec<&str> = names.map(|one| one.name.as_str()).collect();
             let name = path.rsplit('/').next().unwrap_or_default();
-            let from = evidence.path(&format!("/usr/lib/{name}"));
+            let from = evidence.shell_path(&format!("/usr/lib/{name}"));
             finding.next(format!(
                 "grep -E '^({}):' {from} >> {}",
                 names.join("|"),
-                evidence.path(path)
+                evidence.shell_path(path)
             ))
         });
         return finding
@@ -164,7 +167,7 @@ fn unknown_to_lookups(
     finding
         .next(format!(
             "sed -i --follow-symlinks -E '/^(passwd|group):/{{/altfiles/!s/files/files altfiles/}}' {}",
-            evidence.path(SWITCH)
+            evidence.shell_path(SWITCH)
         ))
         .fixed_by(switch.map(|text| FixChange::replace_file(SWITCH, text.clone())))
 }
@@ -182,8 +185,8 @@ fn replace_all(evidence: &DoctorEvidence, files: Option<&[(String, Vec<u8>)]>) -
 }
 
 /// Returns the command that removes an obstacle.
-fn cure(evidence: &DoctorEvidence, stop: &SysusersStop) -> String {
-    let path = evidence.path(&stop.path);
+fn cure_command(evidence: &DoctorEvidence, stop: &SysusersStop) -> String {
+    let path = evidence.shell_path(&stop.path);
     match &stop.kind {
         StopKind::OrphanLine(name) => format!("sed -i '/^{name}:/d' {path}"),
         StopKind::Immutable => format!("chattr -i -a {path}"),
@@ -205,16 +208,16 @@ fn describe_foreign(evidence: &DoctorEvidence, one: &ForeignState) -> DoctorFind
     } else {
         "The service that runs as this user cannot write its state."
     };
-    let (path, first) = (evidence.path(&one.path), &one.first);
+    let (path, first) = (evidence.shell_path(&one.path), &one.first);
     let owner = match &one.owner {
         Some(name) => format!("belongs to {} ({name})", one.found.0),
         None => format!("belongs to {}, which no user has", one.found.0),
     };
     let finding = DoctorFinding::new(severity, what, means)
-        .seen(first, owner)
-        .seen("/etc/passwd", format!("{user} is {uid}"));
+        .with_evidence(first, owner)
+        .with_evidence("/etc/passwd", format!("{user} is {uid}"));
     let finding = match one.of_os {
-        Some(number) => finding.seen("/usr/lib/passwd", format!("{user} is {number}")),
+        Some(number) => finding.with_evidence("/usr/lib/passwd", format!("{user} is {number}")),
         None => finding,
     };
     // Names are those of the system that runs the command.
@@ -254,7 +257,7 @@ fn find_bad_lines(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<Do
     );
     let means = "Every program skips such a line: the user or group in it does not exist.";
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means).seen_all(facts);
-    Some(finding.next(format!("vi +{number} {}", evidence.path(file))))
+    Some(finding.next(format!("vi +{number} {}", evidence.shell_path(file))))
 }
 
 fn find_returns(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<DoctorFinding> {
@@ -276,7 +279,7 @@ fn find_returns(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<Doct
         )));
     }
     let finding = files.iter().fold(finding, |finding, file| {
-        finding.next(format!("sed -i 's/\\r$//' {}", evidence.path(file)))
+        finding.next(format!("sed -i 's/\\r$//' {}", evidence.shell_path(file)))
     });
     let cured = accounts.cures.without_returns.as_deref();
     Some(finding.fixed_by(replace_all(evidence, cured)))

@@ -29,13 +29,13 @@ which an admin has chosen: after disabled, files lack labels. A policy is many f
 fn judge_policy(evidence: &DoctorEvidence) -> CheckVerdict {
     let state = match evidence.selinux.seen() {
         Ok(state) => state,
-        Err(why) => return CheckVerdict::unseen(format!("SELinux: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("SELinux: {why}")),
     };
-    let groups = state.groups();
+    let groups = state.group_faults();
     let found = groups
         .iter()
         .map(|group| add_cure(evidence, state, group, DoctorFinding::of_group(group)));
-    CheckVerdict::healthy().and(found)
+    CheckVerdict::healthy().and_findings(found)
 }
 
 /// Adds the commands that cure the faults of a kind.
@@ -48,7 +48,7 @@ fn add_cure(
     match group.kind {
         SelinuxFaultKind::UnknownType => match state.right_policy() {
             Some(policy) => set_value(evidence, state, finding, "SELINUXTYPE", policy),
-            None => finding.next(format!("vi {}", evidence.path(CONFIG))),
+            None => finding.next(format!("vi {}", evidence.shell_path(CONFIG))),
         },
         SelinuxFaultKind::Mode => {
             let finding = set_value(evidence, state, finding, "SELINUX", "enforcing");
@@ -61,7 +61,7 @@ fn add_cure(
             }
         }
         SelinuxFaultKind::Autorelabel => {
-            let (path, top) = (evidence.path(group.place()), evidence.path("/"));
+            let (path, top) = (evidence.shell_path(group.place()), evidence.shell_path("/"));
             finding.next(format!(
                 "rm {path}   # before: chattr -i {top} if it is immutable"
             ))
@@ -81,7 +81,7 @@ fn set_value(
     key: &str,
     value: &str,
 ) -> DoctorFinding {
-    let file = evidence.path(CONFIG);
+    let file = evidence.shell_path(CONFIG);
     if evidence.is_of_config(CONFIG) {
         return finding
             .next("oc get mc -o name   # the MachineConfig with /etc/selinux/config has to change")
@@ -129,8 +129,8 @@ fn restore_policy(
         return finding;
     };
     let (from, to) = (
-        evidence.path("/usr/etc/selinux"),
-        evidence.path("/etc/selinux"),
+        evidence.shell_path("/usr/etc/selinux"),
+        evidence.shell_path("/etc/selinux"),
     );
     let finding = finding.next(format!("cp -aT {from} {to}"));
     // The newest one is loaded, and the copy does not replace it.

@@ -25,7 +25,7 @@ back. The fix takes the other lines out. A file of the OS is hidden by a copy in
 fn judge_modules(evidence: &DoctorEvidence) -> CheckVerdict {
     let modules = match evidence.kernel_modules.seen() {
         Ok(modules) => modules,
-        Err(why) => return CheckVerdict::unseen(format!("settings of modprobe: {why}")),
+        Err(why) => return CheckVerdict::not_seen(format!("settings of modprobe: {why}")),
     };
     let arguments = match evidence.system.facts() {
         Some(facts) => Ok(&facts.arguments),
@@ -37,7 +37,7 @@ fn judge_modules(evidence: &DoctorEvidence) -> CheckVerdict {
         modules,
         arguments: arguments.unwrap_or(&none),
     };
-    let verdict = CheckVerdict::healthy().and(judged.find_all());
+    let verdict = CheckVerdict::healthy().and_findings(judged.find_all());
     match arguments {
         Err(why) if !modules.needed.is_empty() => {
             verdict.and_unseen(format!("kernel arguments that turn modules off: {why}"))
@@ -56,16 +56,16 @@ impl Judged<'_> {
     fn find_all(&self) -> Vec<DoctorFinding> {
         let blocked = self.modules.find_blocked(self.arguments).into_iter();
         blocked
-            .map(|(needed, setting)| self.finding(needed, &setting))
+            .map(|(needed, setting)| self.module_finding(needed, &setting))
             .collect()
     }
 
-    fn finding(&self, needed: &NeededModule, setting: &ModuleSetting) -> DoctorFinding {
+    fn module_finding(&self, needed: &NeededModule, setting: &ModuleSetting) -> DoctorFinding {
         let name = &needed.name;
         let (weight, means) = needed.effect_of(setting);
         let finding = DoctorFinding::new(weight.into(), needed.turned_off(), means)
-            .seen(setting.place.to_string(), &setting.said)
-            .daemon(Some(needed.words()));
+            .with_evidence(setting.place.to_string(), &setting.said)
+            .with_message(Some(needed.describe_failure()));
         let load = format!("modprobe {}", shell_word(name));
         if self.is_of_config(setting) {
             let source = match &setting.place {
@@ -73,7 +73,7 @@ impl Judged<'_> {
                 SettingPlace::Argument(_) => setting.said.clone(),
             };
             let finding = finding
-                .seen("the recorded config", format!("brings {source}"))
+                .with_evidence("the recorded config", format!("brings {source}"))
                 .next(format!(
                     "oc get mc -o name   # the MachineConfig with {source} has to change"
                 ));
@@ -89,7 +89,7 @@ impl Judged<'_> {
         }
         let finding = finding
             .next(self.take_out(setting))
-            .fixed_by(self.cure(name));
+            .fixed_by(self.cure_changes(name));
         if self.evidence.live {
             finding.after_fix(load)
         } else {
@@ -102,7 +102,7 @@ impl Judged<'_> {
             SettingPlace::Lines { file, .. } => self.evidence.is_of_config(file),
             SettingPlace::Argument(_) => {
                 let records = self.evidence.records.get();
-                let config = records.and_then(|records| records.recorded());
+                let config = records.and_then(|records| records.recorded_config());
                 let arguments = config
                     .into_iter()
                     .flat_map(|config| &config.kernel_arguments);
@@ -124,17 +124,20 @@ impl Judged<'_> {
                 } else {
                     format!("{first},{last}")
                 };
-                format!("sed -i {lines}d {}", self.evidence.path(file))
+                format!("sed -i {lines}d {}", self.evidence.shell_path(file))
             }
             // A file of the OS is overridden by one with the same name.
             SettingPlace::Lines { file, .. } => {
-                format!("ln -s /dev/null {}", self.evidence.path(&hiding(file)))
+                format!(
+                    "ln -s /dev/null {}",
+                    self.evidence.shell_path(&hiding_path(file))
+                )
             }
         }
     }
 
     /// Returns the changes that remove every setting that disables a module; none if one of them cannot be removed.
-    fn cure(&self, name: &str) -> Vec<FixChange> {
+    fn cure_changes(&self, name: &str) -> Vec<FixChange> {
         let settings = self.modules.find_blocking(name, self.arguments);
         let mut files: Vec<&String> = Vec::new();
         for setting in &settings {
@@ -149,7 +152,7 @@ impl Judged<'_> {
             match file {
                 file if file.starts_with("/etc/") => Some(FixChange::replace_file(file, text)),
                 file if file.starts_with("/usr/") => {
-                    Some(FixChange::create_file(hiding(file), 0o644, text))
+                    Some(FixChange::create_file(hiding_path(file), 0o644, text))
                 }
                 _ => None,
             }
@@ -160,7 +163,7 @@ impl Judged<'_> {
 }
 
 /// Returns the path of the file that overrides one of the OS.
-fn hiding(file: &str) -> String {
+fn hiding_path(file: &str) -> String {
     let name = file.rsplit('/').next().unwrap_or(file);
     format!("/etc/modprobe.d/{name}")
 }

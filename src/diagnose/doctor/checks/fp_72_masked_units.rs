@@ -23,14 +23,15 @@ fn judge_masks(evidence: &DoctorEvidence) -> CheckVerdict {
     match evidence.upkeep.unit_links.seen() {
         Ok(links) => {
             let masks = find_needed_masks(links, evidence.config());
-            CheckVerdict::healthy().and(masks.iter().map(|mask| finding(evidence, mask)))
+            CheckVerdict::healthy()
+                .and_findings(masks.iter().map(|mask| mask_finding(evidence, mask)))
         }
         // FP-25 reports the same directory.
         Err(_) => CheckVerdict::healthy(),
     }
 }
 
-fn finding(evidence: &DoctorEvidence, mask: &NeededMask) -> DoctorFinding {
+fn mask_finding(evidence: &DoctorEvidence, mask: &NeededMask) -> DoctorFinding {
     let name = mask.unit();
     let means = format!("From the next boot on, or once it stops, {}.", mask.stops);
     let what = format!("{name} is masked");
@@ -40,9 +41,9 @@ fn finding(evidence: &DoctorEvidence, mask: &NeededMask) -> DoctorFinding {
         format!(" --root={}", evidence.upkeep.directory)
     };
     let finding = DoctorFinding::new(CheckSeverity::Critical, what, means)
-        .seen(mask.path.to_string(), "a link to /dev/null");
+        .with_evidence(mask.path.to_string(), "a link to /dev/null");
     if mask.of_config {
-        return finding.next(evidence.command("apply"));
+        return finding.next(evidence.own_command("apply"));
     }
     // A runtime mask disappears at the next boot, and does not exist on a disk.
     if mask.is_runtime() {

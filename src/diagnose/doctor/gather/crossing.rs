@@ -18,13 +18,13 @@ impl DoctorEvidence {
     /// Reads the next operating system. A root that is not image-based has none.
     pub(super) fn of_crossing(&mut self, root: &Root) {
         self.crossing = if self.boots_images {
-            self.crossing(root).map(Some).into()
+            self.gather_crossing(root).map(Some).into()
         } else {
             Ok::<_, anyhow::Error>(None).into()
         };
     }
 
-    fn crossing(&self, root: &Root) -> Result<CrossingEvidence> {
+    fn gather_crossing(&self, root: &Root) -> Result<CrossingEvidence> {
         let mut node = Box::new(Platform::observe_briefly(root));
         let staged = staged_file(root)?.filter(|file| !file.locked);
         if let Some(file) = &staged {
@@ -57,7 +57,7 @@ impl DoctorEvidence {
             ),
         };
         Ok(CrossingEvidence {
-            target: Target::of(tree),
+            target: Target::from_tree(tree),
             node,
             moment,
         })
@@ -77,7 +77,7 @@ fn find_directory(root: &Root, name: &str) -> Result<Option<(Root, String)>> {
     let Some(found) = all.iter().find(|one| one.name == name) else {
         return Ok(None);
     };
-    let directory = root.within(&found.path)?;
+    let directory = root.open_within(&found.path)?;
     let is_whole = directory.exists(&RootPath::fixed("usr"))?;
     Ok(is_whole.then(|| (directory, found.path.to_string())))
 }

@@ -11,7 +11,7 @@ use crate::node::command::CommandRunner;
 use crate::node::host_name::registered_name;
 
 /// Reads the problems.
-pub(super) fn troubles(root: &Root, runner: &dyn CommandRunner) -> Result<DaemonTroubles> {
+pub(super) fn read_troubles(root: &Root, runner: &dyn CommandRunner) -> Result<DaemonTroubles> {
     let api = annotations::read_annotations(root)?;
     let named = api.as_ref().map(|api| api.node.clone());
     // The name of the machine that reads a disk is not the name of the node.

@@ -81,7 +81,7 @@ pub struct LookOptions<'a> {
 }
 
 /// Returns the evidence of a root, whose path on the command line was `given`.
-pub fn all(
+pub fn gather_all(
     root: Root,
     runner: &dyn CommandRunner,
     given: &Path,
@@ -100,20 +100,20 @@ pub fn all(
     evidence.of_disk(&root);
     evidence.of_services(runner);
     // One observation provides both the comparison and the answer of rpm-ostree.
-    let again = root.again().map_err(anyhow::Error::from);
+    let again = root.open_again().map_err(anyhow::Error::from);
     let session = again.and_then(|again| Session::observe(again, runner, None, Unnamed::Recorded));
     evidence.of_session(&root, runner, session);
     evidence.of_configs(&root, runner, options.daemon);
     evidence.of_images(&root);
     evidence.of_boot(&root);
     evidence.of_objects(&root);
-    evidence.clock = times(&root, &evidence);
+    evidence.clock = read_clocks(&root, &evidence);
     evidence.of_upkeep(&root);
     evidence.of_host_network(&root, runner);
     evidence.of_crossing(&root);
     let asks = evidence.live && evidence.as_root;
-    evidence.service_configs = service_configs::broken(&root, runner, asks).into();
-    evidence.daemon = daemon::troubles(&root, runner).into();
+    evidence.service_configs = service_configs::find_broken(&root, runner, asks).into();
+    evidence.daemon = daemon::read_troubles(&root, runner).into();
     evidence.two_nodes = TwoNodes::read(&root).into();
     evidence.of_start(&root, runner);
     evidence
@@ -132,7 +132,7 @@ fn pivot_failed(root: &Root) -> Option<String> {
 }
 
 /// Returns the state of the kubeconfig. A user who may not read it may still see that it exists.
-fn kubeconfig(root: &Root) -> Result<Kubeconfig> {
+fn read_kubeconfig(root: &Root) -> Result<Kubeconfig> {
     let path = RootPath::fixed(paths::KUBECONFIG);
     match root.open_followed(&path) {
         Ok(None) => Ok(Kubeconfig::Missing),
@@ -201,7 +201,7 @@ impl DoctorEvidence {
         self.os_accounts = os_accounts::read_os_accounts(root).into();
         self.selinux = selinux_state::read_selinux_state(root, None).into();
         self.ovsdb_files = Look::Seen(ovsdb_files::read_ovsdb_files(root, self.deep));
-        self.kubeconfig = kubeconfig(root).into();
+        self.kubeconfig = read_kubeconfig(root).into();
         let network = network::read_network(root);
         self.kernel_modules = kernel_modules::read_kernel_modules(root, &network, None).into();
         self.network = Look::Seen(network);
@@ -215,7 +215,7 @@ impl DoctorEvidence {
             Some((format!("/{}", paths::FINALIZE_FAILURE), text))
         });
         self.finalize_failure = finalize.into();
-        self.disks = disks(root).into();
+        self.disks = read_disks(root).into();
     }
 
     fn of_services(&mut self, runner: &dyn CommandRunner) {
@@ -242,8 +242,8 @@ impl DoctorEvidence {
             Ok(session) => {
                 self.records = Look::Seen(session.records.clone());
                 self.system = session.node.system.clone();
-                self.compared = Look::Seen(compared(&session));
-                self.upkeep.labels = Look::Seen(upkeep::labels(&session.node));
+                self.compared = Look::Seen(compare_config(&session));
+                self.upkeep.labels = Look::Seen(upkeep::label_evidence(&session.node));
             }
             Err(error) => {
                 self.records = Records::read(root).into();
@@ -266,9 +266,10 @@ impl DoctorEvidence {
         let records = records.filter(|read| !matches!(read.current_config, Recorded::Missing));
         if let Some(records) = records {
             let moment = ForecastMoment::Now(records, Some(&self.system));
-            self.forecast = predict::said(predict::forecast(root, runner, daemon, moment));
+            self.forecast =
+                predict::log_failure(predict::make_forecast(root, runner, daemon, moment));
         }
-        let configs = configs(root, self.records.get(), self.forecast.as_ref());
+        let configs = read_configs(root, self.records.get(), self.forecast.as_ref());
         self.configs = configs.into();
     }
 
@@ -286,7 +287,9 @@ impl DoctorEvidence {
             Recorded::Broken(problem) => Some(problem.clone()),
             Recorded::Missing | Recorded::Present(_) => None,
         };
-        let config = records.recorded().map(|config| config.os_image_url.clone());
+        let config = records
+            .recorded_config()
+            .map(|config| config.os_image_url.clone());
         let compared = || {
             self.compared
                 .get()
@@ -303,7 +306,7 @@ impl DoctorEvidence {
         }
         self.pull = image
             .map(|image| {
-                let trace = self.trace(root, &image)?;
+                let trace = self.trace_pull(root, &image)?;
                 Ok::<_, RootError>(PullEvidence { trace, image })
             })
             .transpose()
@@ -312,7 +315,11 @@ impl DoctorEvidence {
 
     /// Returns how an image would be pulled; commands name the files of this root. A file that only root may read does not prevent
     /// a pull.
-    fn trace(&self, root: &Root, image: &str) -> Result<Result<Trace, PullRefusal>, RootError> {
+    fn trace_pull(
+        &self,
+        root: &Root,
+        image: &str,
+    ) -> Result<Result<Trace, PullRefusal>, RootError> {
         let name = match ImageName::parse(image) {
             Ok(name) => name,
             Err(error) => {
@@ -325,21 +332,21 @@ impl DoctorEvidence {
         };
         match Trace::read(root, &name) {
             Err(TraceError::Read(error)) if error.cause.is_denied() => Err(error),
-            read => Ok(read.map_err(|error| self.refusal(&error))),
+            read => Ok(read.map_err(|error| self.to_refusal(&error))),
         }
     }
 
-    fn refusal(&self, error: &TraceError) -> PullRefusal {
+    fn to_refusal(&self, error: &TraceError) -> PullRefusal {
         let place = match error {
             TraceError::Read(error) => error.path.clone(),
             TraceError::Registries(error) => error.file().to_owned(),
             TraceError::Lookaside(error) => error.file.clone(),
             TraceError::Policy(_) | TraceError::NoPolicy => format!("/{}", paths::POLICY),
         };
-        let file = self.path(&place);
+        let file = self.shell_path(&place);
         match error {
             TraceError::NoPolicy => PullRefusal {
-                next: format!("cp {} {file}", self.path(&format!("/usr{place}"))),
+                next: format!("cp {} {file}", self.shell_path(&format!("/usr{place}"))),
                 words: "is missing, and without it nothing can be pulled".to_owned(),
                 place,
             },
@@ -352,7 +359,7 @@ impl DoctorEvidence {
     }
 
     fn of_boot(&mut self, root: &Root) {
-        self.boot = boot(root, &self.system).into();
+        self.boot = read_boot(root, &self.system).into();
         self.arguments_on_disk = match &self.boot {
             Look::Unseen(why) => Look::Unseen(why.clone()),
             Look::Seen(boot) => match boot.entries.first() {
@@ -360,16 +367,16 @@ impl DoctorEvidence {
                 None => Look::Unseen("no boot entry is visible below /boot".to_owned()),
             },
         };
-        self.deployments = deployments(root, &self.system).into();
+        self.deployments = read_deployments(root, &self.system).into();
     }
 }
 
 /// Returns the disks. `/var` may be a file system of its own. In a root without a repository, the OS is on the same file system as
 /// `/var`.
-fn disks(root: &Root) -> Result<Vec<DiskEvidence>> {
+fn read_disks(root: &Root) -> Result<Vec<DiskEvidence>> {
     let mut all: Vec<DiskEvidence> = Vec::new();
     for (path, place) in [(paths::SYSROOT, "/sysroot"), ("var", "/var")] {
-        let Some(space) = Space::of(root, &RootPath::fixed(path))? else {
+        let Some(space) = Space::read_space(root, &RootPath::fixed(path))? else {
             continue;
         };
         if all.iter().all(|one| one.space.device != space.device) {
@@ -383,7 +390,7 @@ fn disks(root: &Root) -> Result<Vec<DiskEvidence>> {
         }
     }
     let var = RootPath::fixed("var");
-    let device = Space::of(root, &var)?.map(|space| space.device);
+    let device = Space::read_space(root, &var)?.map(|space| space.device);
     for disk in &mut all {
         // Searching a disk with enough space would only take time.
         if Some(disk.space.device) == device && disk.space.is_low() {
@@ -397,10 +404,10 @@ fn disks(root: &Root) -> Result<Vec<DiskEvidence>> {
     }
 }
 
-fn compared(session: &Session<'_>) -> ConfigComparison {
+fn compare_config(session: &Session<'_>) -> ConfigComparison {
     let config = &session.chosen.config;
     // The plan knows the directories and links that differ.
-    let (_, drifts) = session.compare();
+    let (_, drifts) = session.compare_node();
     let node = &session.node;
     let emptied = session.desired.files.iter().filter(|file| {
         let on_disk = node.object(&file.path).map(|object| &object.kind);
@@ -431,8 +438,8 @@ fn compared(session: &Session<'_>) -> ConfigComparison {
     }
 }
 
-fn boot(root: &Root, system: &System) -> Result<BootEvidence> {
-    let space = Space::of(root, &RootPath::fixed(paths::BOOT))?;
+fn read_boot(root: &Root, system: &System) -> Result<BootEvidence> {
+    let space = Space::read_space(root, &RootPath::fixed(paths::BOOT))?;
     let facts = system.facts();
     Ok(BootEvidence {
         space: space.context("there is no /boot")?,
@@ -448,7 +455,7 @@ fn boot(root: &Root, system: &System) -> Result<BootEvidence> {
     })
 }
 
-fn deployments(root: &Root, system: &System) -> Result<Vec<DeployedTree>> {
+fn read_deployments(root: &Root, system: &System) -> Result<Vec<DeployedTree>> {
     let all = deploy_directories::list_deploy_directories(root)?;
     if all.is_empty() {
         return Err(anyhow!(
@@ -458,14 +465,18 @@ fn deployments(root: &Root, system: &System) -> Result<Vec<DeployedTree>> {
     }
     let facts = system.facts();
     let deployed = |directory: deploy_directories::DeployDirectory| DeployedTree {
-        known: facts.map(|facts| facts.deployments.named(&directory.name).is_some()),
+        known: facts.map(|facts| facts.deployments.find_named(&directory.name).is_some()),
         immutable: deploy_directories::list_immutable(root, &directory).into(),
         directory,
     };
     Ok(all.into_iter().map(deployed).collect())
 }
 
-fn configs(root: &Root, records: Option<&Records>, forecast: Option<&Forecast>) -> Result<Configs> {
+fn read_configs(
+    root: &Root,
+    records: Option<&Records>,
+    forecast: Option<&Forecast>,
+) -> Result<Configs> {
     let mut found = Configs::default();
     let mut add = |config: &MachineConfig, at: String, fetched| {
         if !config.bare {
@@ -480,7 +491,7 @@ fn configs(root: &Root, records: Option<&Records>, forecast: Option<&Forecast>) 
         }
     };
     if let Some(records) = records {
-        if let Some(config) = records.recorded() {
+        if let Some(config) = records.recorded_config() {
             add(config, format!("/{}", paths::CURRENT_CONFIG), None);
         }
         if let Recorded::Present(config) = &records.mcs_content {
@@ -502,7 +513,7 @@ fn configs(root: &Root, records: Option<&Records>, forecast: Option<&Forecast>) 
             found.damaged.push((path.to_string(), why.clone()));
         }
     }
-    found.named = named(root, records, &found.available)?;
+    found.named = list_mentioned(root, records, &found.available)?;
     found.told = forecast
         .filter(|forecast| forecast.told != AnnotationSource::Missing)
         .map(|forecast| (forecast.told, forecast.at));
@@ -510,7 +521,7 @@ fn configs(root: &Root, records: Option<&Records>, forecast: Option<&Forecast>) 
 }
 
 /// Returns all configs that records, annotations or logs name, each name once per source.
-fn named(
+fn list_mentioned(
     root: &Root,
     records: Option<&Records>,
     available: &[NamedConfig],
@@ -525,7 +536,7 @@ fn named(
     let record = records.and_then(Records::name);
     all.push((record, "recorded", format!("/{}", paths::CURRENT_CONFIG)));
     if let Some(seen) = seen {
-        let place = || format!("the API, {}", crate::base::time::utc(seen.seen));
+        let place = || format!("the API, {}", crate::base::time::format_utc(seen.seen));
         all.push((seen.desired.clone(), "wanted by the cluster", place()));
         all.push((seen.current.clone(), "current for the cluster", place()));
     }
@@ -546,7 +557,7 @@ fn named(
 }
 
 /// Returns the clocks, with the times that other evidence contains.
-fn times(root: &Root, evidence: &DoctorEvidence) -> Clock {
+fn read_clocks(root: &Root, evidence: &DoctorEvidence) -> Clock {
     let mut clock = clock::read_clock(root);
     let certificates = evidence.certificates.get().into_iter().flatten();
     clock.passed.extend(certificates.map(|one| Passed {
@@ -593,7 +604,7 @@ fn of_server(root: &Root, evidence: &DoctorEvidence, clock: &mut Clock) {
     };
     let asked = asked.map_err(|error| error.to_string()).and_then(|known| {
         known
-            .map(|server| server_clock::ask(root, &server))
+            .map(|server| server_clock::ask_server(root, &server))
             .transpose()
     });
     let (now, unseen) = match asked {

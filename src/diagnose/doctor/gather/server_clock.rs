@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::source::server::{Server, ServerClock};
 use crate::change::source::{Http, ReferenceNetwork};
 use crate::host::net::{self, FetchRequest, FetchSettings};
@@ -20,23 +20,23 @@ const QUESTION: &str = "healthz";
 ///
 /// # Errors
 /// The reason why there is no time.
-pub(super) fn ask(root: &Root, server: &Server) -> Result<Heard, String> {
+pub(super) fn ask_server(root: &Root, server: &Server) -> Result<Heard, String> {
     let url = format!("{}/{QUESTION}", server.url);
     let request = FetchRequest {
         retry: false,
         ..FetchRequest::new(&url, MAX_BYTES)
     };
-    let answer = net::fetch_url(&settings(root, server)?, &request, &mut |_| {});
+    let answer = net::fetch_url(&fetch_settings(root, server)?, &request, &mut |_| {});
     let date = match answer {
         Ok(answer) => answer
             .date
             .ok_or_else(|| "it answered without a Date".to_owned()),
         Err(error) => error.server_clock().ok_or_else(|| error.cause.to_string()),
     };
-    date.map(|date| heard(server, date))
+    date.map(|date| judge_date(server, date))
 }
 
-fn settings(root: &Root, server: &Server) -> Result<FetchSettings, String> {
+fn fetch_settings(root: &Root, server: &Server) -> Result<FetchSettings, String> {
     if !server.url.starts_with("https:") {
         return Err("it was reached without TLS, so its answer is not authenticated".to_owned());
     }
@@ -46,13 +46,13 @@ fn settings(root: &Root, server: &Server) -> Result<FetchSettings, String> {
             .authorities
             .push(server.authorities.as_bytes().into());
     }
-    let mut settings = Http::within(root, PATIENCE).settings(&network)?;
+    let mut settings = Http::with_limit(root, PATIENCE).fetch_settings(&network)?;
     settings.total_timeout = Some(PATIENCE);
     Ok(settings)
 }
 
-fn heard(server: &Server, date: SystemTime) -> Heard {
-    let clock = ServerClock::new(&server.url, date, Some(now()));
+fn judge_date(server: &Server, date: SystemTime) -> Heard {
+    let clock = ServerClock::new(&server.url, date, Some(current_time()));
     Heard {
         place: clock.url,
         said: clock.date,

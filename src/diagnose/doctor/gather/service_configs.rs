@@ -24,7 +24,7 @@ const TESTS: [(ConfigTest, ConfiguredService, &str); 3] = [
 ];
 
 /// Returns the faults in the files, and on a running node those that the programs report.
-pub(super) fn broken(
+pub(super) fn find_broken(
     root: &Root,
     runner: &dyn CommandRunner,
     asks: bool,

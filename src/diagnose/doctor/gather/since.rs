@@ -1,6 +1,6 @@
 //! The changes since the last good boot, for `doctor`.
 
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::diagnose::doctor::since::{Since, SinceDifference};
 use crate::diagnose::recorder::look::find_shelf;
 use crate::diagnose::recorder::look::{add_texts, observe_now};
@@ -26,14 +26,14 @@ pub fn since_good(root: &Root, runner: &dyn CommandRunner) -> Option<Since> {
         log::warn!("{} is skipped: {}", one.path, one.why);
     }
     let good = shelf.last_good()?;
-    let (before, damaged) = shelf.snapshot(good);
+    let (before, damaged) = shelf.read_snapshot(good);
     for one in &damaged {
         log::warn!("{} is skipped: {}", one.path, one.why);
     }
     let (after, key) = observe_now(runner, root, &shelf, &before);
     let mut comparison = compare_snapshots(&before, &after, good.key == key);
     add_texts(&mut comparison, &before, &after);
-    let now = now();
+    let now = current_time();
     let sequence = if comparison.differences.is_empty() || good.key != key {
         vec![(good.clone(), before)]
     } else {
@@ -69,7 +69,7 @@ fn read_later(
         let same = all.last().filter(|(last, _)| last.parts == record.parts);
         let snapshot = match same {
             Some((_, snapshot)) => snapshot.clone(),
-            None => shelf.snapshot(record).0,
+            None => shelf.read_snapshot(record).0,
         };
         all.push((record.clone(), snapshot));
     }

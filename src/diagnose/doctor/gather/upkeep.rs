@@ -33,22 +33,22 @@ impl DoctorEvidence {
     pub(super) fn of_upkeep(&mut self, root: &Root) {
         let upkeep = &mut self.upkeep;
         upkeep.login = login::read_login(root).into();
-        upkeep.secrets = secrets(root).into();
+        upkeep.secrets = read_secrets(root).into();
         upkeep.unit_links = unit_links::read_unit_links(root).into();
         upkeep.judged_units = judged_units::read_judged_units(root).into();
         upkeep.stamps = stamps::read_stamps(root).into();
         upkeep.name_servers = name_servers::read_name_servers(root).into();
         upkeep.builds = builds::read_builds(root).into();
         let initial = root.read(&RootPath::fixed(paths::NODE_ANNOTATIONS));
-        let initial = initial.map(|bytes| Some(predict::annotations(&bytes?)));
+        let initial = initial.map(|bytes| Some(predict::parse_annotations(&bytes?)));
         upkeep.annotations = initial.into();
         let record = RootPath::fixed(paths::CURRENT_CONFIG);
-        upkeep.record_written = written(root, &record).ok().flatten();
+        upkeep.record_written = written_time(root, &record).ok().flatten();
         let unit = root.exists(&RootPath::fixed("etc/systemd/system/kubelet.service"));
         upkeep.has_kubelet_unit = unit.into();
         let host = Host::observe(root);
         let of_host = host.as_ref().map_err(|error| error.clone().into());
-        upkeep.elsewhere = of_host.and_then(|host| elsewhere(root, host)).into();
+        upkeep.elsewhere = of_host.and_then(|host| read_elsewhere(root, host)).into();
         let transient = host.as_ref().map_err(Clone::clone);
         let transient = transient.and_then(|host| Transient::observe(root, host));
         upkeep.transient = transient.into();
@@ -58,7 +58,7 @@ impl DoctorEvidence {
             upkeep.var_missing = host.var_missing;
             upkeep.packages = Os::observe(root, &host).ok().and_then(|os| os.packages);
         }
-        upkeep.terminals = self.live.then(terminals).flatten();
+        upkeep.terminals = self.live.then(list_terminals).flatten();
         self.of_builds();
     }
 
@@ -80,8 +80,8 @@ impl DoctorEvidence {
 }
 
 /// Returns what a session found about labels.
-pub(super) fn labels(node: &NodeState) -> LabelEvidence {
-    let mut wrong = node.labels.mislabelled(&node.objects);
+pub(super) fn label_evidence(node: &NodeState) -> LabelEvidence {
+    let mut wrong = node.labels.find_mislabelled(&node.objects);
     // The daemon's copies have the labels of their originals.
     wrong.retain(|one| !one.path.is_in(paths::ORIG));
     LabelEvidence {
@@ -93,7 +93,7 @@ pub(super) fn labels(node: &NodeState) -> LabelEvidence {
     }
 }
 
-fn secrets(root: &Root) -> Result<Vec<Secrets>, RootError> {
+fn read_secrets(root: &Root) -> Result<Vec<Secrets>, RootError> {
     let mut all = Vec::new();
     for file in SECRETS {
         let path = RootPath::fixed(file);
@@ -106,7 +106,7 @@ fn secrets(root: &Root) -> Result<Vec<Secrets>, RootError> {
 
 /// Returns the records in the other deployments of this stateroot. Another stateroot is a separate installation with its own
 /// `/var`. An unreadable record is ignored.
-fn elsewhere(root: &Root, host: &Host) -> Result<Vec<Elsewhere>> {
+fn read_elsewhere(root: &Root, host: &Host) -> Result<Vec<Elsewhere>> {
     let directories = deploy_directories::list_deploy_directories(root)?;
     let own = own_stateroot(root, host, &directories);
     let mut all = Vec::new();
@@ -115,7 +115,7 @@ fn elsewhere(root: &Root, host: &Host) -> Result<Vec<Elsewhere>> {
             continue;
         }
         let path = directory.path.join(paths::CURRENT_CONFIG)?;
-        let (Some(bytes), Some(written)) = (root.read(&path)?, written(root, &path)?) else {
+        let (Some(bytes), Some(written)) = (root.read(&path)?, written_time(root, &path)?) else {
             continue;
         };
         let config = document::parse_document(bytes, &path.to_string());
@@ -134,11 +134,11 @@ fn elsewhere(root: &Root, host: &Host) -> Result<Vec<Elsewhere>> {
     Ok(all)
 }
 
-fn written(root: &Root, path: &RootPath) -> Result<Option<u64>, RootError> {
+fn written_time(root: &Root, path: &RootPath) -> Result<Option<u64>, RootError> {
     let stat = root.stat(path)?;
     Ok(stat.and_then(|stat| u64::try_from(stat.st_mtime).ok()))
 }
 
-fn terminals() -> Option<Vec<String>> {
+fn list_terminals() -> Option<Vec<String>> {
     running::list_names("/sys/class/tty").ok()
 }

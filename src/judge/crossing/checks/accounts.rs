@@ -39,7 +39,7 @@ fn names_of_image(target: &Target, path: &str) -> Seen<BTreeSet<String>> {
 fn find_orphans(target: &Target, node: &Platform) -> Seen<Vec<CrossingFinding>> {
     let accounts = node.accounts.as_ref().map_err(Clone::clone)?;
     let mut files: Vec<(String, String)> = Vec::new();
-    for path in target.tree.below("usr/lib/sysusers.d") {
+    for path in target.tree.files_below("usr/lib/sysusers.d") {
         let text = target.tree.read_text(path)?;
         files.extend(text.map(|text| (path.to_owned(), text)));
     }
@@ -59,9 +59,9 @@ fn find_orphans(target: &Target, node: &Platform) -> Seen<Vec<CrossingFinding>> 
             None => format!("systemd-sysusers stops at the group {}", orphan.name),
         };
         CrossingFinding::new(CrossingSeverity::Warning, "accounts", what)
-            .seen(format!("/{} of the image", orphan.file), format!("asks for the group {}", orphan.name))
-            .seen("/etc/gshadow", format!("has a line {}, and /etc/group has none", orphan.name))
-            .prevents(format!("/etc/gshadow: Group \"{}\" already exists.", orphan.name))
+            .with_evidence(format!("/{} of the image", orphan.file), format!("asks for the group {}", orphan.name))
+            .with_evidence("/etc/gshadow", format!("has a line {}, and /etc/group has none", orphan.name))
+            .with_prevented(format!("/etc/gshadow: Group \"{}\" already exists.", orphan.name))
             .next(format!("sed -i '/^{}:/d' /etc/gshadow", orphan.name))
     });
     Ok(each.collect())

@@ -31,7 +31,7 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let blocked = modules.find_blocked(of_boot);
     let mut all: Vec<CrossingFinding> = blocked
         .iter()
-        .filter_map(|(needed, setting)| describe(node, needed, setting))
+        .filter_map(|(needed, setting)| describe_block(node, needed, setting))
         .collect();
     if let (Err(why), false) = (&arguments, modules.needed.is_empty()) {
         let what = format!("it is not known if some of them turn kernel modules off: {why}");
@@ -43,7 +43,7 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     all
 }
 
-fn describe(
+fn describe_block(
     node: &Platform,
     needed: &NeededModule,
     setting: &ModuleSetting,
@@ -51,8 +51,8 @@ fn describe(
     let (weight, means) = needed.effect_of(setting);
     let what = faults::to_sentences(&needed.turned_off(), &means);
     let finding = CrossingFinding::new(faults::severity_of(weight)?, &needed.name, what)
-        .seen(setting.place.to_string(), &setting.said)
-        .prevents(needed.words());
+        .with_evidence(setting.place.to_string(), &setting.said)
+        .with_prevented(needed.describe_failure());
     Some(match &setting.place {
         SettingPlace::Lines { file, .. } => faults::look_at(node, file, finding),
         SettingPlace::Argument(_) if node.record.asks_for(&setting.said) => {

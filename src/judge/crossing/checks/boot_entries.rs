@@ -29,9 +29,9 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let what = "OSTree does not run zipl, so another image or other kernel arguments are staged without an error and never boot";
     vec![
         CrossingFinding::new(CrossingSeverity::Inhibitor, "zipl", what)
-            .seen(&unused.sign, "zipl starts this machine")
-            .seen(&unused.config, named)
-            .prevents("the old boot entry starts again")
+            .with_evidence(&unused.sign, "zipl starts this machine")
+            .with_evidence(&unused.config, named)
+            .with_prevented("the old boot entry starts again")
             .next(CURE),
     ]
 }

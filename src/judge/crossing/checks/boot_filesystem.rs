@@ -64,7 +64,7 @@ fn find_wrong(node: &Platform) -> Vec<Proof> {
     let uuid = |point: &str| {
         Some(
             storage
-                .device(&mount(storage, point)?.number)?
+                .find_device(&find_mount(storage, point)?.number)?
                 .get("ID_FS_UUID"),
         )
     };
@@ -109,24 +109,24 @@ fn booted_kernel(node: &Platform) -> Option<String> {
     Some(format!("{}-{}", parts.next()?, parts.next()?))
 }
 
-fn mount<'a>(storage: &'a BlockStorage, point: &str) -> Option<&'a MountedFileSystem> {
+fn find_mount<'a>(storage: &'a BlockStorage, point: &str) -> Option<&'a MountedFileSystem> {
     storage.mounted_at(point)
 }
 
 fn report_wrong(node: &Platform, proofs: Vec<Proof>) -> CrossingFinding {
     let what = proofs.first().map_or("", |(_, _, what)| *what);
-    let mut finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "/boot", what).prevents(
+    let mut finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "/boot", what).with_prevented(
         "Failed to initialize single run daemon: error reading osImageURL from rpm-ostree: exit status 1",
     );
     for (place, said, _) in proofs {
-        finding = finding.seen(place, said);
+        finding = finding.with_evidence(place, said);
     }
     if let Some(mounted) = node.storage.mounted_at("/boot") {
-        finding = finding.seen("mount of /boot", &mounted.source);
+        finding = finding.with_evidence("mount of /boot", &mounted.source);
     }
     let labelled = labelled_devices(&node.storage);
     for device in &labelled {
-        finding = finding.seen(device.path(), label_words(device));
+        finding = finding.with_evidence(device.path(), label_words(device));
     }
     let root = root_disks(&node.storage);
     let on_root =
@@ -207,7 +207,7 @@ fn judge_labels(node: &Platform) -> Option<CrossingFinding> {
     }
     let own = storage
         .mounted_at("/boot")
-        .and_then(|mount| storage.device(&mount.number));
+        .and_then(|mount| storage.find_device(&mount.number));
     let own = own.filter(|device| !device.get("ID_FS_UUID").is_empty());
     // Without a file that ties it to this root, the running kernel and the disk are the only proof.
     let has_kernel = booted_kernel(node).is_some() && has_entries(node);
@@ -231,24 +231,24 @@ fn judge_labels(node: &Platform) -> Option<CrossingFinding> {
             all.len()
         ),
     };
-    let mut finding = CrossingFinding::new(severity, "/boot", what).prevents(format!(
+    let mut finding = CrossingFinding::new(severity, "/boot", what).with_prevented(format!(
         "System has {} devices with a filesystem labeled 'boot'",
         all.len()
     ));
     for device in &all {
-        finding = finding.seen(device.path(), label_words(device));
+        finding = finding.with_evidence(device.path(), label_words(device));
     }
     if let Some(right) = right {
         let argument = format!("boot=UUID={}", right.get("ID_FS_UUID"));
         finding = finding
             .next(format!("rpm-ostree kargs --append-if-missing={argument}"))
-            .cure(Cure::AppendArguments(vec![argument]));
+            .with_cure(Cure::AppendArguments(vec![argument]));
     }
     for device in &all {
         if right.is_some_and(|right| right.number != device.number) {
             finding = finding.next(format!(
                 "Take the label off the other one: {}",
-                unlabel(device)
+                unlabel_command(device)
             ));
         }
     }
@@ -261,7 +261,7 @@ fn judge_labels(node: &Platform) -> Option<CrossingFinding> {
     Some(finding)
 }
 
-fn unlabel(device: &BlockDevice) -> String {
+fn unlabel_command(device: &BlockDevice) -> String {
     match device.get("ID_FS_TYPE") {
         "xfs" => format!("xfs_admin -L -- {}", device.path()),
         _ => format!("e2label {} ''", device.path()),

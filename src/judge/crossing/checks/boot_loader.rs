@@ -6,7 +6,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha512};
 
 use super::boot_filesystem::labelled_devices;
-use crate::host::root::hex;
+use crate::host::root::to_hex;
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::images::tree::ImageTree;
 use crate::node::platform::{Platform, SystemPartition};
@@ -40,7 +40,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     if payload.is_empty() {
         let what = "the image brings no boot loader, so the node's own is not judged";
         let finding = CrossingFinding::new(CrossingSeverity::Unknown, "boot loader", what);
-        findings.push(finding.seen(&target.tree.source, format!("/{UPDATES} is empty")));
+        findings.push(finding.with_evidence(&target.tree.source, format!("/{UPDATES} is empty")));
         return findings;
     }
     for partition in partitions {
@@ -63,21 +63,21 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
 /// Returns the image's files for the partition, by path below `EFI` in lower case. The newer layout has a directory for each
 /// package and version.
 pub(super) fn payload_of(tree: &ImageTree) -> BTreeMap<String, &[u8]> {
-    let newer = tree.below("usr/lib/efi").filter_map(|path| {
+    let newer = tree.files_below("usr/lib/efi").filter_map(|path| {
         let (_, rest) = path.strip_prefix("usr/lib/efi/")?.split_once('/')?;
         let (_, rest) = rest.split_once('/')?;
         Some((
             rest.strip_prefix("EFI/")?.to_ascii_lowercase(),
-            tree.bytes(path)?,
+            tree.bytes_of(path)?,
         ))
     });
     let newer: BTreeMap<String, &[u8]> = newer.collect();
     if !newer.is_empty() {
         return newer;
     }
-    let older = tree.below(UPDATES).filter_map(|path| {
+    let older = tree.files_below(UPDATES).filter_map(|path| {
         let rest = path.strip_prefix(UPDATES)?.strip_prefix("/EFI/")?;
-        Some((rest.to_ascii_lowercase(), tree.bytes(path)?))
+        Some((rest.to_ascii_lowercase(), tree.bytes_of(path)?))
     });
     older.collect()
 }
@@ -107,11 +107,11 @@ fn judge_partition(
             .filter(|path| !files.contains_key(**path))
             .count();
         let mut finding = CrossingFinding::new(CrossingSeverity::Warning, place, what)
-            .seen(
+            .with_evidence(
                 place,
                 format!("EFI/{} ({missing} missing)", stale.join(", EFI/")),
             )
-            .prevents("grub>");
+            .with_prevented("grub>");
         finding = state_words(target, node, files, finding);
         for command in update_commands(target, node, place) {
             finding = finding.next(command);
@@ -123,12 +123,12 @@ fn judge_partition(
     findings
 }
 
-fn sha512(bytes: &[u8]) -> String {
-    hex(&Sha512::digest(bytes))
+fn sha512_hex(bytes: &[u8]) -> String {
+    to_hex(&Sha512::digest(bytes))
 }
 
 fn payload_version(target: &Target) -> String {
-    let meta = target.tree.bytes(&format!("{UPDATES}/EFI.json"));
+    let meta = target.tree.bytes_of(&format!("{UPDATES}/EFI.json"));
     let meta = meta.and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok());
     let version = meta.and_then(|meta| Some(meta["version"].as_str()?.to_owned()));
     version.unwrap_or_default()
@@ -146,22 +146,22 @@ fn state_words(
         Ok(None) => "missing: bootupd does not know this boot loader".to_owned(),
         Err(reason) => reason.clone(),
     };
-    let mut finding = finding.seen("/boot/bootupd-state.json", said);
+    let mut finding = finding.with_evidence("/boot/bootupd-state.json", said);
     let state = node.firmware.state.as_ref().ok().and_then(Option::as_ref);
     let installed = state.iter().flat_map(|state| &state.files);
     let changed: Vec<&str> = installed
         .filter(|(path, digest)| {
-            files.get(*path).map(|bytes| sha512(bytes)).as_ref() != Some(*digest)
+            files.get(*path).map(|bytes| sha512_hex(bytes)).as_ref() != Some(*digest)
         })
         .map(|(path, _)| path.as_str())
         .collect();
     if !changed.is_empty() {
         let said = format!("not what bootupd installed: EFI/{}", changed.join(", EFI/"));
-        finding = finding.seen("/boot/bootupd-state.json", said);
+        finding = finding.with_evidence("/boot/bootupd-state.json", said);
     }
     match payload_version(target).as_str() {
         "" => finding,
-        version => finding.seen(&target.tree.source, version),
+        version => finding.with_evidence(&target.tree.source, version),
     }
 }
 
@@ -180,8 +180,8 @@ fn judge_leftovers(place: &str, files: &BTreeMap<String, Vec<u8>>) -> Option<Cro
     let what = "an update of the boot loader was interrupted on this partition, and its copy takes the room of the next one";
     Some(
         CrossingFinding::new(CrossingSeverity::Warning, place, what)
-            .seen(place, format!("EFI/{first}"))
-            .prevents("No space left on device")
+            .with_evidence(place, format!("EFI/{first}"))
+            .with_prevented("No space left on device")
             .next(format!("mount {place} /boot/efi"))
             .next(format!("rm -r {}", all.join(" ")))
             .next("umount /boot/efi"),
@@ -206,7 +206,7 @@ fn update_commands(target: &Target, node: &Platform, place: &str) -> Vec<String>
              {image} bootupctl update"
         )];
     }
-    let is_new = target.tree.below("usr/lib/efi").next().is_some();
+    let is_new = target.tree.files_below("usr/lib/efi").next().is_some();
     let below = if is_new {
         "usr/lib/efi/*/*/EFI"
     } else {
@@ -266,8 +266,8 @@ fn judge_stubs(
             ),
         };
         let finding = CrossingFinding::new(severity, place, what)
-            .seen(place, format!("{at} is missing"))
-            .prevents("grub>");
+            .with_evidence(place, format!("{at} is missing"))
+            .with_prevented("grub>");
         let from = match with_stub.first() {
             Some(other) => format!("/boot/efi/EFI/{other}/{STUB}"),
             None => "/usr/lib/bootupd/grub2-static/grub-static-efi.cfg".to_owned(),
@@ -290,8 +290,8 @@ fn judge_stubs(
             );
             findings.push(
                 CrossingFinding::new(CrossingSeverity::Warning, place, what)
-                    .seen(format!("{place} EFI/{path}"), "search --label boot")
-                    .prevents("the kernels of another disk are in the boot menu")
+                    .with_evidence(format!("{place} EFI/{path}"), "search --label boot")
+                    .with_prevented("the kernels of another disk are in the boot menu")
                     .next("Take the label off the other one, see boot-filesystem."),
             );
         }
@@ -314,11 +314,13 @@ fn judge_style(node: &Platform) -> Option<CrossingFinding> {
     };
     Some(
         CrossingFinding::new(CrossingSeverity::Warning, "grub.cfg", what)
-            .seen(
+            .with_evidence(
                 "/boot/grub2/grub.cfg",
                 "### BEGIN /etc/grub.d/15_ostree ###",
             )
-            .prevents("Bootloader write config: grub2-mkconfig: Child process exited with code 1")
+            .with_prevented(
+                "Bootloader write config: grub2-mkconfig: Child process exited with code 1",
+            )
             .next("bootupctl migrate-static-grub-config"),
     )
 }

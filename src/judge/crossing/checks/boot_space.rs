@@ -26,7 +26,7 @@ const BLOCK: u64 = 4096;
 fn judge_boot(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let size = |name: &str| {
         let path = target.kernel_file(name)?;
-        Some(target.tree.file(&path)?.size.next_multiple_of(BLOCK))
+        Some(target.tree.find_file(&path)?.size.next_multiple_of(BLOCK))
     };
     let Some(kernel) = size("vmlinuz") else {
         return Vec::new();
@@ -35,12 +35,12 @@ fn judge_boot(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let (space, entries, kernels) = match (&node.boot.space, &node.boot.entries, &node.boot.kernels)
     {
         (Ok(Some(space)), Ok(entries), Ok(kernels)) => (space, entries, kernels),
-        (Ok(None), ..) => return vec![unknown("/boot", "/boot is missing below this root")],
+        (Ok(None), ..) => return vec![unknown_space("/boot", "/boot is missing below this root")],
         (Err(reason), ..) | (_, Err(reason), _) | (.., Err(reason)) => {
-            return vec![unknown("/boot", reason)];
+            return vec![unknown_space("/boot", reason)];
         }
     };
-    let booted = node.boot.booted(&node.command_line);
+    let booted = node.boot.booted_entry(&node.command_line);
     let stays = |entry: &BootEntry| Some(entry) == booted;
     let room = kernel_room(kernels, entries, Some(bytes), None, stays);
     let Some(finding) = judge_fit(space.fit_kernel(room)) else {
@@ -48,13 +48,17 @@ fn judge_boot(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     };
     vec![
         finding
-            .seen(
+            .with_evidence(
                 "/boot",
-                format!("{} free of {}", mib(space.free), mib(space.total)),
+                format!(
+                    "{} free of {}",
+                    format_mib(space.free),
+                    format_mib(space.total)
+                ),
             )
-            .seen(
+            .with_evidence(
                 &target.tree.source,
-                format!("kernel and initramfs {}", mib(bytes)),
+                format!("kernel and initramfs {}", format_mib(bytes)),
             ),
     ]
 }
@@ -66,19 +70,19 @@ fn judge_fit(fit: Fit) -> Option<CrossingFinding> {
             let what = format!(
                 "the image's kernel fits only after {} of kernels that the running system does not need are removed; \
                  until the next boot there is no older system to go back to",
-                mib(pruned)
+                format_mib(pruned)
             );
             Some(
-                CrossingFinding::new(CrossingSeverity::Warning, "/boot", what).prevents(
+                CrossingFinding::new(CrossingSeverity::Warning, "/boot", what).with_prevented(
                     "Insufficient space left in bootfs; updating bootloader in two steps",
                 ),
             )
         }
         Fit::TooSmall { missing } => {
-            let what = format!("/boot lacks {} for the image's kernel", mib(missing));
+            let what = format!("/boot lacks {} for the image's kernel", format_mib(missing));
             Some(
                 CrossingFinding::new(CrossingSeverity::Inhibitor, "/boot", what)
-                    .prevents("error: Installing kernel: No space left on device")
+                    .with_prevented("error: Installing kernel: No space left on device")
                     .next("rpm-ostree cleanup --pending --rollback")
                     .next(
                         "Look for files that are not of the system: du -ah /boot | sort -h | tail",
@@ -91,8 +95,13 @@ fn judge_fit(fit: Fit) -> Option<CrossingFinding> {
 fn judge_sysroot(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let space = match &node.sysroot_space {
         Ok(Some(space)) => space,
-        Ok(None) => return vec![unknown("/sysroot", "/sysroot is missing below this root")],
-        Err(reason) => return vec![unknown("/sysroot", reason)],
+        Ok(None) => {
+            return vec![unknown_space(
+                "/sysroot",
+                "/sysroot is missing below this root",
+            )];
+        }
+        Err(reason) => return vec![unknown_space("/sysroot", reason)],
     };
     let bytes = target.tree.content_bytes.unwrap_or_default();
     let missing = |bytes: u64| match space.fit_import(bytes, MIN_FREE_PERCENT) {
@@ -109,35 +118,39 @@ fn judge_sysroot(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     };
     let what = format!(
         "/sysroot lacks {} for the image; ostree leaves {MIN_FREE_PERCENT} % free",
-        mib(lacking)
+        format_mib(lacking)
     );
     vec![
         CrossingFinding::new(severity, "/sysroot", what)
-            .seen("/sysroot", free_words(space))
-            .seen(&target.tree.source, size_words(target))
-            .prevents("error: min-free-space-percent '3%' would be exceeded")
+            .with_evidence("/sysroot", free_words(space))
+            .with_evidence(&target.tree.source, size_words(target))
+            .with_prevented("error: min-free-space-percent '3%' would be exceeded")
             .next("rpm-ostree cleanup --base --pending --rollback")
             .next("crictl rmi --prune"),
     ]
 }
 
 fn free_words(space: &Space) -> String {
-    format!("{} free of {}", mib(space.free), mib(space.total))
+    format!(
+        "{} free of {}",
+        format_mib(space.free),
+        format_mib(space.total)
+    )
 }
 
 fn size_words(target: &Target) -> String {
     match target.tree.content_bytes {
-        Some(bytes) => format!("content {}", mib(bytes)),
+        Some(bytes) => format!("content {}", format_mib(bytes)),
         None => "its size is not known".to_owned(),
     }
 }
 
-fn unknown(place: &str, reason: &str) -> CrossingFinding {
+fn unknown_space(place: &str, reason: &str) -> CrossingFinding {
     let what = format!("the free space of {place} is not known: {reason}");
     let finding = CrossingFinding::new(CrossingSeverity::Unknown, place, what);
     finding.next(format!("df -h {place}"))
 }
 
-fn mib(bytes: u64) -> String {
+fn format_mib(bytes: u64) -> String {
     format!("{} MiB", bytes.div_ceil(1 << 20))
 }

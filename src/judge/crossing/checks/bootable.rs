@@ -30,9 +30,9 @@ fn judge(target: &Target, _: &Platform) -> Vec<CrossingFinding> {
     found.into_iter().flatten().collect()
 }
 
-fn inhibitor(target: &Target, subject: &str, what: &str, seen: String) -> CrossingFinding {
+fn inhibitor_finding(target: &Target, subject: &str, what: &str, seen: String) -> CrossingFinding {
     CrossingFinding::new(CrossingSeverity::Inhibitor, subject, what)
-        .seen(&target.tree.source, seen)
+        .with_evidence(&target.tree.source, seen)
         .next(NEXT)
 }
 
@@ -45,12 +45,12 @@ fn judge_label(target: &Target) -> Option<CrossingFinding> {
     }
     let what = "the image is not an OS image: it has none of the labels that a node asks for";
     let seen = format!("no label {}", LABELS.join(" or "));
-    let finding = inhibitor(target, "label", what, seen);
-    Some(finding.prevents("Target image does not have ostree.bootable label"))
+    let finding = inhibitor_finding(target, "label", what, seen);
+    Some(finding.with_prevented("Target image does not have ostree.bootable label"))
 }
 
 fn judge_kernel(target: &Target) -> Option<CrossingFinding> {
-    let kernels = target.kernels();
+    let kernels = target.kernel_versions();
     let (what, seen, words) = match kernels.as_slice() {
         [_] => return None,
         [] => (
@@ -64,7 +64,7 @@ fn judge_kernel(target: &Target) -> Option<CrossingFinding> {
             "Found multiple subdirectories in usr/lib/modules",
         ),
     };
-    Some(inhibitor(target, "kernel", what, seen).prevents(words))
+    Some(inhibitor_finding(target, "kernel", what, seen).with_prevented(words))
 }
 
 fn judge_init(target: &Target) -> Option<CrossingFinding> {
@@ -73,6 +73,6 @@ fn judge_init(target: &Target) -> Option<CrossingFinding> {
     }
     let what = "the image has no init, so the kernel stops where it would start it";
     let seen = format!("no {}", INITS.join(" and no "));
-    let finding = inhibitor(target, "init", what, seen);
-    Some(finding.prevents("No /sbin/init, trying fallback"))
+    let finding = inhibitor_finding(target, "init", what, seen);
+    Some(finding.with_prevented("No /sbin/init, trying fallback"))
 }

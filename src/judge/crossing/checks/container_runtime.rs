@@ -65,7 +65,7 @@ struct SetBy {
 }
 
 fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
-    let files = match node.crio.merged(&target.tree) {
+    let files = match node.crio.merge_files(&target.tree) {
         Ok(files) => files,
         Err(reason) => {
             let what = format!("the configuration of CRI-O is not known: {reason}");
@@ -75,7 +75,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             ];
         }
     };
-    let mut runtimes = Runtimes::compiled(target);
+    let mut runtimes = Runtimes::compiled_in(target);
     let mut findings = Vec::new();
     for file in &files {
         if let Err(error) = runtimes.add_file(file) {
@@ -101,8 +101,8 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
 
 impl Runtimes {
     /// The configuration without any file.
-    fn compiled(target: &Target) -> Self {
-        let version = target.package("cri-o").map(|package| {
+    fn compiled_in(target: &Target) -> Self {
+        let version = target.find_package("cri-o").map(|package| {
             let mut numbers = package.version.split('.').map(|part| part.parse().ok());
             (
                 numbers.next().flatten().unwrap_or(0),
@@ -174,8 +174,8 @@ fn refused_file(file: &CrioFile, error: &toml::de::Error) -> CrossingFinding {
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     let what = "CRI-O does not start with this file, which it reads whatever its ending is";
     CrossingFinding::new(CrossingSeverity::Inhibitor, &path, what)
-        .seen(&path, said)
-        .prevents("crio.service: Failed with result 'exit-code'.")
+        .with_evidence(&path, said)
+        .with_prevented("crio.service: Failed with result 'exit-code'.")
         .next(format!(
             "Correct the file, or move it aside: {}",
             command_to_move_aside(&path)
@@ -195,7 +195,7 @@ fn judge_default(target: &Target, node: &Platform, runtimes: &Runtimes) -> Optio
         None => stop(format!(
             "{name} is CRI-O's default runtime, and no file has a table for it"
         ))
-        .prevents(format!(
+        .with_prevented(format!(
             "default_runtime set to \"{name}\", but no runtime entry table [crio.runtime.runtimes.{name}] was found"
         )),
         Some(path) => match find_program(target, node, name, path) {
@@ -213,13 +213,13 @@ fn judge_default(target: &Target, node: &Platform, runtimes: &Runtimes) -> Optio
                 };
                 let what =
                     format!("{name} is CRI-O's default runtime, and the image does not have its program");
-                stop(what).prevents(words)
+                stop(what).with_prevented(words)
             }
         },
     };
     let path = runtimes.tables.get(name).map_or("", String::as_str);
     let mut finding = with_places(finding, target, runtimes, path);
-    for command in cures(node, runtimes) {
+    for command in find_cures(node, runtimes) {
         finding = finding.next(command);
     }
     Some(finding)
@@ -234,14 +234,14 @@ fn with_places(
     let name = &runtimes.default;
     let said = format!("default_runtime = \"{name}\"");
     let finding = match &runtimes.set_by {
-        Some(by) => finding.seen(format!("{}:{}", by.file, by.line), said),
-        None => finding.seen("CRI-O's own default", said),
+        Some(by) => finding.with_evidence(format!("{}:{}", by.file, by.line), said),
+        None => finding.with_evidence("CRI-O's own default", said),
     };
     let program = if path.is_empty() { name } else { path };
-    finding.seen(&target.tree.source, format!("program {program}"))
+    finding.with_evidence(&target.tree.source, format!("program {program}"))
 }
 
-fn cures(node: &Platform, runtimes: &Runtimes) -> Vec<String> {
+fn find_cures(node: &Platform, runtimes: &Runtimes) -> Vec<String> {
     let name = &runtimes.default;
     let Some(by) = &runtimes.set_by else {
         return vec!["Take another image; this one lacks the runtime of its own CRI-O.".to_owned()];
@@ -285,7 +285,7 @@ enum Program {
 /// Looks for the program of a runtime in the image; a program outside of `/usr` belongs to the node and stays.
 fn find_program(target: &Target, node: &Platform, name: &str, path: &str) -> Program {
     let tree = &target.tree;
-    if tree.below("usr/bin").next().is_none() {
+    if tree.files_below("usr/bin").next().is_none() {
         return Program::Unknown("the programs of the image were not read".to_owned());
     }
     let has = |found: bool| {

@@ -74,7 +74,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
                 "processor",
                 "the processor cannot be compared with what the image is built for",
             )
-            .seen("/proc/cpuinfo", reason)
+            .with_evidence("/proc/cpuinfo", reason)
             .next("Run the same command on the node while it runs.")
             .next(level_command(
                 target
@@ -110,7 +110,7 @@ fn is_leveled(target: &Target, major: Option<u32>) -> bool {
 fn x86_level(target: &Target, major: Option<u32>) -> Option<(usize, Evidence)> {
     let highest = |bits: u32| LEVELS.iter().rposition(|level| bits & level.bit != 0);
     let of_files = LIBRARIES.iter().filter_map(|path| {
-        let bits = x86_isa_needed(target.tree.bytes(path)?)?;
+        let bits = x86_isa_needed(target.tree.bytes_of(path)?)?;
         let level = highest(bits)?;
         let said = format!(
             "x86 ISA needed: {bits:#x}, up to x86-64-{}",
@@ -157,9 +157,9 @@ fn judge_x86(
     };
     Some(
         CrossingFinding::new(CrossingSeverity::Inhibitor, "processor", what)
-            .seen("/proc/cpuinfo", model)
-            .seen(needed.place, needed.said)
-            .prevents(format!("{words}; while it is staged: {staged}"))
+            .with_evidence("/proc/cpuinfo", model)
+            .with_evidence(needed.place, needed.said)
+            .with_prevented(format!("{words}; while it is staged: {staged}"))
             .next(format!(
                 "On a virtual machine: raise its processor model to one of x86-64-{name} (libvirt: host-passthrough; \
                  VMware: the EVC mode), then switch it off and on again. A reboot keeps the old model."
@@ -176,8 +176,8 @@ fn judge_power(generation: u32, major: Option<u32>) -> Option<CrossingFinding> {
     let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "processor", what);
     Some(
         finding
-            .seen("/proc/cpuinfo", format!("cpu: POWER{generation}"))
-            .prevents("Fatal glibc error: CPU lacks ISA 3.00 support (POWER9 or later required)")
+            .with_evidence("/proc/cpuinfo", format!("cpu: POWER{generation}"))
+            .with_prevented("Fatal glibc error: CPU lacks ISA 3.00 support (POWER9 or later required)")
             .next("Take the partition out of its compatibility mode, or move the node to newer hardware."),
     )
 }
@@ -189,8 +189,8 @@ fn judge_z(major: Option<u32>, has: impl Fn(&str) -> bool) -> Option<CrossingFin
     let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "processor", what);
     Some(
         finding
-            .seen("/proc/cpuinfo", "features: no vxe")
-            .prevents("Fatal glibc error: CPU lacks VXE support (z14 or later required)")
+            .with_evidence("/proc/cpuinfo", "features: no vxe")
+            .with_prevented("Fatal glibc error: CPU lacks VXE support (z14 or later required)")
             .next("Move the node to newer hardware, or raise the processor model of the guest."),
     )
 }

@@ -27,8 +27,8 @@ fn judge_device(node: &Platform, device: &Encrypted) -> Vec<CrossingFinding> {
     let header = match &device.header {
         Ok(Ok(header)) => header,
         Ok(Err(fault @ LuksFault::Damaged(_))) => return vec![judge_damaged(source, fault)],
-        Ok(Err(fault)) => return vec![unknown(source, &fault.to_string())],
-        Err(reason) => return vec![unknown(source, reason)],
+        Ok(Err(fault)) => return vec![unknown_source(source, &fault.to_string())],
+        Err(reason) => return vec![unknown_source(source, reason)],
     };
     let pins = &header.pins;
     let mut findings = Vec::new();
@@ -48,7 +48,7 @@ fn judge_device(node: &Platform, device: &Encrypted) -> Vec<CrossingFinding> {
 /// Judges whether the TPM still opens a disk for the next boot.
 fn judge_tpm(source: &str, header: &LuksHeader) -> Option<CrossingFinding> {
     let pins = &header.pins;
-    let fails = |breaks: &[u32]| pins.iter().all(|pin| !opens(pin, breaks));
+    let fails = |breaks: &[u32]| pins.iter().all(|pin| !still_unlocks(pin, breaks));
     let (severity, what) = if fails(&OF_BOOT) {
         let what = "the TPM opens this disk only for this boot loader and kernel, and the image brings others";
         (CrossingSeverity::Inhibitor, what)
@@ -59,11 +59,11 @@ fn judge_tpm(source: &str, header: &LuksHeader) -> Option<CrossingFinding> {
         return None;
     };
     let finding = CrossingFinding::new(severity, source, what)
-        .seen(
+        .with_evidence(
             format!("LUKS header of {source}"),
-            describe(pins, header.other_slots),
+            describe_pins(pins, header.other_slots),
         )
-        .prevents("Unsealing jwk from TPM failed")
+        .with_prevented("Unsealing jwk from TPM failed")
         .next(format!(
             "Add a passphrase for this boot: cryptsetup luksAddKey {source}"
         ))
@@ -73,7 +73,7 @@ fn judge_tpm(source: &str, header: &LuksHeader) -> Option<CrossingFinding> {
     Some(finding)
 }
 
-fn unknown(source: &str, reason: &str) -> CrossingFinding {
+fn unknown_source(source: &str, reason: &str) -> CrossingFinding {
     let what = format!("it is not known what opens this encrypted disk: {reason}");
     let finding = CrossingFinding::new(CrossingSeverity::Unknown, source, what);
     finding.next(format!("clevis luks list -d {source}"))
@@ -84,8 +84,8 @@ fn judge_damaged(source: &str, fault: &LuksFault) -> CrossingFinding {
     let what =
         "no boot opens this disk any more: the header with its keys is damaged, in both copies";
     CrossingFinding::new(CrossingSeverity::Inhibitor, source, what)
-        .seen(format!("LUKS header of {source}"), fault.to_string())
-        .prevents(format!("Device {source} is not a valid LUKS device."))
+        .with_evidence(format!("LUKS header of {source}"), fault.to_string())
+        .with_prevented(format!("Device {source} is not a valid LUKS device."))
         .next(format!(
             "cryptsetup luksHeaderRestore {source} --header-backup-file FILE"
         ))
@@ -99,11 +99,11 @@ fn judge_copy(source: &str, header: &LuksHeader) -> Option<CrossingFinding> {
     );
     Some(
         CrossingFinding::new(CrossingSeverity::Warning, source, what)
-            .seen(
+            .with_evidence(
                 format!("LUKS header of {source}"),
                 format!("{copy} copy: damaged"),
             )
-            .prevents(format!("Device {source} is not a valid LUKS device."))
+            .with_prevented(format!("Device {source} is not a valid LUKS device."))
             .next(format!(
                 "cryptsetup luksHeaderBackup {source} --header-backup-file FILE"
             ))
@@ -117,12 +117,12 @@ fn judge_network(node: &Platform, source: &str, header: &LuksHeader) -> Option<C
     let tokens = arguments.tokens();
     let warn = |what: &str| {
         CrossingFinding::new(CrossingSeverity::Warning, source, what)
-            .seen(
+            .with_evidence(
                 format!("LUKS header of {source}"),
-                describe(&header.pins, header.other_slots),
+                describe_pins(&header.pins, header.other_slots),
             )
-            .seen(&place, arguments.to_string())
-            .prevents("Error communicating with server")
+            .with_evidence(&place, arguments.to_string())
+            .with_prevented("Error communicating with server")
     };
     let asks = |token: &String| token == "rd.neednet" || token == "rd.neednet=1";
     if !tokens.iter().any(asks) {
@@ -155,7 +155,7 @@ fn judge_network(node: &Platform, source: &str, header: &LuksHeader) -> Option<C
         let address = argument_of(network);
         return Some(
             warn(what)
-                .seen(&network.place, &network.said)
+                .with_evidence(&network.place, &network.said)
                 .next(format!(
                     "rpm-ostree kargs --append-if-missing={address}{}",
                     servers_of(network)
@@ -237,11 +237,14 @@ fn tang_hosts(pins: &[Pin]) -> Vec<String> {
 }
 
 /// Returns true if a pin still unlocks the disk after these registers have changed.
-fn opens(pin: &Pin, changed: &[u32]) -> bool {
+fn still_unlocks(pin: &Pin, changed: &[u32]) -> bool {
     match pin {
         Pin::Tpm2(registers) => !registers.iter().any(|one| changed.contains(one)),
         Pin::Shared(needed, pins) => {
-            let open = pins.iter().filter(|pin| opens(pin, changed)).count();
+            let open = pins
+                .iter()
+                .filter(|pin| still_unlocks(pin, changed))
+                .count();
             open as u64 >= *needed
         }
         Pin::Tang(_) | Pin::Other(_) => true,
@@ -260,7 +263,7 @@ fn needs_network(pin: &Pin) -> bool {
     }
 }
 
-fn describe(pins: &[Pin], other_slots: usize) -> String {
+fn describe_pins(pins: &[Pin], other_slots: usize) -> String {
     let all: Vec<String> = pins.iter().map(describe_pin).collect();
     let slots = match other_slots {
         0 => "no other key slot".to_owned(),

@@ -31,10 +31,12 @@ pub(super) fn of_group<K>(severity: CrossingSeverity, group: &FaultGroup<K>) -> 
     let what = to_sentences(group.what, group.means);
     let finding = CrossingFinding::new(severity, group.place(), what);
     let listed = group.faults.iter().take(SHOWN);
-    let mut finding = listed.fold(finding, |finding, (place, said)| finding.seen(place, said));
+    let mut finding = listed.fold(finding, |finding, (place, said)| {
+        finding.with_evidence(place, said)
+    });
     let more = group.faults.len().saturating_sub(SHOWN);
     if more > 0 {
-        finding = finding.seen(group.place(), format!("and {more} more of this kind"));
+        finding = finding.with_evidence(group.place(), format!("and {more} more of this kind"));
     }
     CrossingFinding {
         prevents: group.words.clone(),

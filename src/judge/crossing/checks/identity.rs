@@ -41,8 +41,8 @@ fn judge_architecture(target: &Target, node: &Platform) -> Vec<CrossingFinding> 
     let what = format!("the image is for {wanted}, and this machine is {own}");
     vec![
         CrossingFinding::new(CrossingSeverity::Inhibitor, "architecture", what)
-            .seen(&target.tree.source, format!("architecture {wanted}"))
-            .prevents("Exec format error")
+            .with_evidence(&target.tree.source, format!("architecture {wanted}"))
+            .with_prevented("Exec format error")
             .next("Take the image of the same release for this architecture."),
     ]
 }
@@ -61,8 +61,8 @@ fn judge_kind(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         let what = format!("it is {noun} and not an image that a node runs");
         return vec![
             CrossingFinding::new(CrossingSeverity::Inhibitor, "the image", what)
-                .seen(format!("label {key}"), value)
-                .prevents("the image is not ostree-bootable")
+                .with_evidence(format!("label {key}"), value)
+                .with_prevented("the image is not ostree-bootable")
                 .next("Take the image rhel-coreos of the release: oc adm release info --image-for=rhel-coreos RELEASE"),
         ];
     }
@@ -87,8 +87,8 @@ fn judge_kind(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let what = format!("the image has no {names}, which this node runs");
     vec![
         CrossingFinding::new(CrossingSeverity::Inhibitor, "the image", what)
-            .seen(&target.tree.source, format!("{names}: missing"))
-            .prevents(format!(
+            .with_evidence(&target.tree.source, format!("{names}: missing"))
+            .with_prevented(format!(
                 "{units}: Main process exited, code=exited, status=203/EXEC"
             ))
             .next("Take the node image of the cluster's release: oc adm release info --image-for=rhel-coreos RELEASE"),
@@ -99,8 +99,8 @@ fn judge_release(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let (old, new) = (&node.os_release, &target.os_release);
     let warning = |subject: &str, what: String| {
         CrossingFinding::new(CrossingSeverity::Warning, subject, what)
-            .seen("/etc/os-release of the node", old.name())
-            .seen("/usr/lib/os-release of the image", new.name())
+            .with_evidence("/etc/os-release of the node", old.name())
+            .with_evidence("/usr/lib/os-release of the image", new.name())
     };
     if new.get("ID").is_empty() {
         let what = "the image has no usable os-release, so its release is unknown".to_owned();
@@ -138,7 +138,8 @@ fn judge_release(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         let what = format!(
             "the image says that it is of the stream {stream}, and holds Enterprise Linux {major}"
         );
-        let finding = warning("stream", what).seen("label io.openshift.os.streamclass", stream);
+        let finding =
+            warning("stream", what).with_evidence("label io.openshift.os.streamclass", stream);
         let next = "Take the image that the cluster names: oc get osimagestream cluster -o yaml";
         all.push(finding.next(next));
     }

@@ -27,8 +27,8 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         Err(why) => {
             let what = "bootc refuses the kernel arguments of the image, and with them the image";
             let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, SUBJECT, what)
-                .seen(&target.tree.source, why)
-                .prevents(
+                .with_evidence(&target.tree.source, why)
+                .with_prevented(
                     "error: Switching: Switching (ostree): Parsing NAME.toml: TOML parse error",
                 )
                 .next(NEXT);
@@ -39,10 +39,10 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         Ok(running) => running,
         Err(why) => {
             let what = "the kernel arguments of the running image are not known, so neither are those that go with it";
-            let finding =
-                CrossingFinding::new(CrossingSeverity::Unknown, SUBJECT, what).seen(SUBJECT, why);
+            let finding = CrossingFinding::new(CrossingSeverity::Unknown, SUBJECT, what)
+                .with_evidence(SUBJECT, why);
             let come = format!("come: {}", shown_arguments(new.tokens()).join(" "));
-            return vec![finding.seen(&target.tree.source, come)];
+            return vec![finding.with_evidence(&target.tree.source, come)];
         }
     };
     let lists = [
@@ -58,7 +58,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let shown = lists.iter().filter(|(_, tokens, _)| !tokens.is_empty());
     let finding = shown.fold(finding, |finding, (how, tokens, place)| {
         let tokens: Vec<String> = tokens.iter().map(|token| (*token).to_owned()).collect();
-        finding.seen(
+        finding.with_evidence(
             *place,
             format!("{how}: {}", shown_arguments(&tokens).join(" ")),
         )

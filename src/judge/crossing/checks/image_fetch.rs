@@ -25,6 +25,6 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     };
     let next = "Look at /etc/containers/policy.json and registries.conf; what a MachineConfig has written is corrected there.";
     let finding = CrossingFinding::new(severity, "fetching the image", what)
-        .prevents("Running image is rejected by policy.");
+        .with_prevented("Running image is rejected by policy.");
     vec![finding.next(next)]
 }

@@ -24,7 +24,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             let what = "the network interfaces are not known, so their drivers in the image cannot be judged";
             return vec![
                 CrossingFinding::new(CrossingSeverity::Unknown, "network interfaces", what)
-                    .seen("/sys/class/net", reason)
+                    .with_evidence("/sys/class/net", reason)
                     .next("Run the same command on the node while it runs."),
             ];
         }
@@ -73,19 +73,19 @@ fn judge_one(
         CrossingSeverity::Warning
     };
     let mut finding = CrossingFinding::new(severity, name, what)
-        .seen(&level.path, format!("modalias {}", level.modalias))
-        .seen(format!("{}/driver", level.path), &level.module);
+        .with_evidence(&level.path, format!("modalias {}", level.modalias))
+        .with_evidence(format!("{}/driver", level.path), &level.module);
     if let Some(one) = carrier {
-        finding = finding.seen(&one.place, &one.said);
+        finding = finding.with_evidence(&one.place, &one.said);
     } else if interface.is_used {
-        finding = finding.seen(
+        finding = finding.with_evidence(
             format!("/sys/class/net/{name}/operstate"),
             "up, or a port of another interface",
         );
     }
     Some(
         finding
-            .prevents("the interface is missing: Cannot find device")
+            .with_prevented("the interface is missing: Cannot find device")
             .next("Take an image whose kernel has this driver, or put in an interface that it knows.")
             .next(format!(
                 "Put the configuration on another interface first: grep -rl {name} /etc/NetworkManager/system-connections"
@@ -146,7 +146,7 @@ pub(super) fn lists_missing(target: &Target) -> Option<CrossingFinding> {
             "drivers",
             "the image lists no kernel modules, so the drivers of disks and interfaces cannot be judged",
         )
-        .seen(&place, "missing or empty, or there is more than one kernel")
+        .with_evidence(&place, "missing or empty, or there is more than one kernel")
         .next(format!("ls {} # in a container of the image", place.rsplit_once('/').map_or("", |(above, _)| above)))
     })
 }

@@ -156,7 +156,7 @@ impl Place<'_> {
             let what = "the kernel gives this name in the order in which it finds the interfaces, and the next kernel may \
                         find another one first";
             let bound = address.unwrap_or("ADDRESS");
-            return Some(self.inhibitor(&named, what).next(format!(
+            return Some(self.inhibitor_finding(&named, what).next(format!(
                 "nmcli connection modify CONNECTION connection.interface-name '' 802-3-ethernet.mac-address {bound}"
             )));
         }
@@ -168,19 +168,19 @@ impl Place<'_> {
                 .map_or_else(|| "no Name=".to_owned(), |name| format!("Name={name}"));
             let next = format!("Put Name={name} below [Link] in {}.", file.path);
             return Some(
-                self.inhibitor(&named, what)
-                    .seen(&file.path, said)
+                self.inhibitor_finding(&named, what)
+                    .with_evidence(&file.path, said)
                     .next(next),
             );
         }
         Some(self.judge_unpinned(&named, all, mac.as_ref(), &driver))
     }
 
-    fn inhibitor(&self, named: &NamedInterface<'_>, what: &str) -> CrossingFinding {
+    fn inhibitor_finding(&self, named: &NamedInterface<'_>, what: &str) -> CrossingFinding {
         let name = named.interface.name.as_str();
         let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, name, what);
         self.with_evidence(finding, named.uses, named.no_policy)
-            .prevents(LOST)
+            .with_prevented(LOST)
     }
 
     /// Judges whether a pin can keep the name of an interface that no file pins.
@@ -197,7 +197,7 @@ impl Place<'_> {
         let Some(mac) = mac else {
             let what = "the configuration uses this name, and the permanent address by which it could be pinned is unknown";
             return self
-                .inhibitor(named, what)
+                .inhibitor_finding(named, what)
                 .next(format!("ethtool -P {name}"))
                 .next(format!(
                     "printf '[Match]\\nMACAddress=ADDRESS\\n\\n[Link]\\nName={name}\\n' > /{path}"
@@ -217,8 +217,8 @@ impl Place<'_> {
                 .path
                 .as_deref()
                 .unwrap_or("ID_PATH of udevadm info");
-            let finding = self.inhibitor(named, &what);
-            return finding.seen(&mac.place, &mac.address).next(format!(
+            let finding = self.inhibitor_finding(named, &what);
+            return finding.with_evidence(&mac.place, &mac.address).next(format!(
                 "printf '[Match]\\nPath={by_path}\\n\\n[Link]\\nName={name}\\n' > /etc/systemd/network/70-{name}.link"
             ));
         }
@@ -227,14 +227,16 @@ impl Place<'_> {
         if let Some(file) = existing.find(|file| !file.generated) {
             let what = "the file that would pin this name is there already, but it does not apply to this interface";
             let next = format!("Correct {}, or remove it: rm {}", file.path, file.path);
-            let finding = self.inhibitor(named, what);
-            return finding.seen(&file.path, "not by nmstate").next(next);
+            let finding = self.inhibitor_finding(named, what);
+            return finding
+                .with_evidence(&file.path, "not by nmstate")
+                .next(next);
         }
-        self.cured(interface, named.uses, mac, driver, named.no_policy)
+        self.cured_finding(interface, named.uses, mac, driver, named.no_policy)
     }
 
     /// Returns the finding that the run cures.
-    fn cured(
+    fn cured_finding(
         &self,
         interface: &Interface,
         uses: &[&NameUse],
@@ -247,8 +249,8 @@ impl Place<'_> {
         let finding = CrossingFinding::new(CrossingSeverity::Cured, name, what);
         let mut finding = self
             .with_evidence(finding, uses, no_policy)
-            .seen(&mac.place, format!("permanent address {}", mac.address))
-            .prevents(LOST);
+            .with_evidence(&mac.place, format!("permanent address {}", mac.address))
+            .with_prevented(LOST);
         let line = match driver {
             DriverLine::Same(driver) => driver.as_deref(),
             DriverLine::Other { next } => {
@@ -258,7 +260,7 @@ impl Place<'_> {
                     .map_or("another one", |level| &level.module);
                 let said =
                     format!("the driver is {next} and no longer {now}, so the pin has no Driver=");
-                finding = finding.seen("modules.alias of the image", said);
+                finding = finding.with_evidence("modules.alias of the image", said);
                 None
             }
         };
@@ -268,7 +270,7 @@ impl Place<'_> {
         );
         finding = finding.next(next);
         if let Ok(path) = RootPath::parse(&format!("/{path}")) {
-            finding = finding.cure(Cure::PutFile {
+            finding = finding.with_cure(Cure::PutFile {
                 path,
                 mode: 0o644,
                 bytes: link_bytes(name, &mac.address, line),
@@ -284,14 +286,14 @@ impl Place<'_> {
             let stale: Vec<String> = stale.cloned().collect();
             let wanted = format!("{prefix}{}", mac.address);
             if !stale.is_empty() {
-                finding = finding.cure(Cure::DeleteArguments(stale));
+                finding = finding.with_cure(Cure::DeleteArguments(stale));
             }
             finding = finding
-                .seen(
+                .with_evidence(
                     "kernel command line",
                     "rd.neednet: the initramfs needs the name too",
                 )
-                .cure(Cure::AppendArguments(vec![wanted]));
+                .with_cure(Cure::AppendArguments(vec![wanted]));
         }
         finding
     }
@@ -303,12 +305,12 @@ impl Place<'_> {
         no_policy: bool,
     ) -> CrossingFinding {
         for one in uses.iter().take(3) {
-            finding = finding.seen(&one.place, &one.said);
+            finding = finding.with_evidence(&one.place, &one.said);
         }
         if uses.len() > 3 {
-            finding = finding.seen("other places", format!("{} more", uses.len() - 3));
+            finding = finding.with_evidence("other places", format!("{} more", uses.len() - 3));
         }
-        finding = finding.seen("os-release of node and image", &self.majors);
+        finding = finding.with_evidence("os-release of node and image", &self.majors);
         let scheme = self
             .arguments
             .tokens()
@@ -316,14 +318,14 @@ impl Place<'_> {
             .find(|token| token.replace('_', "-").starts_with("net.naming-scheme="));
         if let Some(scheme) = scheme {
             let said = format!("{scheme}: the endings that come from a driver may still change");
-            finding = finding.seen("kernel command line", said);
+            finding = finding.with_evidence("kernel command line", said);
         }
         if no_policy {
-            finding = finding.seen("kernel command line", "net.ifnames=0");
+            finding = finding.with_evidence("kernel command line", "net.ifnames=0");
         }
         if self.node.interface_names.stamp {
             let said = "the helper has run, but no file of it pins this name";
-            finding = finding.seen(format!("/{PERSIST_STAMP}"), said);
+            finding = finding.with_evidence(format!("/{PERSIST_STAMP}"), said);
         }
         finding
     }
@@ -411,7 +413,7 @@ impl Place<'_> {
         let own = format!("98-nmstate-{}.link", interface.name);
         for file in self.links.iter().filter(|file| !file.masked) {
             let gives_name = file.new_name.as_deref() == Some(interface.name.as_str());
-            match file.applies(interface, mac, next) {
+            match file.applies_to(interface, mac, next) {
                 Applies::Yes if gives_name => return Pin::Holds,
                 // The files are sorted: this one is read first.
                 Applies::Yes if file.name < own => return Pin::Taken(file),
@@ -430,8 +432,8 @@ fn links_after(target: &Target, node: &Platform) -> Vec<LinkFile> {
     let mut all = node.interface_names.link_files.clone();
     let mut drop_ins = node.interface_names.link_drop_ins.clone();
     for directory in OF_IMAGE {
-        for path in target.tree.below(directory) {
-            let text = || target.tree.text(path).unwrap_or_default();
+        for path in target.tree.files_below(directory) {
+            let text = || target.tree.text_of(path).unwrap_or_default();
             if path.ends_with(".conf") {
                 if let Some(drop_in) = LinkDropIn::parse(path, &text()) {
                     add_drop_in(&mut drop_ins, drop_in);
@@ -493,9 +495,9 @@ fn not_seen(node: &Platform, names: &[&NameUse]) -> Vec<CrossingFinding> {
         );
         found.push(
             CrossingFinding::new(CrossingSeverity::Unknown, "network interfaces", what)
-                .seen("/sys/class/net", reason)
-                .seen(&first.place, &first.said)
-                .prevents(LOST)
+                .with_evidence("/sys/class/net", reason)
+                .with_evidence(&first.place, &first.said)
+                .with_prevented(LOST)
                 .next("Run the same command on the node while it runs.")
                 .next(format!(
                     "On another system: ip -br link, and for each one: printf '[Match]\\nMACAddress=ADDRESS\\n\\n[Link]\\n\
@@ -510,7 +512,9 @@ fn not_seen(node: &Platform, names: &[&NameUse]) -> Vec<CrossingFinding> {
         let finding =
             CrossingFinding::new(CrossingSeverity::Unknown, "network configuration", what);
         let all = node.interface_names.unseen.iter().take(3);
-        let finding = all.fold(finding, |finding, reason| finding.seen("not read", reason));
+        let finding = all.fold(finding, |finding, reason| {
+            finding.with_evidence("not read", reason)
+        });
         found.push(
             finding.next("ls -l /etc/NetworkManager/system-connections /etc/systemd/network"),
         );
@@ -595,7 +599,7 @@ mod tests {
         put("usr/lib/modules/6/vmlinuz", "");
         put("usr/lib/modules/6/modules.alias", aliases);
         put("usr/lib/modules/6/modules.dep", "kernel/igb.ko:\n");
-        judge(&Target::of(tree), &node)
+        judge(&Target::from_tree(tree), &node)
     }
 
     fn file(path: &str, text: &str) -> Cure {

@@ -40,24 +40,24 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         tokens
             .iter()
             .filter_map(|token| judge_one(token))
-            .map(|finding| finding.seen(&place, tokens.join(" "))),
+            .map(|finding| finding.with_evidence(&place, tokens.join(" "))),
     );
     findings
 }
 
 /// Judges the arguments for cgroup v1. The last value of a key wins.
 fn judge_cgroups(tokens: &[String], place: &str, node: &Platform) -> Option<CrossingFinding> {
-    let mut of_unified = tokens.iter().filter(|token| key(token) == UNIFIED);
+    let mut of_unified = tokens.iter().filter(|token| key_of(token) == UNIFIED);
     if !is_false(of_unified.next_back()?) {
         return None;
     }
-    let goes = |token: &&String| match key(token).as_str() {
+    let goes = |token: &&String| match key_of(token).as_str() {
         UNIFIED => is_false(token),
         CONTROLLER | FORCE => true,
         _ => false,
     };
     let going: Vec<String> = tokens.iter().filter(goes).cloned().collect();
-    let (what, words) = if going.iter().any(|token| key(token) == FORCE) {
+    let (what, words) = if going.iter().any(|token| key_of(token) == FORCE) {
         (
             "these arguments force cgroup v1, on which the image's kubelet does not run",
             "kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is unsupported and will be \
@@ -78,9 +78,9 @@ fn judge_cgroups(tokens: &[String], place: &str, node: &Platform) -> Option<Cros
         let kept = kept.into_iter().cloned().collect::<Vec<_>>().join(" ");
         let what = format!("{what}. The config asks for them");
         let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "cgroup v1", what)
-            .seen(place, going.join(" "))
-            .seen("spec.kernelArguments of the config", kept)
-            .prevents(words)
+            .with_evidence(place, going.join(" "))
+            .with_evidence("spec.kernelArguments of the config", kept)
+            .with_prevented(words)
             .next(
                 "In the cluster, set cgroupMode: v2 in nodes.config.openshift.io cluster, or take the arguments out of \
                  the MachineConfig. Then apply the new rendered config.",
@@ -89,16 +89,16 @@ fn judge_cgroups(tokens: &[String], place: &str, node: &Platform) -> Option<Cros
     }
     let what = format!("{what}; the run takes these arguments off the next boot");
     let finding = CrossingFinding::new(CrossingSeverity::Cured, "cgroup v1", what)
-        .seen(place, going.join(" "))
-        .prevents(words)
+        .with_evidence(place, going.join(" "))
+        .with_prevented(words)
         .next(command);
-    Some(finding.cure(Cure::DeleteArguments(going)))
+    Some(finding.with_cure(Cure::DeleteArguments(going)))
 }
 
 /// Judges an argument that has no effect, or another one, on the target.
 fn judge_one(token: &str) -> Option<CrossingFinding> {
     let (_, value) = token.split_once('=').unwrap_or((token, ""));
-    let what = match key(token).as_str() {
+    let what = match key_of(token).as_str() {
         "biosdevname" if value == "1" => {
             "the image has no biosdevname, so interfaces get the names of systemd".to_owned()
         }
@@ -120,7 +120,7 @@ fn judge_one(token: &str) -> Option<CrossingFinding> {
 }
 
 /// Returns the key; systemd treats `-` and `_` as the same letter.
-fn key(token: &str) -> String {
+fn key_of(token: &str) -> String {
     let (key, _) = token.split_once('=').unwrap_or((token, ""));
     key.replace('-', "_").to_ascii_lowercase()
 }

@@ -27,7 +27,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let Some(machine) = found.machine else {
         let what = "the architecture of the node is not known, so it is not known if this kernel exists for it";
         return vec![
-            CrossingFinding::new(CrossingSeverity::Unknown, FIELD, what).seen(FIELD, kind),
+            CrossingFinding::new(CrossingSeverity::Unknown, FIELD, what).with_evidence(FIELD, kind),
         ];
     };
     let os = &target.os_release;
@@ -36,7 +36,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let why = find_lacking_kernel(kind, machine).or(of_image);
     let finding = why.map(|why| {
         CrossingFinding::new(CrossingSeverity::Inhibitor, FIELD, why)
-            .seen(FIELD, kind)
+            .with_evidence(FIELD, kind)
             .next("Set spec.kernelType to default in the MachineConfig that asks for it.")
     });
     finding.into_iter().collect()

@@ -33,9 +33,9 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let finding = broken.map(|file| {
         let what = file.describe_break(from, to, "the image");
         CrossingFinding::new(CrossingSeverity::Warning, "kubelet", what)
-            .seen(&place, &said)
-            .seen(own_place, own_said)
-            .prevents(file.message("checkpoint is corrupted"))
+            .with_evidence(&place, &said)
+            .with_evidence(own_place, own_said)
+            .with_prevented(file.kubelet_message("checkpoint is corrupted"))
             .next(file.advise_after_break())
     });
     finding.collect()

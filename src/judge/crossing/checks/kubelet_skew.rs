@@ -39,7 +39,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     };
     let unknown = |what: String| {
         CrossingFinding::new(CrossingSeverity::Unknown, "kubelet", what)
-            .seen(&place, &said)
+            .with_evidence(&place, &said)
             .next("Compare with the control plane: oc get clusterversion version")
     };
     let server = match &node.api_server {
@@ -52,8 +52,12 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     if let Some(server) = server
         && let Some((words, version)) = same_kind(server, kubelet)
     {
-        return compare(kubelet, version, &words)
-            .map(|finding| finding.seen(&place, said).seen(&server.place, words))
+        return compare_versions(kubelet, version, &words)
+            .map(|finding| {
+                finding
+                    .with_evidence(&place, said)
+                    .with_evidence(&server.place, words)
+            })
             .into_iter()
             .collect();
     }
@@ -64,8 +68,8 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             unknown(format!(
                 "the image's kubelet is newer than the node's release {text}; the release of the API server is not known here"
             ))
-            .seen(own_place, text)
-            .prevents("the kubelet registers with an older API server, and the node is NotReady"),
+            .with_evidence(own_place, text)
+            .with_prevented("the kubelet registers with an older API server, and the node is NotReady"),
         ],
         None => vec![unknown(
             "neither the release of the API server nor that of the node is known here".to_owned(),
@@ -86,15 +90,16 @@ pub(super) fn own_release<'a>(node: &'a Platform) -> Option<(&'static str, SkewV
             openshift_of_version_id(node.os_release.get("VERSION_ID")),
         ),
     ];
-    let known = |(place, text): (&'static str, &'a str)| Some((place, openshift(text)?, text));
+    let known =
+        |(place, text): (&'static str, &'a str)| Some((place, parse_openshift(text)?, text));
     own.into_iter().find_map(known)
 }
 
 /// Returns the place, the text and the version of the image's kubelet.
 pub(super) fn kubelet_of(target: &Target) -> Option<(String, String, SkewVersion)> {
     for name in ["openshift-kubelet", "openshift-hyperkube", "kubelet"] {
-        if let Some(package) = target.package(name) {
-            let version = match pair(&package.version)? {
+        if let Some(package) = target.find_package(name) {
+            let version = match parse_pair(&package.version)? {
                 (1, minor) => SkewVersion::Kubernetes(1, minor),
                 (major, minor) => SkewVersion::OpenShift(major, minor),
             };
@@ -104,7 +109,11 @@ pub(super) fn kubelet_of(target: &Target) -> Option<(String, String, SkewVersion
     }
     let text = target.os_release.get("OPENSHIFT_VERSION");
     let place = "usr/lib/os-release of the image".to_owned();
-    Some((place, format!("OPENSHIFT_VERSION={text}"), openshift(text)?))
+    Some((
+        place,
+        format!("OPENSHIFT_VERSION={text}"),
+        parse_openshift(text)?,
+    ))
 }
 
 /// Returns the API server's version, if it is comparable with this one.
@@ -112,11 +121,11 @@ fn same_kind(server: &ApiServerPod, kubelet: SkewVersion) -> Option<(String, Ske
     match kubelet {
         SkewVersion::OpenShift(..) => {
             let text = server.release.as_deref()?;
-            Some((format!("version {text}"), openshift(text)?))
+            Some((format!("version {text}"), parse_openshift(text)?))
         }
         SkewVersion::Kubernetes(..) => {
             let text = server.kubernetes.as_deref()?;
-            let (major, minor) = pair(text)?;
+            let (major, minor) = parse_pair(text)?;
             Some((
                 format!("kubernetes={text}"),
                 SkewVersion::Kubernetes(major, minor),
@@ -125,7 +134,11 @@ fn same_kind(server: &ApiServerPod, kubelet: SkewVersion) -> Option<(String, Ske
     }
 }
 
-fn compare(kubelet: SkewVersion, server: SkewVersion, words: &str) -> Option<CrossingFinding> {
+fn compare_versions(
+    kubelet: SkewVersion,
+    server: SkewVersion,
+    words: &str,
+) -> Option<CrossingFinding> {
     let (SkewVersion::OpenShift(major, minor) | SkewVersion::Kubernetes(major, minor)) = kubelet;
     let (SkewVersion::OpenShift(of_server, its_minor)
     | SkewVersion::Kubernetes(of_server, its_minor)) = server;
@@ -134,7 +147,7 @@ fn compare(kubelet: SkewVersion, server: SkewVersion, words: &str) -> Option<Cro
         let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "kubelet", what);
         return Some(
             finding
-                .prevents("the kubelet asks for what the API server does not have, and the node is NotReady")
+                .with_prevented("the kubelet asks for what the API server does not have, and the node is NotReady")
                 .next("Take the image of the cluster's release: oc adm release info --image-for=rhel-coreos"),
         );
     }
@@ -160,13 +173,13 @@ fn openshift_of_version_id(text: &str) -> &str {
     if text.starts_with("4.") { text } else { "" }
 }
 
-fn openshift(text: &str) -> Option<SkewVersion> {
-    let (major, minor) = pair(text)?;
+fn parse_openshift(text: &str) -> Option<SkewVersion> {
+    let (major, minor) = parse_pair(text)?;
     (major >= 4).then_some(SkewVersion::OpenShift(major, minor))
 }
 
 /// Returns the first two numbers of a version such as `v4.18.3-rc.1`.
-fn pair(text: &str) -> Option<(u32, u32)> {
+fn parse_pair(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text
         .trim()
         .trim_start_matches('v')

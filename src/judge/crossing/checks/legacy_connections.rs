@@ -29,7 +29,9 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let own: Vec<&LegacyConnection> = own.collect();
     let mut found: Vec<CrossingFinding> = own
         .iter()
-        .map(|one| judge_connection(one, &network.rules).seen(&target.tree.source, &reason))
+        .map(|one| {
+            judge_connection(one, &network.rules).with_evidence(&target.tree.source, &reason)
+        })
         .collect();
     // Rules without a connection have no effect today either, nor do those next to a keyfile.
     for (path, name) in &network.rules {
@@ -40,9 +42,9 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
                     name,
                     "these rules of policy routing are lost, and cannot be migrated",
                 )
-                .seen(path, format!("rules beside {}", one.path))
-                .seen(&target.tree.source, &reason)
-                .prevents("Legacy network configuration with policy routing rules found")
+                .with_evidence(path, format!("rules beside {}", one.path))
+                .with_evidence(&target.tree.source, &reason)
+                .with_prevented("Legacy network configuration with policy routing rules found")
                 .next(format!("nmcli connection migrate {}", one.path))
                 .next(format!(
                     "nmcli connection modify {name} +ipv4.routing-rules 'priority 100 from SUBNET table TABLE' # for each line \
@@ -55,8 +57,8 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     found.extend(network.dhclient.iter().map(|path| {
         let what = "dhclient is gone, and the DHCP client of NetworkManager takes its place";
         CrossingFinding::new(CrossingSeverity::Warning, "dhclient", what)
-            .seen(path, "[main] dhcp=dhclient")
-            .prevents(
+            .with_evidence(path, "[main] dhcp=dhclient")
+            .with_prevented(
                 "another lease: the new client has another identifier and may get another address",
             )
             .next(format!(
@@ -77,13 +79,15 @@ fn note_unread(unseen: &[String]) -> Option<CrossingFinding> {
         "files of old connections cannot be read, and it is unknown if any is in use",
     );
     let unseen = unseen.iter().take(3);
-    let finding = unseen.fold(finding, |finding, path| finding.seen(path, "not read"));
+    let finding = unseen.fold(finding, |finding, path| {
+        finding.with_evidence(path, "not read")
+    });
     Some(finding.next("ls -l /etc/sysconfig/network-scripts"))
 }
 
 /// Returns the reason why the image ignores `ifcfg-` files; `None` if it reads them.
 fn reads_no_ifcfg(target: &Target) -> Option<String> {
-    let mut plugins = target.tree.below(PLUGINS).peekable();
+    let mut plugins = target.tree.files_below(PLUGINS).peekable();
     if plugins.peek().is_some() {
         let has_it = plugins.any(|path| path.ends_with(PLUGIN));
         return (!has_it).then(|| format!("{PLUGIN} is missing below {PLUGINS}"));
@@ -105,8 +109,8 @@ fn judge_connection(one: &LegacyConnection, rules: &[(String, String)]) -> Cross
         said += &format!(" HWADDR={mac}");
     }
     let finding = CrossingFinding::new(severity, &one.device, what)
-        .seen(&one.path, said)
-        .prevents(LOST);
+        .with_evidence(&one.path, said)
+        .with_prevented(LOST);
     let has_rules = rules.iter().any(|(_, name)| *name == one.name);
     let migrate = format!("nmcli connection migrate {}", one.path);
     let look = format!(

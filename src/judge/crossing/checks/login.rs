@@ -50,8 +50,8 @@ fn judge_settings(logins: &NextLogin) -> Option<CrossingFinding> {
     let what = "with the settings of sshd on this node, the image lets core in no more";
     Some(
         CrossingFinding::new(severity, "sshd", what)
-            .seen(place, said)
-            .prevents("Permission denied (publickey)")
+            .with_evidence(place, said)
+            .with_prevented("Permission denied (publickey)")
             .next("A /etc/ssh/sshd_config of a MachineConfig needs the line Include /etc/ssh/sshd_config.d/*.conf before all others.")
             .next("mco-rescue doctor FP-33"),
     )
@@ -71,8 +71,8 @@ fn judge_host_keys(target: &Target, logins: &NextLogin) -> Option<CrossingFindin
     let keys: Vec<&str> = logins.group_keys.iter().map(String::as_str).collect();
     Some(
         CrossingFinding::new(CrossingSeverity::Inhibitor, "keys of the host", what)
-            .seen(first, "its group may read it")
-            .prevents(format!("Permissions 0640 for '{first}' are too open."))
+            .with_evidence(first, "its group may read it")
+            .with_prevented(format!("Permissions 0640 for '{first}' are too open."))
             .next(format!("chmod 0600 {}", keys.join(" "))),
     )
 }

@@ -20,12 +20,12 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     };
     let of_config = found.masked_by_config.iter().map(|(unit, message)| {
         CrossingFinding::new(CrossingSeverity::Warning, unit, message)
-            .seen("spec.config.systemd.units", format!("{unit}: mask: true"))
+            .with_evidence("spec.config.systemd.units", format!("{unit}: mask: true"))
             .next("Correct the unit in its MachineConfig.")
     });
     let of_config = of_config.collect::<Vec<_>>();
     let of_node: Vec<CrossingFinding> = match &found.masks {
-        Ok(masks) => masks.iter().map(describe).collect(),
+        Ok(masks) => masks.iter().map(describe_mask).collect(),
         Err(why) => faults::note_unseen("units", std::slice::from_ref(why))
             .into_iter()
             .collect(),
@@ -33,12 +33,12 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     of_config.into_iter().chain(of_node).collect()
 }
 
-fn describe(mask: &NeededMask) -> CrossingFinding {
+fn describe_mask(mask: &NeededMask) -> CrossingFinding {
     let unit = mask.unit();
     let what = format!("the unit is masked: from the next boot on, {}", mask.stops);
     CrossingFinding::new(CrossingSeverity::Inhibitor, unit, what)
-        .seen(mask.path.to_string(), "a link to /dev/null")
-        .prevents(format!("Unit {unit} is masked"))
+        .with_evidence(mask.path.to_string(), "a link to /dev/null")
+        .with_prevented(format!("Unit {unit} is masked"))
         .next(if mask.of_config {
             mco_rescue("apply")
         } else {

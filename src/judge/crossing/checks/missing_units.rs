@@ -29,7 +29,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         let what = "the image has no list of its units, so it is not known if it has those that are enabled";
         return vec![
             CrossingFinding::new(CrossingSeverity::Unknown, "units", what)
-                .seen(&target.tree.source, format!("/{UNITS_OF_OS}: missing")),
+                .with_evidence(&target.tree.source, format!("/{UNITS_OF_OS}: missing")),
         ];
     }
     let (needed, others): (Vec<&UnitLink>, Vec<&UnitLink>) = lost
@@ -62,8 +62,8 @@ fn describe_needed(link: &UnitLink) -> Option<CrossingFinding> {
     );
     Some(
         CrossingFinding::new(CrossingSeverity::Inhibitor, unit, what)
-            .seen(link.path.to_string(), "a link to a unit of the image")
-            .prevents(format!("Unit {unit} could not be found"))
+            .with_evidence(link.path.to_string(), "a link to a unit of the image")
+            .with_prevented(format!("Unit {unit} could not be found"))
             .next("Take the node image of the cluster's release: oc adm release info --image-for=rhel-coreos RELEASE"),
     )
 }
@@ -78,7 +78,7 @@ fn describe_others(links: &[&UnitLink]) -> Option<CrossingFinding> {
     let place = first.path.to_string();
     Some(
         CrossingFinding::new(CrossingSeverity::Warning, first.path.name(), what)
-            .seen(place, format!("a link to a unit of the image{more}"))
+            .with_evidence(place, format!("a link to a unit of the image{more}"))
             .next(format!("systemctl disable {}", first.path.name())),
     )
 }

@@ -27,7 +27,10 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         return Vec::new();
     };
     let chain = storage.chain_of(&root.number);
-    let devices: Vec<&BlockDevice> = chain.iter().filter_map(|one| storage.device(one)).collect();
+    let devices: Vec<&BlockDevice> = chain
+        .iter()
+        .filter_map(|one| storage.find_device(one))
+        .collect();
     let map = devices
         .iter()
         .find(|device| device.get("DM_UUID").contains("mpath-"));
@@ -86,9 +89,9 @@ fn judge_arguments(node: &Platform, map: &BlockDevice) -> Option<CrossingFinding
 
     Some(
         CrossingFinding::new(severity, "root disk", what)
-            .seen(place, arguments.to_string())
-            .seen("/run/udev/data", said)
-            .prevents("/dev/sdd4: Can't open blockdev")
+            .with_evidence(place, arguments.to_string())
+            .with_evidence("/run/udev/data", said)
+            .with_prevented("/dev/sdd4: Can't open blockdev")
             .next(command_for_map(&arguments, root)),
     )
 }
@@ -146,7 +149,7 @@ fn judge_settings(node: &Platform) -> Vec<CrossingFinding> {
                 }
                 _ => continue,
             };
-            findings.push(finding.seen(at, line));
+            findings.push(finding.with_evidence(at, line));
         }
     }
     findings
@@ -177,11 +180,11 @@ fn judge_paths(storage: &BlockStorage, chain: &[&BlockDevice]) -> Option<Crossin
         .collect();
     Some(
         CrossingFinding::new(CrossingSeverity::Warning, "root disk", what)
-            .seen(
+            .with_evidence(
                 "/run/udev/data",
                 format!("{} have serial {serial}", paths.join(", ")),
             )
-            .prevents("/dev/sdd4: Can't open blockdev")
+            .with_prevented("/dev/sdd4: Can't open blockdev")
             .next(format!("rpm-ostree kargs{new}")),
     )
 }

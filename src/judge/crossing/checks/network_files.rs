@@ -51,11 +51,11 @@ fn judge_ipv6(node: &Platform) -> Option<CrossingFinding> {
     let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, DISABLED_IPV6, what);
     Some(if of_config {
         finding
-            .seen("spec.kernelArguments of the config", DISABLED_IPV6)
+            .with_evidence("spec.kernelArguments of the config", DISABLED_IPV6)
             .next("Take it out of the MachineConfig. Then apply the new rendered config.")
     } else {
         finding
-            .seen(place, DISABLED_IPV6)
+            .with_evidence(place, DISABLED_IPV6)
             .next(kargs_command(&[KargsChange::Delete(
                 DISABLED_IPV6.to_owned(),
             )]))

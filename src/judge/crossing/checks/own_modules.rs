@@ -29,8 +29,8 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
                 "added modules",
                 "kernel modules were added to the kernel of today, and the image's kernel does not get them",
             )
-            .seen(first, format!("a module file{more}"))
-            .prevents("modprobe: FATAL: Module NAME not found in directory /lib/modules/VERSION")
+            .with_evidence(first, format!("a module file{more}"))
+            .with_prevented("modprobe: FATAL: Module NAME not found in directory /lib/modules/VERSION")
             .next("Build the modules for the image's kernel, or into the image (a Containerfile on top of it)."),
         );
     }
@@ -47,8 +47,10 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
                 "initramfs",
                 "the node builds its own initramfs, so that of the image is not the one that boots",
             )
-            .seen(&origin.place, "[rpmostree] regenerate-initramfs=true")
-            .prevents("dracut: Timed out waiting for device, if the one built here lacks a driver")
+            .with_evidence(&origin.place, "[rpmostree] regenerate-initramfs=true")
+            .with_prevented(
+                "dracut: Timed out waiting for device, if the one built here lacks a driver",
+            )
             .next("rpm-ostree initramfs --disable"),
         );
     }
@@ -69,8 +71,8 @@ fn judge_wanted(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             module,
             "this module is loaded at every boot, and the image does not have it",
         )
-        .seen(file, module)
-        .prevents(format!(
+        .with_evidence(file, module)
+        .with_prevented(format!(
             "systemd-modules-load: Failed to find module '{module}'"
         ))
         .next(format!(

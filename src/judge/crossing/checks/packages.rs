@@ -45,7 +45,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
                 "the image has no list of its packages, so these changes of it are not judged";
             findings.push(
                 CrossingFinding::new(CrossingSeverity::Unknown, "packages", what)
-                    .seen(&origin.place, others.join(" "))
+                    .with_evidence(&origin.place, others.join(" "))
                     .next("rpm-ostree status --booted"),
             );
         }
@@ -78,7 +78,7 @@ fn judge_under_bootc(origin: &OriginSections) -> Option<CrossingFinding> {
     }
     let what = "the image that runs was changed on the node, and bootc switch loses that without a word, so nothing is staged";
     let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "packages", what)
-        .seen(&origin.place, has.join("; "))
+        .with_evidence(&origin.place, has.join("; "))
         .next("Bring an image that has all of this: build it on top of the new one.");
     Some(finding)
 }
@@ -88,7 +88,7 @@ fn judge_requested(
     origin: &OriginSections,
     name: &str,
 ) -> Option<CrossingFinding> {
-    if target.package(name).is_some() {
+    if target.find_package(name).is_some() {
         return None;
     }
     let extension = match requester_of(name) {
@@ -110,8 +110,8 @@ fn judge_requested(
         ),
     };
     let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, name, what)
-        .seen(&origin.place, format!("requested={name}"))
-        .prevents(format!("error: Packages not found: {name}"));
+        .with_evidence(&origin.place, format!("requested={name}"))
+        .with_prevented(format!("error: Packages not found: {name}"));
     Some(match extension {
         Some(extension) => finding.next(format!(
             "Take {extension} out of spec.extensions of the MachineConfig."
@@ -121,14 +121,14 @@ fn judge_requested(
 }
 
 fn judge_removed(target: &Target, origin: &OriginSections, name: &str) -> Option<CrossingFinding> {
-    if target.package(name).is_some() {
+    if target.find_package(name).is_some() {
         return None;
     }
     let what = format!("the node removes {name} from its image, and the new one does not have it");
     Some(
         CrossingFinding::new(CrossingSeverity::Warning, name, what)
-            .seen(&origin.place, format!("remove={name}"))
-            .prevents(format!("Inactive base removals: {name}"))
+            .with_evidence(&origin.place, format!("remove={name}"))
+            .with_prevented(format!("Inactive base removals: {name}"))
             .next(format!("rpm-ostree override reset {name}")),
     )
 }
@@ -154,9 +154,9 @@ fn judge_local(
             "this package was installed from a file, and it goes on top of the new image too",
         )
     };
-    let finding = CrossingFinding::new(severity, name, what).seen(&origin.place, package);
+    let finding = CrossingFinding::new(severity, name, what).with_evidence(&origin.place, package);
     let finding = if is_of_other {
-        finding.prevents("error: Could not depsolve transaction")
+        finding.with_prevented("error: Could not depsolve transaction")
     } else {
         finding
     };

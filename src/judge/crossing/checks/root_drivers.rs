@@ -26,7 +26,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
                     "root disk",
                     "the devices of the root disk are not known, so its drivers in the image cannot be judged",
                 )
-                .seen("/proc/self/mountinfo, /sys", reason)
+                .with_evidence("/proc/self/mountinfo, /sys", reason)
                 .next("Run the same command on the node while it runs."),
             ];
         }
@@ -48,7 +48,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
                 "initramfs",
                 "the modules in the image's initramfs are not known",
             )
-            .seen(&image, problem)
+            .with_evidence(&image, problem)
             .next(format!(
                 "lsinitrd /{image} | grep -F .ko # in a container of the image"
             )),
@@ -70,7 +70,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             let what = "no device on any bus is known below this disk, so its drivers in the image cannot be judged";
             found.push(
                 CrossingFinding::new(CrossingSeverity::Unknown, &disk.source, what)
-                    .seen(
+                    .with_evidence(
                         "/proc/self/mountinfo",
                         format!("{} on {}", disk.source, disk.mount),
                     )
@@ -110,8 +110,10 @@ impl Place<'_> {
 
     fn judge_level(&self, level: &DeviceLevel) -> Option<CrossingFinding> {
         if let Some(what) = lost_device(level, self.target, self.node) {
-            let finding = self.inhibitor(level, what);
-            return Some(finding.seen("modules.alias of the image", "no module for this device"));
+            let finding = self.inhibitor_finding(level, what);
+            return Some(
+                finding.with_evidence("modules.alias of the image", "no module for this device"),
+            );
         }
         let inside = self.inside?;
         let mut modules = self.target.modules.modules_of(&level.modalias);
@@ -130,8 +132,8 @@ impl Place<'_> {
             missing.join(", ")
         );
         Some(
-            self.inhibitor(level, what)
-                .seen("initramfs.img of the image", "module missing"),
+            self.inhibitor_finding(level, what)
+                .with_evidence("initramfs.img of the image", "module missing"),
         )
     }
 
@@ -164,29 +166,36 @@ impl Place<'_> {
         let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, &self.disk.source, what);
         let look = format!(
             "modinfo -k {} {module} # in a container of the image",
-            self.version()
+            self.kernel_version()
         );
-        Some(self.ended(finding.seen(place, module)).next(look))
+        Some(
+            self.finish_finding(finding.with_evidence(place, module))
+                .next(look),
+        )
     }
 
-    fn inhibitor(&self, level: &DeviceLevel, what: String) -> CrossingFinding {
+    fn inhibitor_finding(&self, level: &DeviceLevel, what: String) -> CrossingFinding {
         let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, &self.disk.source, what);
-        let finding = finding.seen(&level.path, format!("modalias {}", level.modalias));
-        let finding = finding.seen(format!("{}/driver", level.path), &level.module);
-        let look = format!("modprobe -S {} -R '{}'", self.version(), level.modalias);
-        self.ended(finding).next(format!(
+        let finding = finding.with_evidence(&level.path, format!("modalias {}", level.modalias));
+        let finding = finding.with_evidence(format!("{}/driver", level.path), &level.module);
+        let look = format!(
+            "modprobe -S {} -R '{}'",
+            self.kernel_version(),
+            level.modalias
+        );
+        self.finish_finding(finding).next(format!(
             "{look} # names its modules, in a container of the image"
         ))
     }
 
-    fn version(&self) -> &str {
+    fn kernel_version(&self) -> &str {
         self.target.kernel.as_deref().unwrap_or("VERSION")
     }
 
-    fn ended(&self, finding: CrossingFinding) -> CrossingFinding {
+    fn finish_finding(&self, finding: CrossingFinding) -> CrossingFinding {
         finding
-            .seen("/proc/self/mountinfo", format!("{} on {}", self.disk.source, self.disk.mount))
-            .prevents(WORDS)
+            .with_evidence("/proc/self/mountinfo", format!("{} on {}", self.disk.source, self.disk.mount))
+            .with_prevented(WORDS)
             .next("Take an image whose kernel has this driver, or move the disk to a controller that it knows.")
     }
 }

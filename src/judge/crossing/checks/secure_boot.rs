@@ -36,17 +36,17 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         let finding = CrossingFinding::new(CrossingSeverity::Unknown, "Secure Boot", what);
         return vec![finding.next("mokutil --sb-state")];
     }
-    let current = RevocationLevel::parse(&firmware.sbat_level);
+    let current = RevocationLevel::parse_lines(&firmware.sbat_level);
     let mut findings = Vec::new();
     // Shims that boot next, and the level that each of them sets.
     let mut now = (current.clone(), LEVEL.to_owned());
     for partition in &firmware.partitions {
         if let Ok(files) = &partition.files {
-            raise(&mut now, &partition.place, files);
+            raise_level(&mut now, &partition.place, files);
         }
     }
     let mut later = now.clone();
-    raise(&mut later, &target.tree.source, &payload);
+    raise_level(&mut later, &target.tree.source, &payload);
     let is_single = firmware.partitions.len() == 1;
     for partition in &firmware.partitions {
         let Ok(files) = &partition.files else {
@@ -72,9 +72,9 @@ fn judge_payload(
         "the image's EFI/{path} is below the level of this machine; once it is installed it does not start"
     );
     let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "image", what)
-        .seen(format!("{} EFI/{path}", target.tree.source), reason)
-        .seen(LEVEL, format!("level {}", current.date))
-        .prevents("Something has gone seriously wrong: SBAT self-check failed")
+        .with_evidence(format!("{} EFI/{path}", target.tree.source), reason)
+        .with_evidence(LEVEL, format!("level {}", current.date))
+        .with_prevented("Something has gone seriously wrong: SBAT self-check failed")
         .next("Take a newer image; do not install this one's boot loader.");
     Some(finding)
 }
@@ -83,7 +83,7 @@ fn judge_payload(
 type Raised = (RevocationLevel, String);
 
 /// Raises a level to that of the newest shim among these files.
-fn raise(level: &mut Raised, place: &str, files: &BTreeMap<String, Vec<u8>>) {
+fn raise_level(level: &mut Raised, place: &str, files: &BTreeMap<String, Vec<u8>>) {
     for (path, bytes) in files.iter().filter(|(path, _)| is_shim(path)) {
         let own = level_of_shim(bytes);
         if let Some(own) = own.filter(|own| own.date > level.0.date) {
@@ -126,9 +126,9 @@ fn judge_partition(
     };
     Some(
         CrossingFinding::new(severity, place, what)
-            .seen(format!("{place} EFI/{path}"), reason)
-            .seen(raised_by, format!("level {}", level.date))
-            .prevents(WORDS)
+            .with_evidence(format!("{place} EFI/{path}"), reason)
+            .with_evidence(raised_by, format!("level {}", level.date))
+            .with_prevented(WORDS)
             .next(
                 "Update shim and grub together on every EFI system partition, before the image is staged; boot-loader \
                  has the commands.",
@@ -153,5 +153,5 @@ fn first_refused(
     level: &RevocationLevel,
 ) -> Option<(String, String)> {
     let mut loaders = files.iter().filter(|(path, _)| is_loader(path));
-    loaders.find_map(|(path, bytes)| Some((path.clone(), level.refuses(bytes)?)))
+    loaders.find_map(|(path, bytes)| Some((path.clone(), level.refusal_reason(bytes)?)))
 }

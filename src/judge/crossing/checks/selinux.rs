@@ -20,7 +20,7 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
         None => Vec::new(),
         Some(Ok(groups)) => groups
             .iter()
-            .filter_map(|group| describe(node, group))
+            .filter_map(|group| describe_group(node, group))
             .collect(),
         Some(Err(why)) => faults::note_unseen("SELinux", std::slice::from_ref(why))
             .into_iter()
@@ -28,7 +28,10 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     }
 }
 
-fn describe(node: &Platform, group: &FaultGroup<SelinuxFaultKind>) -> Option<CrossingFinding> {
+fn describe_group(
+    node: &Platform,
+    group: &FaultGroup<SelinuxFaultKind>,
+) -> Option<CrossingFinding> {
     let severity = match group.kind {
         // The image is never booted.
         SelinuxFaultKind::Incomplete => CrossingSeverity::Inhibitor,

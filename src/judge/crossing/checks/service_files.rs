@@ -19,7 +19,7 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
         None => Vec::new(),
         Some(Ok(broken)) => broken
             .iter()
-            .filter_map(|one| describe(node, one))
+            .filter_map(|one| describe_config(node, one))
             .collect(),
         Some(Err(why)) => {
             faults::note_unseen("configuration of services", std::slice::from_ref(why))
@@ -29,13 +29,13 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     }
 }
 
-fn describe(node: &Platform, one: &BrokenConfig) -> Option<CrossingFinding> {
-    let effect = one.service.effect();
+fn describe_config(node: &Platform, one: &BrokenConfig) -> Option<CrossingFinding> {
+    let effect = one.service.reject_effect();
     let severity = faults::severity_of(effect.weight)?;
     let what = faults::to_sentences(effect.what, effect.means);
     let finding = CrossingFinding::new(severity, &one.place, what)
-        .seen(&one.place, &one.said)
-        .prevents(&one.words);
+        .with_evidence(&one.place, &one.said)
+        .with_prevented(&one.words);
     Some(
         if one.only_mode && !node.record.files.contains(&one.place) {
             finding

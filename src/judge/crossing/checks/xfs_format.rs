@@ -23,8 +23,8 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
                 let what = format!("{points} is an XFS of version {version}, which EL 10 does not mount");
                 Some(
                     CrossingFinding::new(CrossingSeverity::Inhibitor, &xfs.source, what)
-                        .seen(&xfs.source, format!("superblock version {version}"))
-                        .prevents("Deprecated V4 format (crc=0) not supported by kernel.")
+                        .with_evidence(&xfs.source, format!("superblock version {version}"))
+                        .with_prevented("Deprecated V4 format (crc=0) not supported by kernel.")
                         .next(
                             "The format cannot be changed in place. Install the node again, or make the file system anew \
                              and restore its content.",

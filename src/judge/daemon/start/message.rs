@@ -9,8 +9,9 @@ const NEWEST_SPEC_2: u64 = 2;
 
 /// Returns the differences with the messages of a release, which has no message about anything it does not check.
 pub fn as_seen_by(release: Release, mut drifts: Vec<Drift>) -> Vec<Drift> {
-    let is_unseen =
-        |drift: &&mut Drift| drift.kind == DriftKind::Enablement && !release.has(Rule::Enablement);
+    let is_unseen = |drift: &&mut Drift| {
+        drift.kind == DriftKind::Enablement && !release.has_rule(Rule::Enablement)
+    };
     for drift in drifts.iter_mut().filter(is_unseen) {
         drift.daemon = None;
     }
@@ -23,7 +24,7 @@ pub fn first_message(config: &MachineConfig, drifts: &[Drift], release: Release)
     let said = |of_os: bool| {
         let is_seen = |drift: &&Drift| {
             drift.is_of_the_os() == of_os
-                && (drift.kind != DriftKind::Enablement || release.has(Rule::Enablement))
+                && (drift.kind != DriftKind::Enablement || release.has_rule(Rule::Enablement))
         };
         let mut seen = drifts.iter().filter(is_seen);
         seen.find_map(|drift| drift.daemon.clone())

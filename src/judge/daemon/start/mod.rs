@@ -55,7 +55,7 @@ pub fn predict_start(here: &Situation<'_>) -> Prediction {
     let mut walk = Walk {
         here: *here,
         annotations: here.annotations.clone(),
-        out: untouched(here),
+        out: initial_prediction(here),
     };
     let ended = walk.walk_start();
     let mut out = walk.out;
@@ -83,7 +83,7 @@ pub fn predict_start(here: &Situation<'_>) -> Prediction {
 }
 
 /// Returns the prediction before the first step.
-fn untouched(here: &Situation<'_>) -> Prediction {
+fn initial_prediction(here: &Situation<'_>) -> Prediction {
     Prediction {
         state: State::Unknown,
         error: None,
@@ -110,13 +110,13 @@ impl<'a> Walk<'a> {
         self.check_triggers();
         self.load_annotations()?;
         let desired = self.desired_config()?;
-        self.objects(&desired)?;
-        if self.first_boot() && self.pivots()? {
+        self.require_objects(&desired)?;
+        if self.first_boot() && self.check_image()? {
             return Ok(State::Working);
         }
-        let from = self.validated()?;
+        let from = self.find_validated()?;
         if self.here.triggers.force {
-            self.forced();
+            self.note_forced();
         } else {
             self.validate_disk(&from)?;
         }
@@ -130,16 +130,16 @@ impl<'a> Walk<'a> {
             // The update starts from the record itself.
             return Err(refused_record(why));
         }
-        let from = self.recorded(from);
+        let from = self.start_config(from);
         self.start_update(&from, &desired)
     }
 
     /// Returns the config that an update starts from: the API's object is validated if the record has its name, but the update
     /// starts from the record itself.
-    fn recorded(&self, from: Subject<'a>) -> Subject<'a> {
+    fn start_config(&self, from: Subject<'a>) -> Subject<'a> {
         match self.here.record {
             DaemonRecord::Present(record) if !self.first_boot() && record.name == from.name => {
-                subject(record)
+                to_subject(record)
             }
             _ => from,
         }
@@ -150,14 +150,14 @@ impl<'a> Walk<'a> {
     }
 
     /// Adds a reason unless it is already there.
-    fn say(&mut self, words: impl Into<String>) {
+    fn add_reason(&mut self, words: impl Into<String>) {
         let words = words.into();
         if !self.out.because.contains(&words) {
             self.out.because.push(words);
         }
     }
 
-    fn rename(&mut self, from: &str, to: &str) {
+    fn rename_subject(&mut self, from: &str, to: &str) {
         self.out.renamed.push(Renamed {
             from: format!("/{from}"),
             to: format!("/{to}"),
@@ -168,7 +168,7 @@ impl<'a> Walk<'a> {
     fn check_triggers(&mut self) {
         let there = self.here.triggers;
         if there.encapsulated {
-            self.rename(paths::ENCAPSULATED, paths::ENCAPSULATED_KEPT);
+            self.rename_subject(paths::ENCAPSULATED, paths::ENCAPSULATED_KEPT);
             let does = match self.here.first_boot {
                 FirstBootWork::Nothing => {
                     ", finds nothing to change, and removes its file".to_owned()
@@ -179,20 +179,20 @@ impl<'a> Walk<'a> {
                 }
                 FirstBootWork::Unknown => ", towards the content of its file".to_owned(),
             };
-            self.say(format!(
+            self.add_reason(format!(
                 "if the node boots before that, the first-boot service runs first{does}"
             ));
         }
         if there.revert {
-            self.say(
+            self.add_reason(
                 "at the next boot the revert service runs first, towards the content of its file",
             );
         }
         if there.staged {
-            self.say("a deployment is staged: the next boot uses it");
+            self.add_reason("a deployment is staged: the next boot uses it");
         }
         if there.repository {
-            self.say(format!(
+            self.add_reason(format!(
                 "/{} is stale: rpm-ostree fails on it once packages are requested",
                 paths::EXTENSIONS_REPOSITORY
             ));
@@ -212,7 +212,7 @@ impl<'a> Walk<'a> {
                 paths::NODE_ANNOTATIONS
             ))),
             (Annotation::Unknown, Some(Ok(initial))) => {
-                self.say(format!(
+                self.add_reason(format!(
                     "if the Node has no annotations of its own: those of /{} are used",
                     paths::NODE_ANNOTATIONS
                 ));
@@ -258,9 +258,9 @@ impl<'a> Walk<'a> {
     }
 
     fn take_current(&mut self, name: &str) {
-        self.annotations.current = Annotation::told(Some(name));
-        self.annotations.current_image = Annotation::told(self.here.image);
-        self.say("the Node has no annotations: currentConfig comes from the record");
+        self.annotations.current = Annotation::from_answer(Some(name));
+        self.annotations.current_image = Annotation::from_answer(self.here.image);
+        self.add_reason("the Node has no annotations: currentConfig comes from the record");
     }
 
     fn desired_config(&self) -> Result<String, Stop> {
@@ -283,7 +283,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Requires both configs in the API, even if the record on disk is used later.
-    fn objects(&mut self, desired: &str) -> Result<(), Stop> {
+    fn require_objects(&mut self, desired: &str) -> Result<(), Stop> {
         let current = self.annotations.current.value().unwrap_or(OF_CURRENT);
         let mut names = vec![current.to_owned()];
         names.extend((desired != current).then(|| desired.to_owned()));
@@ -336,33 +336,35 @@ impl<'a> Walk<'a> {
     }
 
     /// Rebases on a first boot if another image is running; otherwise renames the trigger file.
-    fn pivots(&mut self) -> Result<bool, Stop> {
+    fn check_image(&mut self) -> Result<bool, Stop> {
         let current = self.api_config(&self.annotations.current.clone());
         let image = self.annotations.current_image.value().map(str::to_owned);
         let target = image.or_else(|| Some(current.config?.os_image_url.clone()));
         match (&self.here.os.booted, target) {
             _ if self.here.os.class == Class::Other => {}
             (Some(booted), Some(target)) if *booted != target => {
-                return self.pivot(target).map(|()| true);
+                return self.pivot_to(target).map(|()| true);
             }
             (Some(_), Some(_)) => {}
             (_, target) => {
                 let target = target.unwrap_or_else(|| "the image of that config".to_owned());
-                self.say(format!(
+                self.add_reason(format!(
                     "if {target} is running; otherwise the daemon rebases to it and reboots first"
                 ));
             }
         }
-        self.rename(paths::NODE_ANNOTATIONS, paths::NODE_ANNOTATIONS_KEPT);
+        self.rename_subject(paths::NODE_ANNOTATIONS, paths::NODE_ANNOTATIONS_KEPT);
         self.out.node_annotations_after = false;
         Ok(false)
     }
 
-    fn pivot(&mut self, target: String) -> Result<(), Stop> {
+    fn pivot_to(&mut self, target: String) -> Result<(), Stop> {
         if let Some(failure) = &self.here.os.podman {
             return Err(no_podman(&target, failure));
         }
-        self.say("the running image is not the first boot's; no file is changed before the rebase");
+        self.add_reason(
+            "the running image is not the first boot's; no file is changed before the rebase",
+        );
         self.out.pivot = Some(target);
         self.out.reboot = Some(true);
         Ok(())
@@ -377,16 +379,16 @@ impl<'a> Walk<'a> {
 
     /// Returns the config that the disk is compared with: the record if its name differs from the annotation, otherwise the
     /// API's object.
-    fn validated(&mut self) -> Result<Subject<'a>, Stop> {
+    fn find_validated(&mut self) -> Result<Subject<'a>, Stop> {
         let current = self.annotations.current.clone();
         if self.first_boot() {
             if !matches!(self.here.record, DaemonRecord::Missing) {
-                self.say(format!(
+                self.add_reason(format!(
                     "/{} is ignored, as the daemon treats this as a first boot",
                     paths::CURRENT_CONFIG
                 ));
             }
-            return self.comparable(self.api_config(&current));
+            return self.require_comparable(self.api_config(&current));
         }
         let record = match self.here.record {
             DaemonRecord::Broken(said) => return Err(Stop::Degraded(said.to_owned())),
@@ -398,17 +400,17 @@ impl<'a> Walk<'a> {
                         .to_owned(),
                 ));
             }
-            DaemonRecord::Missing => return self.comparable(self.api_config(&current)),
+            DaemonRecord::Missing => return self.require_comparable(self.api_config(&current)),
             DaemonRecord::Present(record) => record,
         };
         let same = current.value().is_none_or(|name| name == record.name);
         let by_name = self.here.configs.get(&record.name).filter(|_| same);
         match by_name {
             Some(known) => {
-                self.unproven(known, &record.name);
-                Ok(subject(known.config))
+                self.note_unproven(known, &record.name);
+                Ok(to_subject(known.config))
             }
-            None => Ok(subject(record)),
+            None => Ok(to_subject(record)),
         }
     }
 
@@ -420,21 +422,21 @@ impl<'a> Walk<'a> {
             return Err(refused_record(why));
         }
         if let Some(known) = self.here.configs.get(name) {
-            self.unproven(known, name);
+            self.note_unproven(known, name);
         }
-        self.comparable(self.api_config(&Annotation::Is(name.to_owned())))
+        self.require_comparable(self.api_config(&Annotation::Is(name.to_owned())))
     }
 
     /// Notes that the API's version of a rendered config may differ if the hash does not match.
-    fn unproven(&mut self, known: &KnownConfig<'a>, name: &str) {
+    fn note_unproven(&mut self, known: &KnownConfig<'a>, name: &str) {
         if !known.proven {
-            self.say(format!(
+            self.add_reason(format!(
                 "the disk is compared with the API's {name}, which is not available here; here with the record of that name"
             ));
         }
     }
 
-    fn comparable(&self, subject: Subject<'a>) -> Result<Subject<'a>, Stop> {
+    fn require_comparable(&self, subject: Subject<'a>) -> Result<Subject<'a>, Stop> {
         if subject.config.is_some() {
             return Ok(subject);
         }
@@ -445,13 +447,13 @@ impl<'a> Walk<'a> {
         )))
     }
 
-    fn forced(&mut self) {
-        let units = if self.here.release.has(Rule::ForceWritesUnits) {
+    fn note_forced(&mut self) {
+        let units = if self.here.release.has_rule(Rule::ForceWritesUnits) {
             "all files and units"
         } else {
             "all files, and the units that differ between the configs"
         };
-        self.say(format!(
+        self.add_reason(format!(
             "/{} exists: nothing is compared, {units} are rewritten",
             paths::FORCE
         ));
@@ -469,7 +471,7 @@ impl<'a> Walk<'a> {
                 "" => "the system that runs has".to_owned(),
                 image => format!("{image} is running, with"),
             };
-            self.say(format!(
+            self.add_reason(format!(
                 "if {running} the kernel arguments of that config; rpm-ostree was not queried here"
             ));
         }
@@ -510,7 +512,7 @@ impl<'a> Walk<'a> {
             Annotation::Absent => have.is_empty(),
             Annotation::Unknown => {
                 if !have.is_empty() {
-                    self.say(format!("if the Node's annotation desiredImage is {have}"));
+                    self.add_reason(format!("if the Node's annotation desiredImage is {have}"));
                 }
                 true
             }
@@ -522,17 +524,17 @@ impl<'a> Walk<'a> {
         let (Some(config), Class::EnterpriseCoreos) = (at.config, self.here.os.class) else {
             return Ok(());
         };
-        if config.extensions.is_empty() || !self.here.release.has(Rule::Packages) {
+        if config.extensions.is_empty() || !self.here.release.has_rule(Rule::Packages) {
             return Ok(());
         }
         let Some(installed) = &self.here.os.packages else {
-            self.say(format!(
+            self.add_reason(format!(
                 "if the packages of its extensions are installed: {}",
                 config.extensions.join(", ")
             ));
             return Ok(());
         };
-        let failed = |name: &String| incomplete(name, installed);
+        let failed = |name: &String| incomplete_message(name, installed);
         match config.extensions.iter().find_map(failed) {
             Some(said) => Err(Stop::Degraded(said)),
             None => Ok(()),
@@ -546,12 +548,12 @@ impl<'a> Walk<'a> {
             && !self.first_boot()
             && at.name == record.name
         {
-            self.say(
+            self.add_reason(
                 "the record has no Ignition part: the next update treats every file as new, and removes no stale one",
             );
         }
         if !self.here.triggers.kubeconfig {
-            self.say(format!(
+            self.add_reason(format!(
                 "/{} is missing: the next update fails without it",
                 paths::KUBECONFIG
             ));
@@ -560,7 +562,7 @@ impl<'a> Walk<'a> {
 }
 
 fn not_found(name: &str) -> String {
-    format!("machineconfig.{}\"{name}\" not found", group())
+    format!("machineconfig.{}\"{name}\" not found", api_group())
 }
 
 fn brings_kubeconfig(config: &MachineConfig) -> bool {
@@ -580,7 +582,7 @@ fn refused_record(why: &str) -> Stop {
     ))
 }
 
-fn subject(config: &MachineConfig) -> Subject<'_> {
+fn to_subject(config: &MachineConfig) -> Subject<'_> {
     Subject {
         name: config.name.clone(),
         config: Some(config),
@@ -588,7 +590,7 @@ fn subject(config: &MachineConfig) -> Subject<'_> {
 }
 
 /// Returns the message for an extension whose set of packages is incomplete.
-fn incomplete(extension: &str, installed: &BTreeSet<String>) -> Option<String> {
+fn incomplete_message(extension: &str, installed: &BTreeSet<String>) -> Option<String> {
     let sets = package_sets(extension);
     let missing = |set: &PackageSet| -> Vec<&str> {
         let absent = |name: &&&str| !installed.contains(**name);
@@ -611,7 +613,7 @@ fn incomplete(extension: &str, installed: &BTreeSet<String>) -> Option<String> {
 }
 
 /// Returns the API group as error messages write it before the name.
-fn group() -> &'static str {
+fn api_group() -> &'static str {
     "machineconfiguration.openshift.io "
 }
 

@@ -33,7 +33,7 @@ pub enum Annotation {
 
 impl Annotation {
     /// Converts a value from an answer of the API.
-    pub fn told(value: Option<&str>) -> Self {
+    pub fn from_answer(value: Option<&str>) -> Self {
         match value {
             None | Some("") => Self::Absent,
             Some(value) => Self::Is(value.to_owned()),

@@ -18,12 +18,12 @@ impl<'a> Walk<'a> {
         desired: &str,
     ) -> Result<State, Stop> {
         let to = self.api_config(&Annotation::Is(desired.to_owned()));
-        let (drain, reboot) = self.takes(from, &to)?;
+        let (drain, reboot) = self.update_effects(from, &to)?;
         self.out.update = Some(StartUpdate {
             from: from.name.clone(),
             to: desired.to_owned(),
         });
-        self.why(from, desired);
+        self.explain_update(from, desired);
         self.out.force_file_after = false;
         self.out.drain = if self.here.single_replica {
             Some(false)
@@ -81,8 +81,8 @@ impl<'a> Walk<'a> {
         };
         let changed = old.ignition.systemd.units.iter().filter(is_changed);
         let changed: Vec<&str> = changed.map(|unit| unit.name.as_str()).collect();
-        if !changed.is_empty() && !self.here.release.has(Rule::UnitsRolledBack) {
-            self.say(format!(
+        if !changed.is_empty() && !self.here.release.has_rule(Rule::UnitsRolledBack) {
+            self.add_reason(format!(
                 "its rollback leaves changed units as the update has written them: {}; later releases revert them",
                 changed.join(", ")
             ));
@@ -103,7 +103,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns whether the update drains and reboots, if both configs are available.
-    fn takes(
+    fn update_effects(
         &mut self,
         from: &Subject<'a>,
         to: &Subject<'a>,
@@ -114,7 +114,7 @@ impl<'a> Walk<'a> {
                 "drain and reboot are unknown: {} is not available here",
                 missing.name
             );
-            self.say(words);
+            self.add_reason(words);
             // The force file requests both for every config.
             let forced = self.here.triggers.force.then_some(true);
             return Ok((forced, forced));
@@ -130,7 +130,7 @@ impl<'a> Walk<'a> {
         };
         if let Some(refusal) = &takes.refusal {
             if let (Some(name), None) = (refusal.lifted_by, self.here.overrides) {
-                self.say(format!(
+                self.add_reason(format!(
                     "unless {name} is in spec.irreconcilableValidationOverrides.storage of the cluster's \
                      MachineConfiguration, which is unknown here"
                 ));
@@ -143,21 +143,23 @@ impl<'a> Walk<'a> {
             ));
         }
         if takes.diff.os_update && !self.here.triggers.force {
-            self.say(format!(
+            self.add_reason(format!(
                 "it stages {}, which it has to pull",
                 new.os_image_url
             ));
             let extensions = &new.extensions_image;
             let is_needed = !new.extensions.is_empty() || new.kernel_type != KernelType::Default;
-            let pulls = is_needed || !self.here.release.has(Rule::ExtensionsWhenNeeded);
+            let pulls = is_needed || !self.here.release.has_rule(Rule::ExtensionsWhenNeeded);
             if pulls && !extensions.is_empty() && self.here.os.class == Class::EnterpriseCoreos {
-                self.say(format!(
+                self.add_reason(format!(
                     "it also pulls the image of extensions, {extensions}"
                 ));
             }
         }
         if !self.here.policies_known && takes.diff.reboot_parts().is_empty() {
-            self.say("by the default disruption policies, as the cluster's are unknown here");
+            self.add_reason(
+                "by the default disruption policies, as the cluster's are unknown here",
+            );
         }
         // A change to or from a layered image is an update of the operating system too.
         let image = !self.same_image();
@@ -165,11 +167,11 @@ impl<'a> Walk<'a> {
     }
 
     /// Adds the reason for an update to the current config.
-    fn why(&mut self, from: &Subject<'a>, desired: &str) {
+    fn explain_update(&mut self, from: &Subject<'a>, desired: &str) {
         if from.name == desired && self.here.triggers.force {
-            self.say("the force file requests a complete rewrite");
+            self.add_reason("the force file requests a complete rewrite");
         } else if from.name == desired {
-            self.say("the Node's annotation desiredImage differs from the node's image");
+            self.add_reason("the Node's annotation desiredImage differs from the node's image");
         }
     }
 }

@@ -61,7 +61,7 @@ pub struct UnchangedUnits(OnceLock<Simulated>);
 
 impl UnchangedUnits {
     /// Returns the simulation. `desired` and `node` must be the same in every call.
-    pub fn simulate(&self, desired: &Desired, node: &NodeState) -> &Simulated {
+    pub fn simulate_units(&self, desired: &Desired, node: &NodeState) -> &Simulated {
         self.0
             .get_or_init(|| simulate_update(desired, Some(desired), node))
     }
@@ -304,7 +304,7 @@ impl Play<'_> {
                 presets.files.remove(name);
             }
         }
-        self.tree.apply(&LinkChange::Remove {
+        self.tree.apply_change(&LinkChange::Remove {
             path: path.to_owned(),
         });
     }
@@ -431,11 +431,11 @@ impl Play<'_> {
             let path = format!("/{link}");
             let name = path.rsplit('/').next().unwrap_or_default();
             // Most nodes have none, and copying the tree takes time.
-            if self.tree.get(&path).is_none() {
+            if self.tree.get_entry(&path).is_none() {
                 continue;
             }
             let mut without = self.tree.clone();
-            without.apply(&LinkChange::Remove { path: path.clone() });
+            without.apply_change(&LinkChange::Remove { path: path.clone() });
             let is_on = |unit: &Unit| unit.name == name && unit.enabled == Some(true);
             let makes_it = |change: &LinkChange| matches!(change, LinkChange::Create { path: made, .. } if *made == path);
             let is_asked_for = units.iter().any(is_on)
@@ -458,7 +458,7 @@ impl Play<'_> {
                 dir.entries.contains_key(name) && *path != format!("{}/{name}", dir.path)
             };
             if name == unit || !self.tree.dirs.iter().any(own) {
-                self.tree.apply(&change);
+                self.tree.apply_change(&change);
             }
         }
     }
@@ -475,7 +475,7 @@ pub fn link_changes(before: &UnitTree, after: &UnitTree) -> Vec<LinkStep> {
     let mut changes = LinkChanges::default();
     for dir in LINK_DIRS {
         let (before, after) = (entries_in(before, dir), entries_in(after, dir));
-        changes.compare(&mut vec![dir], before, after);
+        changes.compare_directory(&mut vec![dir], before, after);
     }
     changes.compare_outside(before, after);
     changes.made.order_by(|a, b| a.path.cmp(&b.path));
@@ -511,7 +511,7 @@ impl LinkChanges {
     }
 
     /// Compares the directory at a path, before and after, with everything below it.
-    fn compare<'t>(
+    fn compare_directory<'t>(
         &mut self,
         at: &mut Vec<&'t str>,
         before: Option<&'t Entries>,
@@ -523,9 +523,9 @@ impl LinkChanges {
             at.push(name);
             match (was(name), entry) {
                 (Some(UnitEntry::Directory(before)), UnitEntry::Directory(after)) => {
-                    self.compare(at, Some(before), Some(after));
+                    self.compare_directory(at, Some(before), Some(after));
                 }
-                (_, UnitEntry::Directory(after)) => self.compare(at, None, Some(after)),
+                (_, UnitEntry::Directory(after)) => self.compare_directory(at, None, Some(after)),
                 (Some(UnitEntry::Link(before)), UnitEntry::Link(after)) if before == after => {}
                 (_, UnitEntry::Link(target)) => self.made.extend(link_step(at, Some(target))),
                 _ => {}
@@ -539,7 +539,7 @@ impl LinkChanges {
                     self.removed.extend(link_step(at, None));
                 }
                 (UnitEntry::Directory(_), Some(UnitEntry::Directory(_))) => {}
-                (UnitEntry::Directory(before), _) => self.compare(at, Some(before), None),
+                (UnitEntry::Directory(before), _) => self.compare_directory(at, Some(before), None),
                 _ => {}
             }
             at.pop();

@@ -9,7 +9,7 @@ use super::{Play, is_of_host};
 
 type SwitchResult = Result<systemd::InstallOutcome, systemd::InstallError>;
 
-fn switched(on: bool) -> &'static str {
+fn switch_verb(on: bool) -> &'static str {
     if on { "enabled" } else { "disabled" }
 }
 
@@ -111,7 +111,7 @@ impl Play<'_> {
                 self.missing.push(name.to_owned());
                 self.notices.push(format!(
                     "unit {name} is to be {} but has no file on this node; skipped, as {}",
-                    switched(on),
+                    switch_verb(on),
                     self.skipped_by(),
                 ));
                 continue;
@@ -193,7 +193,12 @@ impl Play<'_> {
     }
 
     /// Returns the result of `systemctl enable UNIT...` or `disable`.
-    pub(super) fn switch(&self, tree: &UnitTree, names: &[&str], on: bool) -> SwitchResult {
+    pub(super) fn simulate_switch(
+        &self,
+        tree: &UnitTree,
+        names: &[&str],
+        on: bool,
+    ) -> SwitchResult {
         if let Some(name) = names.iter().find(|name| self.is_option(name)) {
             let problem = systemd::Problem {
                 subject: (*name).to_owned(),
@@ -218,10 +223,10 @@ impl Play<'_> {
     /// Switches all units in one operation, as the daemon calls systemctl, and returns true if there was no problem. Otherwise
     /// nothing is changed: switching units one by one then finds the unit of each problem.
     fn switch_at_once(&mut self, names: &[&str], on: bool) -> bool {
-        match self.switch(&self.tree, names, on) {
+        match self.simulate_switch(&self.tree, names, on) {
             Ok(outcome) if outcome.problems.is_empty() => {
                 let changes = outcome.changes.iter();
-                changes.for_each(|change| self.tree.apply(change));
+                changes.for_each(|change| self.tree.apply_change(change));
                 true
             }
             Ok(_) | Err(_) => false,
@@ -234,9 +239,9 @@ impl Play<'_> {
         for name in names {
             let alone = !self.changed.contains(name);
             let switched = if alone && has_also(&self.tree, name) {
-                self.switch(&without_also(&self.tree, name), &[name], on)
+                self.simulate_switch(&without_also(&self.tree, name), &[name], on)
             } else {
-                self.switch(&self.tree, &[name], on)
+                self.simulate_switch(&self.tree, &[name], on)
             };
             let Some(reason) = self.carry_out(switched) else {
                 continue;
@@ -253,7 +258,7 @@ impl Play<'_> {
                 "unit{} {} cannot be {}: {}",
                 if units.len() == 1 { "" } else { "s" },
                 units.join(", "),
-                switched(on),
+                switch_verb(on),
                 refusal.reason
             );
             if refusal.by_daemon {
@@ -291,7 +296,9 @@ impl Play<'_> {
             }
             Err(error) => (error.partial, Some(all_of(&error.problems))),
         };
-        changes.iter().for_each(|change| self.tree.apply(change));
+        changes
+            .iter()
+            .for_each(|change| self.tree.apply_change(change));
         reason
     }
 }

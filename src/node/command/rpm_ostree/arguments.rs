@@ -245,7 +245,7 @@ pub fn set_default(index: usize) -> CommandLine {
 
 /// Returns the command line that removes the deployment at this index. It is used for a staged one, because bootc has no
 /// command for that.
-pub fn undeploy(index: usize) -> CommandLine {
+pub fn undeploy_index(index: usize) -> CommandLine {
     ostree_line(vec![
         "admin".to_owned(),
         "undeploy".to_owned(),

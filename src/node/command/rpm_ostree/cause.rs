@@ -308,8 +308,8 @@ impl RpmOstreeError {
                 since,
             } => format!(
                 "a transaction is in progress: {title}{}{}",
-                labelled(", begun by ", initiator.as_ref()),
-                labelled(", since ", since.as_ref())
+                label_text(", begun by ", initiator.as_ref()),
+                label_text(", since ", since.as_ref())
             ),
             Self::Cancelled => "the transaction was cancelled".into(),
             Self::DaemonDied => "rpm-ostreed ended during the transaction".into(),
@@ -350,7 +350,7 @@ impl RpmOstreeError {
             Self::NoSpace { place, detail } => format!(
                 "no space left on {}{}",
                 place.mount_path(),
-                labelled(": ", Some(detail).filter(|detail| !detail.is_empty()))
+                label_text(": ", Some(detail).filter(|detail| !detail.is_empty()))
             ),
             Self::NotFound(what) => format!("{what} is missing"),
             Self::FetcherDenied(path) => {
@@ -472,7 +472,7 @@ const MIRROR: &str = "name a mirror in /etc/containers/registries.conf; or bring
      name, and say --from-storage";
 
 /// Returns a text after its label; empty without a text.
-fn labelled(label: &str, text: Option<&String>) -> String {
+fn label_text(label: &str, text: Option<&String>) -> String {
     text.map(|text| format!("{label}{text}"))
         .unwrap_or_default()
 }

@@ -157,9 +157,9 @@ impl Deployments {
         }
         Ok(Self {
             all,
-            transaction: transaction(&status.transaction),
-            driver: driver(&status.update_driver),
-            cached_update: cached(&status.cached_update),
+            transaction: parse_transaction(&status.transaction),
+            driver: parse_driver(&status.update_driver),
+            cached_update: parse_cached(&status.cached_update),
         })
     }
 
@@ -172,7 +172,7 @@ impl Deployments {
     ///
     /// # Errors
     /// No deployment is booted.
-    pub fn running(&self) -> Result<&Deployment, StatusError> {
+    pub fn require_booted(&self) -> Result<&Deployment, StatusError> {
         self.booted().ok_or(StatusError::NoneBooted)
     }
 
@@ -230,7 +230,7 @@ impl Deployments {
 
     /// Returns the deployment with the name `CHECKSUM.SERIAL`, the form in which records store it, because indexes change.
     /// Deployments of other stateroots are ignored: they have another state of the node, whatever their names are.
-    pub fn named(&self, name: &str) -> Option<&Deployment> {
+    pub fn find_named(&self, name: &str) -> Option<&Deployment> {
         let own = self.booted().map(|booted| booted.osname.as_str());
         let is_own = |one: &&Deployment| own.is_none_or(|own| one.osname == own);
         self.all
@@ -240,8 +240,11 @@ impl Deployments {
     }
 
     /// Returns the deployments that are in our records.
-    pub fn ours<'a>(&'a self, records: &'a [String]) -> impl Iterator<Item = &'a Deployment> {
-        records.iter().filter_map(|name| self.named(name))
+    pub fn own_deployments<'a>(
+        &'a self,
+        records: &'a [String],
+    ) -> impl Iterator<Item = &'a Deployment> {
+        records.iter().filter_map(|name| self.find_named(name))
     }
 
     /// Returns true if the staged deployment has the commit of the running one, so that only kernel arguments (or similar)
@@ -260,7 +263,7 @@ impl Deployments {
     ///
     /// The daemon compares only the name. The content behind a name without digest may have changed, so if `digest` is given,
     /// both have to match; a name with a digest cannot change.
-    pub fn standing(&self, image: &str, digest: Option<&str>) -> Standing {
+    pub fn find_image(&self, image: &str, digest: Option<&str>) -> Standing {
         let in_name = digest_in(image);
         let fits = |deployment: &&Deployment| {
             let same =
@@ -298,7 +301,7 @@ impl Deployments {
         };
         let kept = self.all.get(*index)?;
         digest_in(&kept.image())?;
-        Some(kept.base().to_owned())
+        Some(kept.base_commit().to_owned())
     }
 
     /// Returns the kept deployment of an image with this commit and without layered packages.
@@ -315,7 +318,7 @@ impl Deployments {
     }
 
     /// Returns the digests of the layers that are on the node, according to the manifests.
-    pub fn layers(&self) -> Vec<String> {
+    pub fn layer_digests(&self) -> Vec<String> {
         let manifests = self
             .all
             .iter()
@@ -381,7 +384,7 @@ impl Deployment {
     }
 
     /// Returns the commit of its image, without the layered packages.
-    pub fn base(&self) -> &str {
+    pub fn base_commit(&self) -> &str {
         self.base_checksum.as_deref().unwrap_or(&self.checksum)
     }
 
@@ -431,7 +434,7 @@ impl StatusText {
 /// Returns the error of the previous boot's `ostree-finalize-staged.service`: the first line that begins with `error:`, which
 /// is what the daemon looks for (docs/develop/agreement.md: Validation). Accepts the journal as `-o json` or as plain lines.
 pub fn finalize_failure(journal: &str) -> Option<String> {
-    let mut messages = journal.lines().filter_map(message);
+    let mut messages = journal.lines().filter_map(journal_message);
     messages.find_map(|message| Some(message.strip_prefix("error:")?.trim().to_owned()))
 }
 
@@ -439,7 +442,7 @@ pub fn finalize_failure(journal: &str) -> Option<String> {
 /// json`.
 pub fn find_begun(journal: &str) -> Option<(u64, String)> {
     let begin = |line: &str| {
-        let who = message(line)?;
+        let who = journal_message(line)?;
         let who = who.strip_prefix("Initiated txn ")?.to_owned();
         let entry: Value = serde_json::from_str(line).ok()?;
         let time = entry.get("__REALTIME_TIMESTAMP")?.as_str()?.parse().ok()?;
@@ -454,7 +457,7 @@ pub fn staged_by(journal: &str, written: u64) -> Option<String> {
     let mut staging: Option<(u64, String)> = None;
     let mut by_bootc = None;
     for line in journal.lines() {
-        let Some(entry) = StagingEntry::read(line) else {
+        let Some(entry) = StagingEntry::parse_line(line) else {
             continue;
         };
         let begun = staging.take();
@@ -508,10 +511,10 @@ enum StagingEvent {
 }
 
 impl StagingEntry {
-    fn read(line: &str) -> Option<Self> {
+    fn parse_line(line: &str) -> Option<Self> {
         let entry: Value = serde_json::from_str(line).ok()?;
         let time = entry.get("__REALTIME_TIMESTAMP")?.as_str()?.parse().ok()?;
-        let words = message(line)?;
+        let words = journal_message(line)?;
         let id = entry.get(arguments::BOOTC_ID).and_then(Value::as_str);
         let event = if id == Some(arguments::BOOTC_STAGES) {
             StagingEvent::ByBootc(words)
@@ -530,7 +533,7 @@ impl StagingEntry {
 }
 
 /// Returns the message of a journal line. The journal exports messages that are not text as arrays of bytes.
-fn message(line: &str) -> Option<String> {
+fn journal_message(line: &str) -> Option<String> {
     if !line.starts_with('{') {
         return Some(line.to_owned());
     }
@@ -621,11 +624,11 @@ impl Raw {
         Deployment {
             digest: digest.or_else(|| meta("ostree.manifest-digest")),
             manifest: meta("ostree.manifest"),
-            requested_packages: names(&self.requested_packages),
-            local_packages: names(&self.requested_local_packages),
-            removals: names(&self.requested_base_removals),
-            base_removals: names(&self.base_removals),
-            packages: names(&self.packages),
+            requested_packages: parse_names(&self.requested_packages),
+            local_packages: parse_names(&self.requested_local_packages),
+            removals: parse_names(&self.requested_base_removals),
+            base_removals: parse_names(&self.base_removals),
+            packages: parse_names(&self.packages),
             replacements: self.base_local_replacements.as_array().map_or(0, Vec::len),
             index,
             osname: self.osname,
@@ -654,7 +657,7 @@ impl Raw {
 }
 
 /// Returns the names in a list of names, or of arrays that begin with one: installed packages are listed with further fields.
-fn names(list: &Value) -> Vec<String> {
+fn parse_names(list: &Value) -> Vec<String> {
     let name = |value: &Value| match value {
         Value::Array(parts) => parts.first()?.as_str().map(str::to_owned),
         other => other.as_str().map(str::to_owned),
@@ -663,7 +666,7 @@ fn names(list: &Value) -> Vec<String> {
     list.iter().filter_map(name).collect()
 }
 
-fn transaction(value: &Value) -> Option<Transaction> {
+fn parse_transaction(value: &Value) -> Option<Transaction> {
     let part = |index: usize| {
         let text = value.get(index).and_then(Value::as_str);
         text.unwrap_or("unknown").to_owned()
@@ -675,7 +678,7 @@ fn transaction(value: &Value) -> Option<Transaction> {
     })
 }
 
-fn driver(value: &Value) -> Option<Driver> {
+fn parse_driver(value: &Value) -> Option<Driver> {
     let part = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
     Some(Driver {
         name: part("driver-name")?,
@@ -683,7 +686,7 @@ fn driver(value: &Value) -> Option<Driver> {
     })
 }
 
-fn cached(value: &Value) -> Option<String> {
+fn parse_cached(value: &Value) -> Option<String> {
     let part = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
     part("version").or_else(|| part("checksum"))
 }

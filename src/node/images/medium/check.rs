@@ -92,7 +92,7 @@ pub enum BlobState {
 
 impl MediumReport {
     /// Returns the blobs that are missing or damaged.
-    pub fn bad(&self) -> impl Iterator<Item = &Blob> {
+    pub fn bad_blobs(&self) -> impl Iterator<Item = &Blob> {
         self.blobs
             .iter()
             .filter(|blob| blob.state != BlobState::Whole)
@@ -122,7 +122,7 @@ impl MediumReport {
     }
 
     /// Returns the verdict in words, with both digests if they differ, and the command that makes a good copy.
-    pub fn words(&self, image: &ImageName, medium: &Medium) -> String {
+    pub fn describe_verdict(&self, image: &ImageName, medium: &Medium) -> String {
         let (wanted, at) = (&self.wanted, medium.reference());
         let copy = copy_command(image, wanted);
         match &self.verdict {
@@ -131,7 +131,7 @@ impl MediumReport {
                 format!("{at} has {wanted}, a list of images, and {inner} of it whole")
             }
             BlobVerdict::Damaged => {
-                let bad: Vec<String> = self.bad().map(ToString::to_string).collect();
+                let bad: Vec<String> = self.bad_blobs().map(ToString::to_string).collect();
                 format!(
                     "{at} has {wanted}, but damaged: {}; copy it again: {copy}",
                     bad.join(", ")
@@ -198,7 +198,7 @@ impl Medium {
     ///
     /// # Errors
     /// The medium cannot be read. Missing or damaged parts of the image are in the report instead.
-    pub fn examine(
+    pub fn check_image(
         &self,
         wanted: &Digest,
         architecture: &str,
@@ -215,7 +215,7 @@ impl Medium {
         }
         let named = self.named_manifests()?;
         let Some(descriptor) = named.iter().find(|one| &one.digest == wanted) else {
-            let lies_there = self.has(&self.manifest_file(wanted))?;
+            let lies_there = self.has_file(&self.manifest_file(wanted))?;
             report.verdict = if lies_there {
                 BlobVerdict::Unnamed
             } else {
@@ -303,7 +303,7 @@ impl Medium {
         descriptor: &Descriptor,
         check: &mut MediumCheck<'_>,
     ) -> Result<BlobState, MediumError> {
-        match self.size(file)? {
+        match self.size_of(file)? {
             None => return Ok(BlobState::Missing),
             Some(size) if size != descriptor.size => return Ok(BlobState::Size(size)),
             Some(_) => {}
@@ -311,7 +311,7 @@ impl Medium {
         let MediumCheck::Digests(progress) = check else {
             return Ok(BlobState::Whole);
         };
-        let found = self.files.read(file, |reader| {
+        let found = self.files.read_file(file, |reader| {
             digest_reader(CountedReader { reader, progress })
         });
         let found = found.map_err(|error| self.read_error(file, error.into()))?;

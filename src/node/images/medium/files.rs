@@ -15,9 +15,9 @@ pub(super) enum MediumFiles {
 
 impl MediumFiles {
     /// Returns the number of bytes that are present; `None` if the file is missing.
-    pub(super) fn size(&self, name: &str) -> io::Result<Option<u64>> {
+    pub(super) fn size_of(&self, name: &str) -> io::Result<Option<u64>> {
         match self {
-            Self::Archive(archive) => Ok(archive.size(name)),
+            Self::Archive(archive) => Ok(archive.size_of(name)),
             Self::Directory(root) => {
                 let Some(path) = path_inside(name) else {
                     return Ok(None);
@@ -29,16 +29,16 @@ impl MediumFiles {
         }
     }
 
-    pub(super) fn read<T>(
+    pub(super) fn read_file<T>(
         &self,
         name: &str,
         with: impl FnOnce(&mut dyn Read) -> io::Result<T>,
     ) -> io::Result<Option<T>> {
         match self {
-            Self::Archive(archive) => archive.read(name, with),
+            Self::Archive(archive) => archive.read_file(name, with),
             Self::Directory(root) => {
                 // Opening a pipe would block forever.
-                let (Some(path), Some(_)) = (path_inside(name), self.size(name)?) else {
+                let (Some(path), Some(_)) = (path_inside(name), self.size_of(name)?) else {
                     return Ok(None);
                 };
                 let file = root.open_file(&path).map_err(io::Error::other)?;

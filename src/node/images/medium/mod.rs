@@ -115,31 +115,31 @@ impl Medium {
         let file = root
             .open_file(&inside)
             .map_err(|error| open(error.into()))?;
-        Archive::list(file.ok_or_else(nothing)?).map_err(|error| MediumError::Archive {
+        Archive::list_files(file.ok_or_else(nothing)?).map_err(|error| MediumError::Archive {
             path: path.to_owned(),
             error,
         })
     }
 
-    fn has(&self, file: &str) -> Result<bool, MediumError> {
-        Ok(self.size(file)?.is_some())
+    fn has_file(&self, file: &str) -> Result<bool, MediumError> {
+        Ok(self.size_of(file)?.is_some())
     }
 
-    fn size(&self, file: &str) -> Result<Option<u64>, MediumError> {
-        let size = self.files.size(file);
+    fn size_of(&self, file: &str) -> Result<Option<u64>, MediumError> {
+        let size = self.files.size_of(file);
         size.map_err(|error| self.read_error(file, error.into()))
     }
 
     fn find_form(&self) -> Result<Form, MediumError> {
         let is_directory = matches!(self.files, MediumFiles::Directory(_));
-        if self.has("index.json")? && self.has("oci-layout")? {
+        if self.has_file("index.json")? && self.has_file("oci-layout")? {
             return Ok(if is_directory {
                 Form::OciDirectory
             } else {
                 Form::OciArchive
             });
         }
-        if self.has("manifest.json")? {
+        if self.has_file("manifest.json")? {
             let list = self.read_bounded("manifest.json")?;
             let is_docker = list.trim_ascii_start().starts_with(b"[");
             return match (is_docker, is_directory) {
@@ -160,7 +160,10 @@ impl Medium {
     ///
     /// # Errors
     /// The medium cannot be read. The inner error: skopeo cannot find the image.
-    pub fn address(&self, wanted: &Digest) -> Result<Result<Address, AddressError>, MediumError> {
+    pub fn address_of(
+        &self,
+        wanted: &Digest,
+    ) -> Result<Result<Address, AddressError>, MediumError> {
         let mut address = Address {
             form: self.form,
             path: self.path.clone(),
@@ -198,13 +201,13 @@ impl Medium {
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn images(&self) -> Result<Vec<Digest>, MediumError> {
+    pub fn list_images(&self) -> Result<Vec<Digest>, MediumError> {
         let named = self.named_manifests()?.into_iter();
         Ok(named.map(|descriptor| descriptor.digest).collect())
     }
 
     /// Returns the architecture in an image's config, in Go's names; `None` for a list, or if the config cannot be read.
-    pub fn architecture(&self, image: &Digest) -> Option<String> {
+    pub fn read_architecture(&self, image: &Digest) -> Option<String> {
         #[derive(serde::Deserialize)]
         struct Config {
             architecture: String,
@@ -273,7 +276,7 @@ impl Medium {
         with: impl FnOnce(&mut dyn Read) -> io::Result<T>,
     ) -> Result<T, MediumError> {
         let file = self.blob_file(&layer.digest);
-        let read = self.files.read(&file, with);
+        let read = self.files.read_file(&file, with);
         let read = read.map_err(|error| self.read_error(&file, error.into()))?;
         read.ok_or_else(|| self.read_error(&file, Errno::ENOENT.into()))
     }
@@ -298,7 +301,7 @@ impl Medium {
     /// Returns the entries of a manifest if it is a list and can be read.
     fn read_list(&self, descriptor: &Descriptor) -> Option<Vec<Descriptor>> {
         let file = self.manifest_file(&descriptor.digest);
-        let size = self.files.size(&file).ok().flatten()?;
+        let size = self.files.size_of(&file).ok().flatten()?;
         if size > MAX_MANIFEST {
             return None;
         }
@@ -317,7 +320,7 @@ impl Medium {
             Form::Dir => {
                 let bytes = self.read_bounded("manifest.json")?;
                 let descriptor = Descriptor {
-                    digest: Digest::of(&bytes),
+                    digest: Digest::of_bytes(&bytes),
                     size: bytes.len() as u64,
                     media_type: String::new(),
                     platform: None,
@@ -343,7 +346,7 @@ impl Medium {
             reader.take(MAX_MANIFEST + 1).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        let bytes = self.files.read(file, read);
+        let bytes = self.files.read_file(file, read);
         let bytes = bytes.map_err(|error| self.read_error(file, error.into()))?;
         let missing = || self.read_error(file, Errno::ENOENT.into());
         let bytes = bytes.ok_or_else(missing)?;
@@ -376,7 +379,7 @@ impl Medium {
             return self.blob_file(digest);
         }
         let top = self.read_bounded("manifest.json");
-        if top.is_ok_and(|bytes| Digest::of(&bytes) == *digest) {
+        if top.is_ok_and(|bytes| Digest::of_bytes(&bytes) == *digest) {
             "manifest.json".to_owned()
         } else {
             format!("{}.manifest.json", digest.hex())
@@ -404,21 +407,21 @@ impl Medium {
         }
         let mut layers = Vec::new();
         for (id, file) in ids.iter().zip(&image.layers) {
-            let begin = self.files.read(file, |reader| {
+            let begin = self.files.read_file(file, |reader| {
                 let mut begin = Vec::new();
                 reader.take(2).read_to_end(&mut begin)?;
                 Ok(begin)
             });
             let begin = begin.map_err(|error| self.read_error(file, error.into()))?;
             // A compressed layer is uncompressed first, which changes its size.
-            match (self.size(file)?, begin) {
+            match (self.size_of(file)?, begin) {
                 (Some(size), Some(begin)) if begin != [0x1f, 0x8b] => {
                     layers.push((id.clone(), size))
                 }
                 _ => return Ok(None),
             }
         }
-        Ok(Some(Digest::of(
+        Ok(Some(Digest::of_bytes(
             docker_manifest(&config, &layers).as_bytes(),
         )))
     }
@@ -489,7 +492,7 @@ fn docker_manifest(config: &[u8], layers: &[(Digest, u64)]) -> String {
     let config = part(
         "container.image.v1+json",
         config.len() as u64,
-        &Digest::of(config),
+        &Digest::of_bytes(config),
     );
     let layer = |(digest, size): &(Digest, u64)| part("image.rootfs.diff.tar.gzip", *size, digest);
     let layers: Vec<String> = layers.iter().map(layer).collect();

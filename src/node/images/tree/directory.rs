@@ -51,14 +51,14 @@ fn add_directories(root: &Root, tree: &mut ImageTree, brief: bool) -> Result<(),
         read_below(root, &own, directory, MAX_DEPTH, brief, tree)?;
     }
     for file in wanted::single_files() {
-        if let Some(at) = rooted(&own_path(file)) {
+        if let Some(at) = root_path(&own_path(file)) {
             read_link_or_file(root, &at, file, tree)?;
         }
     }
     Ok(())
 }
 
-fn rooted(path: &str) -> Option<RootPath> {
+fn root_path(path: &str) -> Option<RootPath> {
     RootPath::parse(&format!("/{path}")).ok()
 }
 
@@ -71,7 +71,7 @@ fn read_below(
     brief: bool,
     tree: &mut ImageTree,
 ) -> Result<(), RootError> {
-    let Some(at) = rooted(own) else {
+    let Some(at) = root_path(own) else {
         return Ok(());
     };
     for (name, kind) in root.list_types(&at)? {
@@ -85,19 +85,19 @@ fn read_below(
                 tree.files.insert(path, TreeFile::default());
             }
             EntryType::Link | EntryType::File => {
-                if let Some(at) = rooted(&own) {
+                if let Some(at) = root_path(&own) {
                     read_link_or_file(root, &at, &path, tree)?;
                 }
             }
             // A 0/0 character device, with which the storage's overlay hides the lower file.
-            EntryType::Other => hide(tree, &path),
+            EntryType::Other => hide_path(tree, &path),
             EntryType::Directory => {}
         }
     }
     Ok(())
 }
 
-fn hide(tree: &mut ImageTree, path: &str) {
+fn hide_path(tree: &mut ImageTree, path: &str) {
     let inside = format!("{path}/");
     tree.files
         .retain(|other, _| other != path && !other.starts_with(&inside));

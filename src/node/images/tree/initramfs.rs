@@ -100,7 +100,7 @@ fn read_archive(reader: &mut impl BufRead, found: &mut Initramfs) -> io::Result<
         }
         let mut name = vec![0; length];
         reader.read_exact(&mut name)?;
-        skip(reader, padding((HEADER + length) as u64))?;
+        skip_bytes(reader, padding((HEADER + length) as u64))?;
         name.pop();
         if name == b"TRAILER!!!" {
             return Ok(());
@@ -108,7 +108,7 @@ fn read_archive(reader: &mut impl BufRead, found: &mut Initramfs) -> io::Result<
         if let Some(module) = module_name(&String::from_utf8_lossy(&name)) {
             found.modules.insert(module);
         }
-        skip(reader, size + padding(size))?;
+        skip_bytes(reader, size + padding(size))?;
     }
     Err(bad("it has more than 100000 files"))
 }
@@ -118,7 +118,7 @@ fn padding(length: u64) -> u64 {
     length.next_multiple_of(4) - length
 }
 
-fn skip(reader: &mut impl BufRead, bytes: u64) -> io::Result<()> {
+fn skip_bytes(reader: &mut impl BufRead, bytes: u64) -> io::Result<()> {
     let skipped = io::copy(&mut reader.take(bytes), &mut io::sink())?;
     if skipped < bytes {
         return Err(io::ErrorKind::UnexpectedEof.into());

@@ -19,35 +19,35 @@ pub fn x86_isa_needed(elf: &[u8]) -> Option<u32> {
     let is_elf = elf.starts_with(b"\x7fELF\x02\x01");
     let in_segments = || {
         let (start, size, count) = (
-            number(elf, 32, 8)?,
-            number(elf, 54, 2)?,
-            number(elf, 56, 2)?,
+            number_at(elf, 32, 8)?,
+            number_at(elf, 54, 2)?,
+            number_at(elf, 56, 2)?,
         );
         let headers = (0..count.min(MAX_HEADERS)).filter_map(|index| {
             let at = start.checked_add(index.checked_mul(size)?)?;
-            let kind = word(elf, at)?;
+            let kind = word_at(elf, at)?;
             (kind == PT_GNU_PROPERTY).then_some(())?;
-            part(
+            part_of(
                 elf,
-                number(elf, at.checked_add(8)?, 8)?,
-                number(elf, at.checked_add(32)?, 8)?,
+                number_at(elf, at.checked_add(8)?, 8)?,
+                number_at(elf, at.checked_add(32)?, 8)?,
             )
         });
         headers.filter_map(isa_in_notes).next()
     };
     let in_sections = || {
         let (start, size, count) = (
-            number(elf, 40, 8)?,
-            number(elf, 58, 2)?,
-            number(elf, 60, 2)?,
+            number_at(elf, 40, 8)?,
+            number_at(elf, 58, 2)?,
+            number_at(elf, 60, 2)?,
         );
         let headers = (0..count.min(MAX_HEADERS)).filter_map(|index| {
             let at = start.checked_add(index.checked_mul(size)?)?;
-            (word(elf, at.checked_add(4)?)? == SHT_NOTE).then_some(())?;
-            part(
+            (word_at(elf, at.checked_add(4)?)? == SHT_NOTE).then_some(())?;
+            part_of(
                 elf,
-                number(elf, at.checked_add(24)?, 8)?,
-                number(elf, at.checked_add(32)?, 8)?,
+                number_at(elf, at.checked_add(24)?, 8)?,
+                number_at(elf, at.checked_add(32)?, 8)?,
             )
         });
         headers.filter_map(isa_in_notes).next()
@@ -58,10 +58,10 @@ pub fn x86_isa_needed(elf: &[u8]) -> Option<u32> {
 /// Searches notes: sizes of name and content, type, name, content, each padded to eight bytes.
 fn isa_in_notes(mut notes: &[u8]) -> Option<u32> {
     while notes.len() >= 12 {
-        let (name, size) = (number(notes, 0, 4)?, number(notes, 4, 4)?);
+        let (name, size) = (number_at(notes, 0, 4)?, number_at(notes, 4, 4)?);
         let content = 12_usize.checked_add(name.checked_next_multiple_of(4)?)?;
         let end = content.checked_add(size)?;
-        if word(notes, 8)? == NT_GNU_PROPERTY_TYPE_0 && notes.get(12..16) == Some(b"GNU\0") {
+        if word_at(notes, 8)? == NT_GNU_PROPERTY_TYPE_0 && notes.get(12..16) == Some(b"GNU\0") {
             let found = isa_in_properties(notes.get(content..end)?);
             if found.is_some() {
                 return found;
@@ -75,9 +75,9 @@ fn isa_in_notes(mut notes: &[u8]) -> Option<u32> {
 /// Searches properties: type, size, content padded to eight bytes.
 fn isa_in_properties(mut properties: &[u8]) -> Option<u32> {
     while properties.len() >= 8 {
-        let size = number(properties, 4, 4)?;
-        if word(properties, 0)? == X86_ISA_1_NEEDED && size == 4 {
-            return word(properties, 8);
+        let size = number_at(properties, 4, 4)?;
+        if word_at(properties, 0)? == X86_ISA_1_NEEDED && size == 4 {
+            return word_at(properties, 8);
         }
         let end = 8_usize.checked_add(size)?.checked_next_multiple_of(8)?;
         properties = properties.get(end..)?;
@@ -85,19 +85,19 @@ fn isa_in_properties(mut properties: &[u8]) -> Option<u32> {
     None
 }
 
-fn part(bytes: &[u8], start: usize, size: usize) -> Option<&[u8]> {
+fn part_of(bytes: &[u8], start: usize, size: usize) -> Option<&[u8]> {
     bytes.get(start..start.checked_add(size)?)
 }
 
 /// Reads a little-endian number of up to eight bytes.
-fn number(bytes: &[u8], at: usize, size: usize) -> Option<usize> {
-    let digits = part(bytes, at, size)?.iter().rev();
+fn number_at(bytes: &[u8], at: usize, size: usize) -> Option<usize> {
+    let digits = part_of(bytes, at, size)?.iter().rev();
     let value = digits.fold(0_u64, |value, byte| (value << 8) | u64::from(*byte));
     usize::try_from(value).ok()
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    u32::try_from(number(bytes, at, 4)?).ok()
+fn word_at(bytes: &[u8], at: usize) -> Option<u32> {
+    u32::try_from(number_at(bytes, at, 4)?).ok()
 }
 
 #[cfg(test)]

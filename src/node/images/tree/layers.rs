@@ -105,7 +105,7 @@ fn read_layer(medium: &Medium, layer: &Descriptor) -> Result<Layer, MediumError>
 }
 
 /// Returns a reader of the uncompressed layer; its first bytes show the compression.
-fn unpack<'a>(reader: &'a mut dyn Read) -> io::Result<Box<dyn Read + 'a>> {
+fn unpack_layer<'a>(reader: &'a mut dyn Read) -> io::Result<Box<dyn Read + 'a>> {
     let mut begin = [0; 4];
     let mut length = 0;
     while length < begin.len() {
@@ -140,7 +140,7 @@ struct LastObject {
 }
 
 fn read_entries(reader: &mut dyn Read, layer: &mut Layer) -> io::Result<()> {
-    let mut archive = tar::Archive::new(unpack(reader)?);
+    let mut archive = tar::Archive::new(unpack_layer(reader)?);
     let mut last = LastObject::default();
     let mut sizes: HashMap<String, u64> = HashMap::new();
     for (number, entry) in archive.entries()?.enumerate() {
@@ -156,7 +156,7 @@ fn read_entries(reader: &mut dyn Read, layer: &mut Layer) -> io::Result<()> {
         if kind.is_file() && is_object(&name) {
             let size = entry.size();
             sizes.insert(name.clone(), size);
-            last.read(&mut entry, name, size)?;
+            last.read_content(&mut entry, name, size)?;
             continue;
         }
         let Some(path) = tree_path(&name) else {
@@ -180,17 +180,17 @@ fn read_entries(reader: &mut dyn Read, layer: &mut Layer) -> io::Result<()> {
                 if is_object(&to) {
                     add_link(layer, &last, &sizes, path, want, &to);
                 } else if let Some(to) = tree_path(&to) {
-                    layer.files.insert(path, linked(format!("/{to}")));
+                    layer.files.insert(path, link_to(format!("/{to}")));
                 }
             }
             EntryType::Symlink => {
                 let to = entry.link_name_bytes().unwrap_or_default();
                 let to = String::from_utf8_lossy(&to).into_owned();
-                layer.files.insert(path, linked(to));
+                layer.files.insert(path, link_to(to));
             }
             kind if kind.is_file() => {
                 let size = entry.size();
-                last.read(&mut entry, String::new(), size)?;
+                last.read_content(&mut entry, String::new(), size)?;
                 add_content(layer, path, want, &last);
             }
             _ => {}
@@ -199,7 +199,7 @@ fn read_entries(reader: &mut dyn Read, layer: &mut Layer) -> io::Result<()> {
     Ok(())
 }
 
-fn linked(to: String) -> TreeFile {
+fn link_to(to: String) -> TreeFile {
     TreeFile {
         link: Some(to),
         ..TreeFile::default()
@@ -208,7 +208,7 @@ fn linked(to: String) -> TreeFile {
 
 impl LastObject {
     /// Reads as much of an entry's content as a wanted path may need.
-    fn read(&mut self, entry: &mut impl Read, name: String, size: u64) -> io::Result<()> {
+    fn read_content(&mut self, entry: &mut impl Read, name: String, size: u64) -> io::Result<()> {
         self.name = name;
         self.size = size;
         self.bytes.clear();
@@ -298,7 +298,7 @@ fn read_objects(
     unresolved: &[(String, String)],
     layer: &mut Layer,
 ) -> io::Result<()> {
-    let mut archive = tar::Archive::new(unpack(reader)?);
+    let mut archive = tar::Archive::new(unpack_layer(reader)?);
     let mut object = LastObject::default();
     for entry in archive.entries()? {
         let mut entry = entry?;
@@ -307,7 +307,7 @@ fn read_objects(
             continue;
         }
         let size = entry.size();
-        object.read(&mut entry, name, size)?;
+        object.read_content(&mut entry, name, size)?;
         for (path, _) in unresolved.iter().filter(|one| one.1 == object.name) {
             add_content(layer, path.clone(), find_want(path), &object);
         }

@@ -63,17 +63,17 @@ pub struct ImageTree {
 impl ImageTree {
     /// Returns true if a file, a link, or a directory with kept files exists.
     pub fn exists(&self, path: &str) -> bool {
-        self.files.contains_key(path) || self.below(path).next().is_some()
+        self.files.contains_key(path) || self.files_below(path).next().is_some()
     }
 
     /// Returns the content of a file, following links within the tree.
-    pub fn bytes(&self, path: &str) -> Option<&[u8]> {
-        self.file(path)?.bytes.as_deref()
+    pub fn bytes_of(&self, path: &str) -> Option<&[u8]> {
+        self.find_file(path)?.bytes.as_deref()
     }
 
     /// Returns the content of a text file, following links within the tree.
-    pub fn text(&self, path: &str) -> Option<String> {
-        let bytes = self.bytes(path)?;
+    pub fn text_of(&self, path: &str) -> Option<String> {
+        let bytes = self.bytes_of(path)?;
         Some(String::from_utf8_lossy(bytes).into_owned())
     }
 
@@ -83,7 +83,7 @@ impl ImageTree {
     /// The file exists but its content is unknown: it is too large, or a link that leads out of the kept files.
     pub fn read_text(&self, path: &str) -> Result<Option<String>, String> {
         let link = self.files.get(path).and_then(|file| file.link.as_deref());
-        match self.text(path) {
+        match self.text_of(path) {
             // It hides a file of the same name and has no content.
             None if link == Some("/dev/null") => Ok(Some(String::new())),
             None if self.files.contains_key(path) => {
@@ -94,20 +94,20 @@ impl ImageTree {
     }
 
     /// Returns a file, following up to eight links within the tree.
-    pub fn file(&self, path: &str) -> Option<&TreeFile> {
+    pub fn find_file(&self, path: &str) -> Option<&TreeFile> {
         let mut at = path.to_owned();
         for _ in 0..8 {
             let file = self.files.get(&at)?;
             let Some(link) = &file.link else {
                 return Some(file);
             };
-            at = followed(&at, link);
+            at = follow_link(&at, link);
         }
         None
     }
 
     /// Returns the paths of the files below a directory, in order.
-    pub fn below<'a>(&'a self, directory: &str) -> impl Iterator<Item = &'a str> {
+    pub fn files_below<'a>(&'a self, directory: &str) -> impl Iterator<Item = &'a str> {
         let prefix = format!("{directory}/");
         let start = prefix.clone();
         self.files
@@ -118,7 +118,7 @@ impl ImageTree {
 }
 
 /// Returns the path that a link leads to.
-fn followed(path: &str, link: &str) -> String {
+fn follow_link(path: &str, link: &str) -> String {
     let base = if link.starts_with('/') {
         ""
     } else {

@@ -19,8 +19,8 @@ pub fn read_objects(
     image: &StoredImage,
 ) -> Result<ImageTree, StoreError> {
     let id = (OstreeObjectKind::Commit, image.commit);
-    let bytes = metadata.metadata(&id)?;
-    let commit = Commit::parse(&bytes).ok_or_else(|| metadata.fault(&id, FORM))?;
+    let bytes = metadata.read_metadata(&id)?;
+    let commit = Commit::parse(&bytes).ok_or_else(|| metadata.object_fault(&id, FORM))?;
     let mut tree = ImageTree {
         source: metadata.shown(),
         architecture: image.architecture.clone(),
@@ -30,8 +30,8 @@ pub fn read_objects(
     let mut waiting = vec![(String::new(), commit.tree)];
     while let Some((folder, checksum)) = waiting.pop() {
         let id = (OstreeObjectKind::DirTree, checksum);
-        let bytes = metadata.metadata(&id)?;
-        let directory = DirTree::parse(&bytes).ok_or_else(|| metadata.fault(&id, FORM))?;
+        let bytes = metadata.read_metadata(&id)?;
+        let directory = DirTree::parse(&bytes).ok_or_else(|| metadata.object_fault(&id, FORM))?;
         for (name, file) in directory.files {
             let path = format!("{folder}{name}");
             if let Some(found) = read_file(metadata, stores, &path, &file, &mut tree)? {
@@ -75,7 +75,7 @@ fn read_file(
     }
     let id = (OstreeObjectKind::File, *checksum);
     for store in stores {
-        if store.stat(&id)?.is_none() {
+        if store.stat_object(&id)?.is_none() {
             continue;
         }
         let (size, content) = match store.read_content(&id)? {
@@ -95,9 +95,9 @@ fn read_file(
             Want::Content(limit) if size <= limit => {
                 let mut bytes = Vec::new();
                 let read = content.take(limit + 1).read_to_end(&mut bytes);
-                read.map_err(|_| store.fault(&id, "is damaged"))?;
+                read.map_err(|_| store.object_fault(&id, "is damaged"))?;
                 if bytes.len() as u64 != size {
-                    return Err(store.fault(&id, "is damaged"));
+                    return Err(store.object_fault(&id, "is damaged"));
                 }
                 file.bytes = Some(bytes);
             }
@@ -106,5 +106,5 @@ fn read_file(
         }
         return Ok(Some(file));
     }
-    Err(metadata.fault(&id, "is missing"))
+    Err(metadata.object_fault(&id, "is missing"))
 }

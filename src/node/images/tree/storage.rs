@@ -75,7 +75,7 @@ pub fn read_stored(root: &Root, name: &str) -> Result<Option<ImageTree>, String>
     for layer in chain.iter().rev() {
         let path = format!("/{STORE}/overlay/{layer}/diff");
         let path = RootPath::parse(&path).map_err(|error| error.to_string())?;
-        let layer = root.within(&path).map_err(|error| error.to_string())?;
+        let layer = root.open_within(&path).map_err(|error| error.to_string())?;
         directory::add_layer(&layer, &mut tree).map_err(|error| error.to_string())?;
     }
     // The config's digest is the id of the image, and its file is named after it.

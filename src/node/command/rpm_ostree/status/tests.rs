@@ -20,26 +20,32 @@ fn image(deployments: &Deployments, index: usize) -> String {
 #[test]
 fn the_wanted_image_is_booted_staged_kept_or_absent() {
     let idle = status("idle");
-    assert_eq!(idle.standing(&image(&idle, 0), None), Standing::Booted);
+    assert_eq!(idle.find_image(&image(&idle, 0), None), Standing::Booted);
     assert_eq!(
-        idle.standing("quay.example/os@sha256:0", None),
+        idle.find_image("quay.example/os@sha256:0", None),
         Standing::Absent
     );
     assert_eq!(
-        idle.standing("", None),
+        idle.find_image("", None),
         Standing::Absent,
         "a deployment of no image is not wanted"
     );
 
     let staged = status("staged-image");
-    assert_eq!(staged.standing(&image(&staged, 0), None), Standing::Staged);
-    assert_eq!(staged.standing(&image(&staged, 1), None), Standing::Booted);
+    assert_eq!(
+        staged.find_image(&image(&staged, 0), None),
+        Standing::Staged
+    );
+    assert_eq!(
+        staged.find_image(&image(&staged, 1), None),
+        Standing::Booted
+    );
 
     let twice = status("same-image-twice");
-    assert_eq!(twice.standing(&image(&twice, 1), None), Standing::Kept(1));
+    assert_eq!(twice.find_image(&image(&twice, 1), None), Standing::Kept(1));
 
     let back = status("rolled-back");
-    assert_eq!(back.standing(&image(&back, 0), None), Standing::Next);
+    assert_eq!(back.find_image(&image(&back, 0), None), Standing::Next);
 }
 
 #[test]
@@ -48,10 +54,10 @@ fn the_same_manifest_under_another_name_is_not_what_the_daemon_accepts() {
     let digest = here.all[0].digest.clone().unwrap();
     let wanted = format!("quay.example/os@{digest}");
     let other = Standing::OtherName(0, "/mnt/os".to_owned());
-    assert_eq!(here.standing(&wanted, None), other);
+    assert_eq!(here.find_image(&wanted, None), other);
     let list = "quay.example/os@sha256:0";
-    assert_eq!(here.standing(list, None), Standing::Absent);
-    assert_eq!(here.standing(list, Some(&digest)), other);
+    assert_eq!(here.find_image(list, None), Standing::Absent);
+    assert_eq!(here.find_image(list, Some(&digest)), other);
 }
 
 #[test]
@@ -59,13 +65,13 @@ fn a_name_without_digest_fits_only_with_the_digest_it_has_now() {
     let mut here = status("idle");
     here.all[0].reference = Some("ostree-unverified-registry:quay.example/os:1".to_owned());
     let digest = here.all[0].digest.clone();
-    assert_eq!(here.standing("quay.example/os:1", None), Standing::Booted);
+    assert_eq!(here.find_image("quay.example/os:1", None), Standing::Booted);
     assert_eq!(
-        here.standing("quay.example/os:1", digest.as_deref()),
+        here.find_image("quay.example/os:1", digest.as_deref()),
         Standing::Booted
     );
     assert_eq!(
-        here.standing("quay.example/os:1", Some("sha256:0")),
+        here.find_image("quay.example/os:1", Some("sha256:0")),
         Standing::Absent
     );
 }
@@ -103,7 +109,7 @@ fn ours_are_those_that_our_records_name() {
     let here = status("same-image-twice");
     let records = [here.all[2].name(), "gone.0".to_owned()];
     let ours: Vec<_> = here
-        .ours(&records)
+        .own_deployments(&records)
         .map(|deployment| deployment.index)
         .collect();
     assert_eq!(ours, [2]);
@@ -114,7 +120,7 @@ fn ours_are_those_that_our_records_name() {
 fn an_old_form_of_origin_still_counts() {
     let here = status("legacy-pivot");
     assert!(
-        here.running()
+        here.require_booted()
             .unwrap()
             .image()
             .starts_with("quay.example/os@sha256:")
@@ -125,7 +131,7 @@ fn an_old_form_of_origin_still_counts() {
 #[test]
 fn what_was_changed_on_the_node_is_seen() {
     let here = status("layered");
-    let booted = here.running().unwrap();
+    let booted = here.require_booted().unwrap();
     assert!(booted.is_layered() && booted.is_unlocked() && booted.finalization_locked);
     assert_eq!(booted.removals, ["kernel", "kernel-core"]);
     assert_eq!(booted.base_removals, ["kernel", "kernel-core"]);
@@ -148,7 +154,7 @@ fn a_running_transaction_is_told_with_its_client() {
 
 #[test]
 fn layers_on_the_node_come_from_the_manifests() {
-    let layers = status("staged-image").layers();
+    let layers = status("staged-image").layer_digests();
     assert_eq!(layers.len(), 4);
     assert_eq!(layers[1], layers[3], "one that both have");
 }
@@ -171,7 +177,7 @@ fn an_unreadable_answer_says_where() {
     let two = format!(r#"{{"deployments": [{one}, {one}]}}"#);
     assert_eq!(Deployments::read(&two), Err(StatusError::SeveralBooted(2)));
     let none = Deployments::read(r#"{"deployments": []}"#).unwrap();
-    assert_eq!(none.running(), Err(StatusError::NoneBooted));
+    assert_eq!(none.require_booted(), Err(StatusError::NoneBooted));
 }
 
 #[test]
