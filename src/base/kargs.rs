@@ -83,7 +83,7 @@ impl Kargs {
         Self(booted.0.iter().filter(requested).cloned().collect())
     }
 
-    /// The arguments in order.
+    /// Returns the arguments in order.
     pub fn tokens(&self) -> &[String] {
         &self.0
     }

@@ -172,7 +172,7 @@ impl Flags {
         }
     }
 
-    /// The flags in words.
+    /// Returns the flags in words.
     pub fn words(self) -> &'static str {
         match (self.immutable, self.append_only) {
             (true, true) => "immutable and append-only",

@@ -248,7 +248,7 @@ fn key_lines(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Type, key and comment.
+/// Returns type, key and comment.
 fn split_key(line: &str) -> (&str, &str, &str) {
     let (kind, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
     let rest = rest.trim_start();

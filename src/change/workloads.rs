@@ -35,7 +35,7 @@ fn this_boot(root: &Root, runner: &dyn CommandRunner) -> Result<Option<BootIdent
     Ok(BootIdentity::observe(root, deployment, runner))
 }
 
-/// Durable before anything is stopped.
+/// Writes the note durably, before anything is stopped.
 pub fn note_stopped(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
     let note = Note {
         version: VERSION,
@@ -44,7 +44,7 @@ pub fn note_stopped(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
     store_value(root, paths::STOPPED, &note).context("noting that the kubelet is stopped")
 }
 
-/// The kubelet runs again, or a boot will start it.
+/// Removes the note once the kubelet runs again, or a boot will start it.
 pub fn forget_stopped(root: &Root) {
     let forget = || -> Result<()> {
         let store = open_store(root, paths::STATE)?;
@@ -129,7 +129,7 @@ pub struct Stopped<'a> {
     signals: DeferredSignals,
 }
 
-/// Asked first: where nothing answers, nothing is stopped.
+/// Checks that the programs answer, before anything is stopped.
 ///
 /// # Errors
 /// No crictl, or no container runtime.
@@ -179,12 +179,12 @@ impl Stopped<'_> {
         Ok(())
     }
 
-    /// What the run does at its end for this: the journal knows it then.
+    /// Returns the job that starts the kubelet at the end of the run; the journal knows it then.
     pub fn start_job() -> Job {
         Job::Start(KUBELET.to_owned())
     }
 
-    /// The run has started the kubelet again, or a reboot does.
+    /// Ends the stop without a start: the run has started the kubelet again, or a reboot does.
     pub fn disarm(mut self) {
         self.over = true;
     }

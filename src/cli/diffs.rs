@@ -9,7 +9,7 @@ use crate::host::root::{Root, RootPath};
 use crate::report::is_secret_step;
 use crate::report::plan::Diffs;
 
-/// Maximum size for a diff; nobody compares larger files line by line.
+/// Maximum size for a diff; larger files are not read line by line.
 const MAX_DIFF: u64 = 4 << 20;
 
 /// Returns the diffs of the text files that a plan replaces; secrets only if requested.

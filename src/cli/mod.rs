@@ -266,7 +266,7 @@ pub enum Command {
     ///
     /// Changes nothing. Reads the image unbooted, and this node: processor, network interfaces, boot loader, drivers,
     /// disks, kernel arguments, container runtime. Each finding has its evidence, the words of the failure that it
-    /// prevents, and the cure. Ends with exit code 1 when something stands against the image.
+    /// prevents, and the cure. Ends with exit code 1 if the image has an inhibitor.
     #[command(after_long_help = examples::PREFLIGHT)]
     Preflight(Deferred<PreflightArgs>),
 

@@ -298,7 +298,7 @@ pub struct AvailableConfig {
     pub place: &'static str,
 }
 
-/// Returns the only matching config. An initramfs has nobody to ask, so two candidates are as useless as none.
+/// Returns the only matching config. An initramfs has no prompt, so two candidates are as useless as none.
 ///
 /// # Errors
 /// The reason why no config is chosen, with the way to name one.

@@ -81,7 +81,7 @@ impl Work {
         self
     }
 
-    /// Given up after this long.
+    /// Sets the time after which it is given up.
     #[must_use]
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
         self.within = Some(deadline);

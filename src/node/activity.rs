@@ -91,7 +91,7 @@ impl Process {
     }
 
     /// Returns true for a bootc or an ostree that stages, or changes what the next boot enters. Neither has a transaction by which
-    /// others could be told.
+    /// others could be notified.
     pub fn changes_deployments(&self) -> bool {
         let word = |at: usize| self.args.get(at).map_or("", String::as_str);
         match self.program() {

@@ -95,7 +95,7 @@ pub fn is_soft_prepared(root: &Root) -> bool {
     root.is_live() && has_next_root(&mounts())
 }
 
-/// Lines like `36 35 98:0 /of/the/disk /mnt rw,noatime shared:1 - ext4 /dev/root rw`.
+/// Returns true if a line mounts the next root: lines like `36 35 98:0 /of/the/disk /mnt rw,noatime shared:1 - ext4 /dev/root rw`.
 fn has_next_root(mounts: &str) -> bool {
     let point = |line: &str| line.split(' ').nth(4) == Some(NEXT_ROOT);
     mounts.lines().any(point)

@@ -315,7 +315,7 @@ mod tests {
         [&[kind, sub_kind], &length[..], value].concat()
     }
 
-    /// A partition as a node of a device path.
+    /// Returns a partition as a node of a device path.
     fn partition(guid: [u8; 16]) -> Vec<u8> {
         let mut value = 2_u32.to_le_bytes().to_vec();
         value.extend(4096_u64.to_le_bytes());

@@ -43,7 +43,7 @@ pub fn read_image_arguments(root: &Root) -> Result<Kargs, String> {
     Ok(Kargs::from_entries(&all))
 }
 
-/// The same for the tree of an image.
+/// Returns the same for the tree of an image.
 ///
 /// # Errors
 /// A file whose content is not known or that bootc refuses, in words.

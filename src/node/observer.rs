@@ -97,7 +97,7 @@ impl<'r> ObjectObserver<'r> {
         }
     }
 
-    /// With `few`, keeps stamps only for objects with several hard links.
+    /// Returns an observer that, with `few`, keeps stamps only for objects with several hard links.
     pub(super) fn with_few_stamps(self, few: bool) -> Self {
         Self {
             few_stamps: few,

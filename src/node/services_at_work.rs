@@ -122,7 +122,7 @@ fn find_settings(root: &Root, name: &str) -> Vec<RootPath> {
     found
 }
 
-/// Matches `*` as any characters and `?` as one. After a mismatch, the last `*` absorbs one more character.
+/// Returns true if a name matches a pattern, with `*` as any characters and `?` as one. After a mismatch, the last `*` absorbs one more character.
 fn matches_pattern(pattern: &[u8], name: &[u8]) -> bool {
     let (mut here, mut at) = (0, 0);
     let mut last_star: Option<(usize, usize)> = None;

@@ -35,7 +35,7 @@ fn read_files(files: &dyn ConfigFiles) -> Result<Vec<SshdListener>, String> {
     }
 }
 
-/// Each `Port` adds one; a `ListenAddress` without a port applies to all ports.
+/// Returns the ports. Each `Port` adds one; a `ListenAddress` without a port applies to all ports.
 fn find_listeners(config: &SshdConfig) -> Vec<SshdListener> {
     let of = |keyword: &'static str| {
         let lines = config.lines.iter();

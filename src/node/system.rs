@@ -295,7 +295,7 @@ fn ask_bootc(
     Ok(Some(all))
 }
 
-/// A list that cannot be read is no reason to give up bootc's answer.
+/// Returns true if a process waits for the lock. An unreadable list does not invalidate bootc's answer.
 fn is_lock_awaited(root: &Root) -> bool {
     is_sysroot_lock_awaited(root).unwrap_or_else(|why| {
         log::info!("looking for the lock of the sysroot: {why}");

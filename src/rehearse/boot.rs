@@ -379,7 +379,7 @@ impl Console {
     /// Reads what is there. The oldest half is dropped when there is too much.
     fn read_output(&mut self) {
         let mut piece = [0; 16 << 10];
-        // No data, or nobody has the other end open; both are the end for now.
+        // No data, or the other end is closed; both are the end for now.
         while let Ok(count @ 1..) = self.master.read(&mut piece) {
             self.bytes
                 .extend_from_slice(piece.get(..count).unwrap_or_default());

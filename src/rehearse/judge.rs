@@ -6,7 +6,7 @@ use super::facts::{RehearsalEnd, RehearsedBoot, UnitFacts};
 use crate::base::order::StableOrder;
 use crate::judge::crossing::{CrossingFinding, CrossingSeverity};
 
-/// Units without which the node is out of reach, or is no node of its cluster.
+/// Units without which the node is unreachable, or not a node of its cluster.
 const VITAL: [&str; 17] = [
     "sysinit.target",
     "basic.target",

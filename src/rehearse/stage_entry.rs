@@ -13,7 +13,7 @@ use crate::host::sys::runtime::REHEARSAL;
 use crate::node::command::{CommandError, CommandLine, CommandRunner, become_init};
 use crate::node::mounts::stage::PrivateRoot;
 
-/// Options of `apply` for a root that nobody keeps: what it would refuse is another command's subject.
+/// Options of `apply` for a root that is not kept: what it would refuse is another command's subject.
 const APPLY: [&str; 17] = [
     "--yes",
     "--quiet",

@@ -40,13 +40,13 @@ impl Heading {
     }
 }
 
-/// The host name, for people.
+/// Returns the host name, for people.
 fn name(machine: &Machine) -> String {
     let name = machine.name.clone();
     name.unwrap_or_else(|| "(no /etc/hostname)".to_owned())
 }
 
-/// The system, for people.
+/// Returns the system, for people.
 fn system(machine: &Machine) -> String {
     match machine.system.as_str() {
         "" => "(no os-release)".to_owned(),

@@ -56,7 +56,7 @@ pub trait Front {
     /// Asks whether the change may begin.
     ///
     /// # Errors
-    /// The change was not confirmed, or nobody can be asked. Nothing is changed in that case.
+    /// The change was not confirmed, or there is no prompt. Nothing is changed in that case.
     fn confirm(&self, question: &str) -> Result<()>;
 
     /// Asks what to do with an interrupted run. `stopped` describes the run and its progress.

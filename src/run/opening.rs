@@ -82,7 +82,7 @@ enum BeforeBoot {
 enum InterruptedPolicy {
     /// The user is asked; with `--yes` the run is finished first.
     Asked,
-    /// The run is finished first, as nobody can be asked.
+    /// The run is finished first, as there is no prompt.
     Finished,
     /// The command is refused, for this reason.
     Refused(&'static str),

@@ -150,7 +150,7 @@ fn unit_names(units: &[String]) -> Vec<&str> {
     units.iter().map(String::as_str).collect()
 }
 
-/// Keeps the result for `status`, as nobody may be watching the console during a boot.
+/// Keeps the result for `status`, as the console may be unattended during a boot.
 pub fn keep_result(change: &NodeChange<'_>, recovered: &Recovered, units: &StartedUnits) {
     let (outcome, config) = match recovered {
         Recovered::Finished(config, _) => (RunOutcome::Recovered, config),

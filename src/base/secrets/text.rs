@@ -611,7 +611,7 @@ fn of_command(line: &str) -> Option<Range<usize>> {
         .or_else(|| of_bearer(line))
 }
 
-/// `curl -u user:word`.
+/// Returns the secret of `curl -u user:word`.
 fn of_curl(line: &str) -> Option<Range<usize>> {
     line.find("curl")?;
     for option in [
@@ -641,7 +641,7 @@ fn of_curl(line: &str) -> Option<Range<usize>> {
     None
 }
 
-/// `echo word | passwd --stdin`, `chpasswd <<< user:word`.
+/// Returns the secret of `echo word | passwd --stdin`, `chpasswd <<< user:word`.
 fn of_pipe(line: &str) -> Option<Range<usize>> {
     let reads = [
         "passwd --stdin",
@@ -681,7 +681,7 @@ fn of_pipe(line: &str) -> Option<Range<usize>> {
     is_secret_value(NameKind::Secret, kept, false).then_some(start..start + kept.len())
 }
 
-/// `IDENTIFIED BY 'word'`, `sshpass -p word`, `createUser name SHA word AES word`, `stats auth name:word`.
+/// Returns the secret of `IDENTIFIED BY 'word'`, `sshpass -p word`, `createUser name SHA word AES word`, `stats auth name:word`.
 fn of_words(line: &str) -> Option<Range<usize>> {
     let small = line.to_ascii_lowercase();
     let forms = [
@@ -713,7 +713,7 @@ fn of_words(line: &str) -> Option<Range<usize>> {
     is_secret_value(NameKind::Secret, value, false).then_some(start..start + end)
 }
 
-/// `host:port:database:user:word`.
+/// Returns the secret of `host:port:database:user:word`.
 fn of_pgpass(line: &str) -> Option<Range<usize>> {
     let mut parts = line.splitn(5, ':');
     let (host, port, base, user, word) = (
@@ -738,7 +738,7 @@ fn of_pgpass(line: &str) -> Option<Range<usize>> {
         .then_some(line.len() - word.len()..line.len())
 }
 
-/// `1 SHA256 HEX:...` in a file with keys of time servers.
+/// Returns the secret of `1 SHA256 HEX:...` in a file with keys of time servers.
 fn of_chrony(line: &str) -> Option<Range<usize>> {
     let mut words = line.split_whitespace();
     let (number, kind_of, key) = (words.next()?, words.next()?, words.next()?);
@@ -751,7 +751,7 @@ fn of_chrony(line: &str) -> Option<Range<usize>> {
     (is_number && is_kind && is_end && is_key).then_some(line.len() - key.len()..line.len())
 }
 
-/// `Bearer TOKEN`, unless it is a word of a sentence.
+/// Returns the secret of `Bearer TOKEN`, unless it is a word of a sentence.
 fn of_bearer(line: &str) -> Option<Range<usize>> {
     let start = line.find("Bearer ").or_else(|| line.find("bearer "))? + "Bearer ".len();
     let rest = line.get(start..)?;

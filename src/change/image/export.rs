@@ -489,7 +489,7 @@ fn write_error(path: &str, error: io::Error) -> ExportError {
     }
 }
 
-/// The content of a file in stored blocks of deflate. A medium has the room, and nobody waits for a compressor.
+/// The content of a file in stored blocks of deflate. A medium has the room, and a compressor would only take time.
 struct StoredBlocks {
     file: std::fs::File,
     left: u64,

@@ -48,7 +48,7 @@ pub trait ExportTarget {
     /// It cannot be made.
     fn make_directory(&mut self, path: &str) -> io::Result<()>;
 
-    /// Flushes: what was written so far is on the medium when it returns.
+    /// Flushes the medium: what was written so far is on the medium when it returns.
     ///
     /// # Errors
     /// The medium reports one.

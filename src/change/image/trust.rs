@@ -1,7 +1,7 @@
 //! Who vouches that the tree at a source is the wanted image.
 //!
 //! Objects prove that the tree has a content checksum. The digest in `osImageURL` is that of a manifest, from which the tree cannot
-//! be computed again. So somebody has to know both: two other nodes that imported the image from a registry, or the user.
+//! be computed again. So a witness has to know both: two other nodes that imported the image from a registry, or the user.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

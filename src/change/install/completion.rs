@@ -32,7 +32,7 @@ pub struct Beforehand {
 }
 
 impl Beforehand {
-    /// What is missing; `None` where nothing is, where systemd does not run, or where the image has it.
+    /// Returns what is missing; `None` if nothing is, where systemd does not run, or where the image has it.
     /// What `desired` and the recorded config in `old` bring is their matter.
     pub fn find_missing(root: &Root, desired: &Desired, old: Option<&Desired>) -> Option<Self> {
         let mut theirs = managed_paths(desired);
@@ -40,7 +40,7 @@ impl Beforehand {
         Self::missing_on(root, &theirs)
     }
 
-    /// The same for a run without a config of its own.
+    /// Returns the same for a run without a config of its own.
     pub fn of_recorded(root: &Root, records: &Records) -> Option<Self> {
         Self::missing_on(root, &recorded_paths(records))
     }
@@ -127,7 +127,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// As asked for.
+    /// Creates the findings as asked for.
     pub fn new(by_hand: bool) -> Self {
         Self { by_hand }
     }
@@ -207,7 +207,7 @@ pub fn refuse_without_completion(root: &Root, by_hand: bool) -> Result<()> {
     }
 }
 
-/// Why the unit that completes would not run at the next boot; nothing where no reason is seen.
+/// Returns why the unit that completes would not run at the next boot; `None` where no reason is seen.
 fn not_completed(root: &Root, beforehand: Option<&Beforehand>) -> Result<Option<String>> {
     for path in [paths::COMPLETE_UNIT, paths::COMPLETE_RUNTIME_UNIT] {
         let path = RootPath::fixed(path);
@@ -265,7 +265,7 @@ fn is_installed(beforehand: Option<&Beforehand>) -> bool {
     due.is_some_and(|due| due.has_unit(COMPLETE))
 }
 
-/// Why systemd does not start the unit that completes: it is missing, or not enabled.
+/// Returns why systemd does not start the unit that completes: it is missing, or not enabled.
 fn not_enabled(root: &Root) -> Result<Option<String>> {
     let exists = |path| root.exists(&RootPath::fixed(path));
     let units = [paths::COMPLETE_UNIT, paths::IMAGE_COMPLETE_UNIT];
@@ -281,7 +281,7 @@ fn not_enabled(root: &Root) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Whether the image brings the unit along, enabled, and nothing takes precedence over it.
+/// Returns true if the image brings the unit along, enabled, and nothing takes precedence over it.
 fn image_recovers(root: &Root) -> bool {
     let exists = |path| root.exists(&RootPath::fixed(path));
     let is_there = |path| matches!(exists(path), Ok(true));

@@ -215,7 +215,7 @@ impl Due {
     }
 }
 
-/// Its conditions are not met where nothing is pending; for a moment a file meets one.
+/// Starts the unit. Its conditions are not met where nothing is pending; for a moment a file meets one.
 fn start_units(
     root: &Root,
     lock: &Lock,

@@ -226,7 +226,7 @@ fn plan_after(
     after
 }
 
-/// Why the daemon would drain.
+/// Returns why the daemon would drain.
 fn drain_reason(update: &Update) -> Option<String> {
     if !update.drain {
         return None;

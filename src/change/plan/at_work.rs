@@ -142,7 +142,7 @@ fn transaction_notice(activity: &Activity) -> Option<Notice> {
     })
 }
 
-/// The lock of the sysroot where bootc waits for it, and no process tells by its name that it has it.
+/// Returns a notice about the lock of the sysroot if bootc waits for it, and no process tells by its name that it has it.
 fn locked_sysroot(activity: &Activity, facts: Option<&SystemFacts>) -> Option<Notice> {
     let facts = facts.filter(|facts| facts.engine == Engine::Bootc)?;
     facts.deployments.transaction.as_ref()?;
@@ -200,7 +200,7 @@ fn describe_meanwhile(frozen: Result<(&str, Controls), String>) -> String {
              anew afterwards: {START_ANEW}"
         ),
         Err(why) => format!(
-            "it runs and cannot be made to stand still: {why}. It may judge a half while names change: let it start \
+            "it runs and cannot be made to stand still: {why}. It may judge a partly applied state while names change: let it start \
              anew afterwards: {START_ANEW}"
         ),
     }
@@ -256,7 +256,7 @@ pub(super) fn refuse_activity(evidence: ActivityEvidence) -> Notice {
     evidence.with_message(|message| format!("{message}. {next}"))
 }
 
-/// Evidence that was passed over.
+/// Returns the notice for evidence that was overridden.
 pub(super) fn taken_over(evidence: ActivityEvidence) -> Notice {
     evidence.with_message(|message| format!("{message}; passed over as asked (--takeover)"))
 }

@@ -83,7 +83,7 @@ pub enum FixChange {
 }
 
 impl FixChange {
-    /// The path that changes.
+    /// Returns the path that changes.
     pub fn path(&self) -> &str {
         match self {
             Self::MoveAside { path }

@@ -85,7 +85,7 @@ fn is_much(gone: usize, before: usize) -> bool {
     gone >= FEW && gone * SHARE > before
 }
 
-/// Every file, unit and drop-in.
+/// Returns every file, unit and drop-in.
 fn managed_paths(desired: &Desired) -> BTreeSet<RootPath> {
     let mut all: BTreeSet<RootPath> = desired.files.iter().map(|file| file.path.clone()).collect();
     for unit in &desired.units {

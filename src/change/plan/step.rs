@@ -83,7 +83,7 @@ impl From<&Object> for Attributes {
 }
 
 impl Step {
-    /// The path that changes.
+    /// Returns the path that changes.
     pub fn path(&self) -> &RootPath {
         match self {
             Self::MakeDirectory { path, .. }

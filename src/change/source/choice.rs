@@ -86,7 +86,7 @@ pub enum Pick<'a> {
 }
 
 impl Pick<'_> {
-    /// Name of the config.
+    /// Returns the name of the config.
     pub fn name(&self) -> &str {
         match self {
             Self::Record(config) => &config.name,

@@ -62,7 +62,7 @@ pub fn run_transaction(
     Err(cause)
 }
 
-/// Adds the journal of a failed unit of ours to its output.
+/// Adds the journal of a failed unit of this program to its output.
 fn with_log(
     runner: &dyn CommandRunner,
     line: &CommandLine,
@@ -475,7 +475,7 @@ mod tests {
             }
         }
 
-        /// The commands without the questions.
+        /// Returns the commands without the queries.
         fn changes(&self) -> Vec<String> {
             let calls = self.calls.borrow();
             let changes = calls.iter().filter(|call| !call.contains("status"));

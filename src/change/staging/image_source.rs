@@ -405,7 +405,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Adds who vouches for the content of an image, or the doubt that nobody does.
+    /// Adds the proofs of an image's content, or the doubt that there are none.
     fn judge_content(
         &mut self,
         need: &ImportNeed,

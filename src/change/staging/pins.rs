@@ -34,7 +34,7 @@ pub fn read_pins(root: &Root) -> Result<Vec<String>, RootError> {
     Ok(pins.map(|pins| pins.deployments).unwrap_or_default())
 }
 
-/// Before one is pinned.
+/// Records a pin, before it is made.
 pub fn remember_pin(root: &Root, deployment: &str) -> Result<()> {
     let mut deployments = read_pins(root)?;
     if !deployments.iter().any(|known| known == deployment) {

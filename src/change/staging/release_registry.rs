@@ -28,7 +28,7 @@ const BOUND: Duration = Duration::from_secs(5);
 /// Returns true if the node has the store of such a registry.
 ///
 /// # Errors
-/// It cannot be looked for, or is no directory.
+/// It cannot be looked for, or is not a directory.
 pub(super) fn is_present(root: &Root) -> Result<bool, RootError> {
     let store = RootPath::fixed(paths::RELEASE_REGISTRY);
     Ok(root.open_directory(&store)?.is_some())

@@ -294,7 +294,7 @@ impl Staging<'_> {
         }
     }
 
-    /// A deployment that this program pinned and no run needs would fill `/boot` forever.
+    /// Unpins what this program pinned and no run needs: it would fill `/boot` forever.
     fn unpin_unneeded(&self) {
         let pins = |step: &OsStep| matches!(step, OsStep::Pin { .. });
         if !self.plan.steps.iter().any(pins) {

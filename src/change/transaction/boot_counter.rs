@@ -280,7 +280,7 @@ impl<'a> BootDirectory<'a> {
         Ok(disk::copy_label(&like, dir, temporary)?)
     }
 
-    /// GRUB replays no journal.
+    /// Flushes the file system, as GRUB replays no journal.
     fn flush_filesystem(&self) -> Result<(), BootCounterError> {
         let settled = boot::empty_journal(self.root, &self.dir);
         settled.map_err(|reason| {

@@ -21,7 +21,7 @@ use super::recover_error::RecoverError;
 use super::state::{StateDirectory, StateError};
 use super::{disk, strays as stray_stages};
 
-/// After the `committed` mark: moves backup copies to the history and removes staged names. An error is logged.
+/// Moves, after the `committed` mark, backup copies to the history and removes staged names. An error is logged.
 pub(super) fn tidy_up(root: &Root, state: &StateDirectory, journal: &Journal, stages: &[RootPath]) {
     settle_boot(root, journal);
     let tidied = keep_trees(root, journal)
@@ -37,7 +37,7 @@ pub(super) fn warn_only(result: Result<(), RecoverError>) {
     }
 }
 
-/// After the `committed` mark: moves replaced directories to the history. If that is on another mount, it has had a copy since
+/// Moves, after the `committed` mark, replaced directories to the history. If that is on another mount, it has had a copy since
 /// they were staged; whatever has changed in them since is copied again.
 ///
 /// # Errors
@@ -133,7 +133,7 @@ fn remove_for_good(stage: &File, name: &str, step: &JournalStep) {
     }
 }
 
-/// After the `committed` mark: removes the reverted run from the history, so that the next `rollback` goes further back.
+/// Removes, after the `committed` mark, the reverted run from the history, so that the next `rollback` goes further back.
 ///
 /// # Errors
 /// Part of it is left: a later `rollback` would take it for the newest run. The next run tries again.
@@ -146,7 +146,7 @@ pub(super) fn forget_undone(root: &Root, journal: &Journal) -> Result<(), Recove
     }
 }
 
-/// After the `committed` mark: sweeps, moves the journal to the history, and removes the intent. All of this becomes durable
+/// Sweeps after the `committed` mark, moves the journal to the history, and removes the intent. All of this becomes durable
 /// with a later sync; the next run redoes what a power cut undoes.
 pub(super) fn close_run(
     root: &Root,

@@ -112,7 +112,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Path of the new object of step `index` below its staging directory.
+    /// Returns the path of the new object of step `index` below its staging directory.
     pub fn staged_path(&self, index: usize) -> String {
         staged_path(index, |at| {
             let found = self.steps.get(at)?;

@@ -598,7 +598,7 @@ impl StageContext<'_> {
         })
     }
 
-    /// Hard-links the old object twice: next to its new one for undoing, and in the history.
+    /// Links the old object twice: next to its new one for undoing, and in the history.
     fn keep_old(
         &self,
         index: usize,

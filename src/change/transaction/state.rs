@@ -127,7 +127,7 @@ impl StateDirectory {
         self.is_new
     }
 
-    /// The open directory.
+    /// Returns the open directory.
     pub(super) fn dir(&self) -> &File {
         &self.dir
     }

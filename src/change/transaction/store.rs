@@ -28,7 +28,7 @@ impl Store {
         directory: &'static str,
         separate_var: bool,
     ) -> Result<Self, StateError> {
-        // The directories inherit their parent's label, which is also the policy's for all of ours.
+        // The directories inherit their parent's label, which is also the policy's for all of this program's files.
         let labels = Labels::default();
         StateDirectory::open_or_make(root, separate_var, &labels)?;
         let path = RootPath::fixed(directory);

@@ -90,7 +90,7 @@ pub fn list_accidents(facts: &CoverageFacts) -> Vec<Accident> {
     all
 }
 
-/// The same for a boot into another OS image.
+/// Returns the same for a boot into another OS image.
 fn list_accidents_of_system(facts: &CoverageFacts) -> Vec<Accident> {
     let mut all = Vec::new();
     match &facts.no_counter {

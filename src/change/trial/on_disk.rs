@@ -25,7 +25,7 @@ pub enum UnderWay {
     Arriving,
 }
 
-/// Looks for the way back of a trial with another operating system. A trial that cannot be read does not go back.
+/// Looks for the way back of a trial with another operating system. A trial that cannot be read is not reverted.
 ///
 /// # Errors
 /// The node cannot be read.

@@ -25,7 +25,7 @@ pub(super) enum Token {
 }
 
 impl Token {
-    /// A byte.
+    /// Creates a byte.
     pub(super) fn literal(byte: u8) -> Self {
         Self::Literal(byte)
     }
@@ -52,7 +52,7 @@ fn length_code(length: u16) -> (usize, u32, u32) {
     (code as usize, extra, length & ((1 << extra) - 1))
 }
 
-/// The same for a distance.
+/// Returns the same for a distance.
 fn offset_code(offset: u16) -> (usize, u32, u32) {
     let offset = u32::from(offset);
     if offset < 4 {
@@ -278,7 +278,7 @@ impl Tables {
     }
 }
 
-/// Run-length encodes code lengths: 16 repeats the last one, 17 and 18 are runs of zeros.
+/// Encodes the code lengths by their runs: 16 repeats the last one, 17 and 18 are runs of zeros.
 fn encode_lengths(lengths: &[u32]) -> Vec<(usize, u32)> {
     let mut described = Vec::new();
     let mut rest = lengths;

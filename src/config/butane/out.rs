@@ -35,7 +35,7 @@ impl Out {
         }
     }
 
-    /// A list.
+    /// Creates a list.
     pub(super) fn list(from: &Path, items: Vec<Self>) -> Self {
         Self {
             from: from.clone(),
@@ -43,7 +43,7 @@ impl Out {
         }
     }
 
-    /// A mapping.
+    /// Creates a mapping.
     pub(super) fn map(from: &Path, entries: Vec<(&str, Self)>) -> Self {
         let entries = entries
             .into_iter()
@@ -77,7 +77,7 @@ impl Out {
         }
     }
 
-    /// The value at a key.
+    /// Returns the value of a key.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
         match &self.value {
             OutValue::Map(entries) => entries
@@ -104,7 +104,7 @@ impl Out {
         keys.iter().try_fold(self, |value, key| value.get(key))
     }
 
-    /// The text at a key.
+    /// Returns the text of a key.
     pub(super) fn text_at(&self, key: &str) -> Option<&str> {
         self.get(key)?.as_text()
     }
@@ -117,7 +117,7 @@ impl Out {
         }
     }
 
-    /// The number at a key.
+    /// Returns the number of a key.
     pub(super) fn number_at(&self, key: &str) -> Option<i64> {
         match &self.get(key)?.value {
             OutValue::Leaf(value) => value.as_i64(),

@@ -185,7 +185,7 @@ impl Report {
         self.entries.iter().any(|entry| entry.0 == EntryKind::Error)
     }
 
-    /// The entries with their places.
+    /// Returns the entries with their places.
     pub(super) fn located_in(self, root: &Node) -> Vec<ReportEntry> {
         let mut places = Places::default();
         let entries = self.entries.into_iter().map(|(kind, path, message)| {

@@ -24,7 +24,7 @@ pub(super) enum Resolved {
 }
 
 impl Resolved {
-    /// The short tag, such as `!!int`.
+    /// Returns the short tag, such as `!!int`.
     pub(super) fn tag(self) -> &'static str {
         match self {
             Self::Null => "!!null",
@@ -96,7 +96,7 @@ fn radix_of(digits: &str) -> Option<(&str, u32)> {
     }
 }
 
-/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
+/// Parses `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
 fn parse_decimal(text: &str) -> Option<f64> {
     let body = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (mantissa, exponent) = match body.split_once(['e', 'E']) {
@@ -184,7 +184,7 @@ fn take_digits(rest: &mut &str, shortest: usize, longest: usize) -> Option<u32> 
     number.parse().ok()
 }
 
-/// `H:M:S` with a fraction.
+/// Takes `H:M:S` with a fraction; returns true if it is there.
 fn take_time(rest: &mut &str) -> bool {
     let mut part = |limit: u32, sign: bool| {
         if sign {
@@ -206,7 +206,7 @@ fn take_time(rest: &mut &str) -> bool {
     true
 }
 
-/// `Z` or `+hh:mm`.
+/// Returns true for `Z` or `+hh:mm`.
 fn is_zone(text: &str) -> bool {
     if text == "Z" {
         return true;

@@ -285,7 +285,7 @@ fn read_provider(provider: &Value) -> Result<Value, String> {
     Ok(Value::Object(read))
 }
 
-/// CRI-O's provider, for these images.
+/// Returns CRI-O's provider, for these images.
 fn own_provider(images: &BTreeSet<&str>) -> Value {
     json!({
         "name": PROVIDER,

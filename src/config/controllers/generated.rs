@@ -19,7 +19,7 @@ pub struct GeneratedFile {
 }
 
 impl GeneratedFile {
-    /// A file with this text.
+    /// Creates a file with this text.
     pub fn new(path: impl Into<String>, contents: impl Into<Vec<u8>>) -> Self {
         Self {
             path: path.into(),

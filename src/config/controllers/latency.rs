@@ -54,7 +54,7 @@ pub(super) fn profile_of(node: &ApiObject) -> &str {
     profile.and_then(Value::as_str).unwrap_or_default()
 }
 
-/// `nodeStatusUpdateFrequency` of a profile.
+/// Returns `nodeStatusUpdateFrequency` of a profile.
 pub(super) fn frequency_of(profile: &str) -> Option<&'static str> {
     match profile {
         "Default" => Some("10s"),

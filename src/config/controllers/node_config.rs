@@ -85,7 +85,7 @@ fn find_refusal(node: &ApiObject) -> Option<ObjectRefusal> {
     ))
 }
 
-/// `97-POOL-generated-kubelet`, if it changes.
+/// Returns `97-POOL-generated-kubelet`, if it changes.
 fn config_of_pool(
     cluster: &Cluster,
     pool: &str,

@@ -130,7 +130,7 @@ impl Contents {
         }
     }
 
-    /// The bytes to be written.
+    /// Returns the bytes to be written.
     pub fn bytes(&self) -> Result<Vec<u8>, ContentsError> {
         let source = match &self.source {
             ContentsSource::Fetched(bytes) => return Ok(bytes.to_vec()),

@@ -541,7 +541,7 @@ fn unknown_key(path: &str) -> Finding {
     }
 }
 
-/// `a.0.b` as `a[0].b`.
+/// Returns `a.0.b` as `a[0].b`.
 fn with_brackets(path: &str) -> String {
     let mut out = String::new();
     for part in path.split('.').filter(|part| *part != "?") {

@@ -117,7 +117,7 @@ fn check_relative(rest: &str) -> Result<(), UrlError> {
     check_percents(rest)
 }
 
-/// `//authority/path`, or a path alone.
+/// Checks `//authority/path`, or a path alone.
 fn check_hierarchy(rest: &str, has_scheme: bool) -> Result<(), UrlError> {
     let authority = rest.strip_prefix("//");
     let Some(after) = authority.filter(|_| has_scheme || !rest.starts_with("///")) else {

@@ -275,7 +275,7 @@ fn classify_file(path: &str) -> Option<(String, Renewer, Part)> {
     }
 }
 
-/// The same for the files of etcd.
+/// Returns the same for the files of etcd.
 fn classify_of_etcd(kind: &str, name: &str, stem: &str) -> Option<(String, Renewer, Part)> {
     match (kind, name, stem) {
         ("secrets", "etcd-all-certs", stem) if stem.starts_with("etcd-serving-metrics-") => {

@@ -262,7 +262,7 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    /// Of a partition that is not mounted, only files whose size or time changed are read again.
+    /// Reads a partition. If it is not mounted, only files whose size or time changed are read again.
     fn system_partition(&mut self) -> Result<Option<AreaFacts>, String> {
         for place in ["boot/efi", "efi"] {
             let top = RootPath::fixed(place);
@@ -445,7 +445,7 @@ impl Observer<'_> {
             .collect())
     }
 
-    /// The offset in steps, so that it is the same at each boot of a node with a good clock.
+    /// Returns the offset in steps, so that it is the same at each boot of a node with a good clock.
     fn clock_facts(&self) -> Result<AreaFacts, String> {
         let heard = server::remembered_clock(self.root).map_err(|error| error.to_string())?;
         let offset = heard.and_then(|heard| Some((heard.seen?, heard.date)));
@@ -546,7 +546,7 @@ impl Observer<'_> {
     }
 }
 
-/// The name of a file of a partition that is not mounted.
+/// Returns the name of a file of a partition that is not mounted.
 fn unmounted_name(path: &str) -> String {
     format!("EFI/{path}")
 }

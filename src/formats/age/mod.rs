@@ -121,7 +121,7 @@ fn seal_bytes(key: &[u8; 32], nonce: [u8; 12], plain: &[u8]) -> Result<Vec<u8>, 
     Ok(sealed)
 }
 
-/// HKDF with SHA-256.
+/// Derives a key by HKDF with SHA-256.
 fn derive_key(secret: &[u8], salt: &[u8], label: &[u8]) -> Result<[u8; 32], AgeError> {
     let mut key = [0; 32];
     Salt::new(HKDF_SHA256, salt)

@@ -326,7 +326,7 @@ impl<B: Bytes> Database<B> {
         Ok(Page { bytes, ..page })
     }
 
-    /// The page of a tree.
+    /// Returns the page of a tree.
     fn read_node(&self, number: u64) -> Result<Page, BoltError> {
         let page = self.read_page(number)?;
         match page.flags & (BRANCH | LEAF) {
@@ -701,7 +701,7 @@ fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// FNV-1a of 64 bits.
+/// Returns FNV-1a of 64 bits.
 fn fnv1a(bytes: &[u8]) -> u64 {
     let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)

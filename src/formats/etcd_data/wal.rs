@@ -120,7 +120,7 @@ pub struct WalLog {
 }
 
 impl WalLog {
-    /// Index of the last entry.
+    /// Returns the index of the last entry.
     pub fn last_index(&self) -> Option<u64> {
         let last = |file: &WalFile| file.entries.last().map(|run| run.1);
         self.files.iter().rev().find_map(last)

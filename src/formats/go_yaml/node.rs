@@ -25,7 +25,7 @@ pub enum YamlNode<'t> {
 }
 
 impl<'t> YamlNode<'t> {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<&Self> {
         let Self::Object(entries) = self else {
             return None;
@@ -34,7 +34,7 @@ impl<'t> YamlNode<'t> {
         found.map(|(_, value)| value)
     }
 
-    /// The text, of a string.
+    /// Returns the text of a string.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),

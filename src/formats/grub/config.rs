@@ -13,7 +13,7 @@ pub enum ScriptFile {
 }
 
 impl ScriptFile {
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Custom => "custom.cfg",

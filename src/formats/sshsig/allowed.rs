@@ -10,7 +10,7 @@ use crate::base::time::format_utc;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowedSigners {
     signers: Vec<AllowedSigner>,
-    /// Lines that allow nobody.
+    /// Lines that allow no signer.
     pub skipped: Vec<SkippedLine>,
 }
 
@@ -34,7 +34,7 @@ pub struct SkippedLine {
     pub reason: String,
 }
 
-/// The reason why a signature is not by somebody who may sign; its text is the end of a sentence.
+/// The reason why a signature is not by an allowed signer; its text is the end of a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SignerError {
     /// The signature itself.
@@ -56,7 +56,7 @@ pub enum SignerError {
 }
 
 impl AllowedSigners {
-    /// Parses the file. Lines that cannot be used allow nobody, as in OpenSSH.
+    /// Parses the file. Lines that cannot be used allow no signer, as in OpenSSH.
     pub fn parse(text: &str) -> Self {
         let mut all = Self::default();
         for (index, line) in text.lines().enumerate() {
@@ -75,7 +75,7 @@ impl AllowedSigners {
         all
     }
 
-    /// Returns true if nobody may sign.
+    /// Returns true if no key may sign.
     pub fn is_empty(&self) -> bool {
         self.signers.is_empty()
     }

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::wire::{SignatureError, WireFields};
 
-/// The flag of a token that somebody touched it.
+/// The flag of a token that was touched.
 const USER_PRESENT: u8 = 1;
 /// Maximum size of an RSA key that ring verifies, in bytes.
 const MAX_RSA: usize = 1024;

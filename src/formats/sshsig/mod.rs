@@ -4,7 +4,7 @@
 //! - [`AllowedSigners`] says which keys may sign, for which namespaces, and when.
 //!
 //! Where OpenSSH is lenient this is strict: nothing may follow a signature, every field has its only form, and certificates, SHA-1
-//! and keys that `sshd` no longer accepts are refused. A key on a token has to report that somebody touched it.
+//! and keys that `sshd` no longer accepts are refused. A key on a token has to report that it was touched.
 
 mod allowed;
 mod key;

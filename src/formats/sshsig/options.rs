@@ -127,7 +127,7 @@ pub(super) fn matches_patterns(text: &str, patterns: &str) -> bool {
     is_matched
 }
 
-/// Matches `*` and `?`.
+/// Returns true if a text matches a pattern with `*` and `?`.
 fn matches_pattern(text: &[u8], pattern: &[u8]) -> bool {
     let (mut at, mut next) = (0, 0);
     // The last `*`, and how much of the text it has taken.

@@ -46,7 +46,7 @@ pub enum SignatureError {
         wanted: String,
     },
     /// A token signed without being touched.
-    #[error("is by a token that nobody touched (user presence is missing)")]
+    #[error("is by a token that was not touched (user presence is missing)")]
     NotTouched,
     /// It does not match the message.
     #[error("does not match: what was signed is not what is here, or it is by another key")]

@@ -85,7 +85,7 @@ impl<'t> View<'t> {
         self.tree.covers_path(path)
     }
 
-    /// The directories of the search path, highest priority first.
+    /// Returns the directories of the search path, highest priority first.
     pub(super) fn search_dirs(&self) -> &[UnitDir] {
         &self.tree.dirs
     }

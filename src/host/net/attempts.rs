@@ -46,7 +46,7 @@ pub(super) struct AttemptFailure {
 }
 
 impl AttemptFailure {
-    /// The URL that failed, if redirects led to it.
+    /// Returns the URL that failed, if redirects led to it.
     pub(super) fn redirected_url(&self) -> Option<Box<str>> {
         let target = self.target.as_ref().filter(|_| self.behind_redirects);
         target.map(|target| target.shown_url().into())
@@ -231,7 +231,7 @@ impl<'a> FetchSession<'a> {
         }
     }
 
-    /// For an expired or not yet valid certificate: asks the server for its clock, trusting it as of a time when the
+    /// Asks the server of an expired or not yet valid certificate for its clock, trusting it as of a time when the
     /// certificate was valid. The request has no content, and only the date of the answer is used.
     fn add_date(&self, problem: &mut TlsProblem, target: &RequestTarget) {
         let (valid, server) = match problem {

@@ -81,7 +81,7 @@ pub(super) fn send_request(
     }
 }
 
-/// `http://HOST:PORT` of a URL.
+/// Returns `http://HOST:PORT` of a URL.
 fn origin_of(uri: &Uri) -> String {
     let place = uri.authority().map(|a| a.as_str()).unwrap_or_default();
     format!("http://{place}")
@@ -289,7 +289,7 @@ impl Transport for Carrier {
         true
     }
 
-    /// TLS is handled by the wire; ureq need not know about it.
+    /// Returns false: TLS is handled by the wire, and ureq need not know about it.
     fn is_tls(&self) -> bool {
         true
     }

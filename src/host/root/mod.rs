@@ -534,7 +534,7 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
     to_hex(&Sha256::digest(bytes))
 }
 
-/// Lower-case hex of some bytes.
+/// Returns the lower-case hex of some bytes.
 pub fn to_hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |half: u8| DIGITS.get(usize::from(half)).copied().unwrap_or_default();

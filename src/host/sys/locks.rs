@@ -13,7 +13,7 @@ pub fn is_locked(inode: u64) -> io::Result<bool> {
     Ok(list.lines().any(|line| is_lock_on(line, inode)))
 }
 
-/// Parses a line like `1: FLOCK ADVISORY WRITE 1234 fd:00:5678 0 EOF`; one with `->` belongs to a waiting process.
+/// Returns true for a lock on the file, in a line like `1: FLOCK ADVISORY WRITE 1234 fd:00:5678 0 EOF`; one with `->` belongs to a waiting process.
 fn is_lock_on(line: &str, inode: u64) -> bool {
     let mut words = line.split_whitespace();
     let holds = words.nth(1).is_some_and(|kind| kind != "->");

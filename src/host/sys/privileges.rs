@@ -31,7 +31,7 @@ const SOMETIMES: [Capability; 9] = [
     Capability::CAP_SETFCAP,
 ];
 
-/// The capabilities in force.
+/// Returns the capabilities in force.
 pub fn effective_capabilities() -> CapsHashSet {
     caps::read(None, CapSet::Effective).unwrap_or_default()
 }

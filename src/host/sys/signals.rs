@@ -181,7 +181,7 @@ impl Drop for InterruptIgnored {
 pub struct AllBlocked(Option<SigSet>);
 
 impl AllBlocked {
-    /// Begins.
+    /// Creates the guard.
     pub fn new() -> Self {
         Self(SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).ok())
     }

@@ -147,7 +147,7 @@ impl CrossingFinding {
     }
 }
 
-/// Returns true if a finding stands against the boot: the command ends with an error then.
+/// Returns true if a finding prevents the boot; the command then ends with an error.
 pub fn has_inhibitor(findings: &[CrossingFinding]) -> bool {
     let mut severities = findings.iter().map(|finding| finding.severity);
     severities.any(|severity| severity == CrossingSeverity::Inhibitor)

@@ -181,7 +181,7 @@ pub fn user_id(user: &Owner, accounts: &Accounts) -> Result<u32, String> {
     }
 }
 
-/// The number of a group.
+/// Returns the number of a group.
 pub fn group_id(group: &Owner, accounts: &Accounts) -> Result<u32, String> {
     match group {
         Owner::Id(id) => Ok(*id),
@@ -356,17 +356,17 @@ pub fn kind_noun(kind: &ObjectKind) -> String {
     }
 }
 
-/// A path as the daemon quotes it.
+/// Returns a path as the daemon quotes it.
 fn go_path(path: &RootPath) -> String {
     quote_go(&path.to_string())
 }
 
-/// The path of a unit's file.
+/// Returns the path of a unit's file.
 pub fn unit_path(unit: &str) -> Option<RootPath> {
     RootPath::parse(&format!("/{}/{unit}", paths::UNITS)).ok()
 }
 
-/// The path of a unit's drop-in.
+/// Returns the path of a unit's drop-in.
 pub fn dropin_path(unit: &str, dropin: &str) -> Option<RootPath> {
     RootPath::parse(&format!("/{}/{unit}.d/{dropin}", paths::UNITS)).ok()
 }

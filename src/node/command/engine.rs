@@ -86,7 +86,7 @@ const OF_BOOTC: [(&str, &str); 30] = [
 const KARGS: &str = "rpm-ostree kargs ";
 
 impl Engine {
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::RpmOstree => "rpm-ostree",

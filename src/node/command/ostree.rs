@@ -9,7 +9,7 @@ use crate::base::kargs::KargsChange;
 use crate::base::order::StableOrder;
 use crate::formats::gvariant::Dictionary;
 
-/// `ostree admin status`.
+/// Returns the command line of `ostree admin status`.
 pub fn list_deployments() -> CommandLine {
     query_line(&["admin", "status"])
 }

@@ -39,7 +39,7 @@ impl Digest {
         Self(crate::host::root::sha256_hex(bytes))
     }
 
-    /// The digits alone.
+    /// Returns the digits alone.
     pub fn hex(&self) -> &str {
         &self.0
     }
@@ -120,7 +120,7 @@ impl ImageName {
         })
     }
 
-    /// `HOST/PATH`.
+    /// Returns `HOST/PATH`.
     pub fn repository(&self) -> String {
         format!("{}/{}", self.host, self.path)
     }

@@ -82,7 +82,7 @@ pub enum RegistriesError {
 }
 
 impl RegistriesError {
-    /// Path of the file.
+    /// Returns the path of the file.
     pub fn file(&self) -> &str {
         match self {
             Self::Form(file, _) | Self::Old(file) | Self::Nameless(file) => file,
@@ -270,7 +270,7 @@ impl Registries {
         &self.hidden
     }
 
-    /// The tables.
+    /// Returns the tables.
     pub fn tables(&self) -> &[Registry] {
         &self.tables
     }

@@ -86,7 +86,7 @@ pub fn list_images(image: &str) -> CommandLine {
     podman_line(&["images", "--format=json", "--filter", &filter])
 }
 
-/// `podman system info`.
+/// Runs `podman system info`.
 pub fn system_info() -> CommandLine {
     podman_line(&["system", "info", "--format=json"])
 }

@@ -297,7 +297,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Judges the program. sshd runs it only if nobody but root can write to it and to its parent directories.
+    /// Judges the program. sshd runs it only if root alone can write to it and to its parent directories.
     fn judge_program(&self, program: &str) -> Result<Option<String>, RootError> {
         let Ok(path) = RootPath::parse(program) else {
             return Ok(Some(format!("{program} is not a path")));

@@ -173,7 +173,7 @@ fn number_at(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     Some(digits.iter().fold(0, |all, one| all << 8 | u64::from(*one)))
 }
 
-/// Verifies the checksum of a copy, computed with zeros in place of the checksum itself.
+/// Returns true if the checksum of a copy is right, computed with zeros in place of the checksum itself.
 fn has_checksum(area: &[u8]) -> bool {
     let (at, length) = CHECKSUM;
     let (Some(before), Some(kept), Some(after)) = (

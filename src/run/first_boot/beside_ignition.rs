@@ -37,7 +37,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Pause between two searches for a medium, each with a message, after the timeout.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// Waits, and gives Ignition a config after the timeout.
+/// Waits and gives Ignition a config after the timeout.
 pub fn wait_beside_ignition(parameters: &Parameters, front: &dyn Front) {
     let started = Instant::now();
     let mut next = started + parameters.timeout;

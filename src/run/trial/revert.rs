@@ -102,7 +102,7 @@ pub(super) fn give_up(
     why: &str,
     error: &anyhow::Error,
 ) -> Result<()> {
-    log::error!("the trial of {} cannot go back: {error:#}", trial.what);
+    log::error!("the trial of {} cannot be reverted: {error:#}", trial.what);
     if trial.system.is_some()
         && let Err(error) = disarm_boot_counter(&change.root, change.lock())
     {

@@ -260,7 +260,7 @@ impl<'a> RunningTrial<'a> {
         );
         // If this cannot be read, something may be left.
         if !is_incomplete && !self.has_left_something().unwrap_or(true) {
-            // If the login was lost in the meantime, nobody sees the error.
+            // If the login was lost in the meantime, the error is not seen.
             let result = matches!(
                 error.downcast_ref::<RunError>(),
                 Some(RunError::RolledBack(_))

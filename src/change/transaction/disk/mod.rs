@@ -306,7 +306,7 @@ fn set_attribute(
 pub(super) fn set_flags(file: &File, wanted: Flags) -> Result<(), Errno> {
     // The kernel reads and writes an int, despite the names of the requests.
     let mut bits: libc::c_int = 0;
-    // SAFETY: the descriptor is open for the call, and the pointer is to an int of ours.
+    // SAFETY: the descriptor is open for the call, and the pointer is to a local int.
     let read = unsafe { libc::ioctl(file.as_raw_fd(), libc::FS_IOC_GETFLAGS, &raw mut bits) };
     Errno::result(read)?;
     let bit = |set: bool, bit: libc::c_int| if set { bit } else { 0 };
@@ -345,7 +345,7 @@ pub(super) fn place_new(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<
     }
 }
 
-/// Atomically exchanges two names: neither is missing at any time.
+/// Exchanges two names atomically: neither is missing at any time.
 pub(super) fn exchange_names(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
     let flags = RenameFlags::RENAME_EXCHANGE;
     renameat2(from, name, &to.dir, to.name.as_str(), flags)

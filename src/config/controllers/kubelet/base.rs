@@ -168,7 +168,7 @@ pub(super) fn set_tls(fields: &mut KubeletFields, settings: &TlsSettings) {
     }
 }
 
-/// The bytes of the file.
+/// Returns the bytes of the file.
 pub(in crate::config::controllers) fn write_fields(fields: &KubeletFields) -> Vec<u8> {
     let mut fields = fields.clone();
     fields.insert("kind".to_owned(), "KubeletConfiguration".into());

@@ -46,7 +46,7 @@ pub(super) struct Struct {
 }
 
 impl Struct {
-    /// The name without the package.
+    /// Returns the name without the package.
     pub(super) fn short_name(&self) -> &'static str {
         let (_, name) = self.name.rsplit_once('.').unwrap_or(("", self.name));
         name

@@ -415,7 +415,7 @@ mod tests {
         ]
     }
 
-    /// The same for evictions.
+    /// Returns the same for evictions.
     fn faulty_evictions() -> Vec<(Value, &'static str)> {
         vec![
             (

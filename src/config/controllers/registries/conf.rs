@@ -100,7 +100,7 @@ impl Entry {
 }
 
 impl Conf {
-    /// The template's file.
+    /// Returns the template's file.
     pub(super) fn template() -> Self {
         Self::new(Some(SEARCH.map(str::to_owned).to_vec()))
     }
@@ -116,7 +116,7 @@ impl Conf {
         }
     }
 
-    /// The same file without registries.
+    /// Returns the same file without registries.
     pub(super) fn header(&self) -> Self {
         Self {
             registry: Vec::new(),
@@ -226,7 +226,7 @@ impl Conf {
         Ok(())
     }
 
-    /// The bytes of the file.
+    /// Returns the bytes of the file.
     pub(super) fn text(&self) -> String {
         let mut out = String::new();
         if let Some(search) = &self.unqualified_search_registries {

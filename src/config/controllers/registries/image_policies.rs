@@ -102,7 +102,7 @@ impl ImagePolicies {
         }
     }
 
-    /// Every scope, in order.
+    /// Returns every scope, in order.
     pub(super) fn scopes(&self) -> impl Iterator<Item = &str> {
         let own = self.namespaces.values().flat_map(BTreeMap::keys);
         self.cluster.keys().chain(own).map(String::as_str)

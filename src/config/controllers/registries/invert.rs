@@ -340,7 +340,7 @@ impl Found {
         blocked.find(has_all)
     }
 
-    /// Every scope of a policy.
+    /// Returns every scope of a policy.
     fn policy_scopes(&self) -> impl Iterator<Item = &str> {
         let docker = self.policy.transports.get("docker").into_iter().flatten();
         let own = self.namespaces.values().flat_map(BTreeMap::keys);
@@ -350,7 +350,7 @@ impl Found {
             .map(String::as_str)
     }
 
-    /// The scopes of blockedRegistries.
+    /// Returns the scopes of blockedRegistries.
     fn blocked_scopes(&self, cut: usize) -> BTreeSet<&str> {
         let rejected = self.rejected.iter().map(String::as_str);
         rejected.chain(self.blocked_payload(cut)).collect()

@@ -46,7 +46,7 @@ pub(super) fn reject_policy() -> Value {
 }
 
 impl Policy {
-    /// The template.
+    /// Returns the template.
     pub(super) fn template() -> Self {
         let all = Scopes::from([(String::new(), vec![accept_policy()])]);
         Self {
@@ -123,7 +123,7 @@ impl Policy {
         policy
     }
 
-    /// The bytes of the file.
+    /// Returns the bytes of the file.
     pub(super) fn text(&self) -> String {
         let transports = self.transports.iter().map(|(name, scopes)| {
             let scopes = scopes.iter();
@@ -142,7 +142,7 @@ fn add_all(scopes: &mut Scopes, more: &Scopes) {
     }
 }
 
-/// The transport `atomic` supports at most three parts in a scope.
+/// Returns true if the transport is `atomic`, which supports at most three parts in a scope.
 fn is_atomic(scope: &str) -> bool {
     scope.matches('/').count() < 3
 }

@@ -251,7 +251,7 @@ fn text_of<'a>(table: &'a Table, key: &str) -> Result<&'a str, String> {
     }
 }
 
-/// A list of texts.
+/// Returns a list of texts.
 pub(super) fn toml_list(items: &[String]) -> String {
     let items: Vec<String> = items.iter().map(|item| quote_toml(item)).collect();
     format!("[{}]", items.join(", "))

@@ -176,7 +176,7 @@ fn find_refusal(
         .next_all(member_commands(evidence, files))
 }
 
-/// The place of a refusal.
+/// Returns the place of a refusal.
 fn refusal_facts(member: &EtcdMemberFiles, refusal: &EtcdRefusal) -> Vec<Fact> {
     let wal = format!("/{MEMBER}/wal");
     let place = match refusal {

@@ -181,7 +181,7 @@ fn wait_for_host_name(evidence: &DoctorEvidence) -> Option<Wait> {
     })
 }
 
-/// The choice of the node's address, which may first pull an image.
+/// Returns the wait for the choice of the node's address, which may first pull an image.
 fn wait_for_address(waits: &BootWaits, unit: &str) -> Option<Wait> {
     if waits.primary_address.is_some() {
         return None;
@@ -215,7 +215,7 @@ fn wait_for_bridge(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<Wait>
     Some(Wait::endless_wait(facts, None, next))
 }
 
-/// The node's address on an interface, after nmstate was applied.
+/// Returns the wait for the node's address on an interface, after nmstate was applied.
 fn wait_for_address_in_use(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<Wait> {
     if !waits.nmstate_applied {
         return None;

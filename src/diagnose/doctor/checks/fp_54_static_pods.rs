@@ -422,7 +422,7 @@ fn on_purpose(evidence: &DoctorEvidence, stopped: &[&str]) -> Option<DoctorFindi
     Some(finding)
 }
 
-/// A revision as evidence.
+/// Returns a revision as evidence.
 fn revision_fact(revision: &PodRevision) -> Fact {
     let said = match (&revision.manifest, revision.problems.as_slice()) {
         (FoundManifest::Found(_), []) if revision.is_complete() => {

@@ -165,7 +165,7 @@ fn state_words(
     }
 }
 
-/// bootupd replaces a directory by means of a copy next to it, which remains if the update is interrupted.
+/// Judges the copy next to a directory by which bootupd replaces it, and which remains if the update is interrupted.
 fn judge_leftovers(place: &str, files: &BTreeMap<String, Vec<u8>>) -> Option<CrossingFinding> {
     let names = files.keys().filter_map(|path| path.split_once('/'));
     let names = names

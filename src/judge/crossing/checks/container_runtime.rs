@@ -100,7 +100,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
 }
 
 impl Runtimes {
-    /// The configuration without any file.
+    /// Returns the configuration without any file.
     fn compiled_in(target: &Target) -> Self {
         let version = target.find_package("cri-o").map(|package| {
             let mut numbers = package.version.split('.').map(|part| part.parse().ok());

@@ -168,7 +168,7 @@ fn judge_x86(
     )
 }
 
-/// POWER: EL 9 and later start on POWER9.
+/// Judges POWER: EL 9 and later start on POWER9.
 fn judge_power(generation: u32, major: Option<u32>) -> Option<CrossingFinding> {
     let major = major.filter(|major| *major >= 9 && generation < 9)?;
     let what =
@@ -182,7 +182,7 @@ fn judge_power(generation: u32, major: Option<u32>) -> Option<CrossingFinding> {
     )
 }
 
-/// IBM Z: EL 9 and later start on a z14, whose processors have `vxe`.
+/// Judges IBM Z: EL 9 and later start on a z14, whose processors have `vxe`.
 fn judge_z(major: Option<u32>, has: impl Fn(&str) -> bool) -> Option<CrossingFinding> {
     let major = major.filter(|major| *major >= 9 && !has("vxe"))?;
     let what = format!("EL {major} needs a z14, and this processor lacks vxe");

@@ -58,7 +58,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     findings
 }
 
-/// `bootc switch` carries nothing of it over.
+/// Judges a switch by `bootc`, which carries nothing of it over.
 fn judge_under_bootc(origin: &OriginSections) -> Option<CrossingFinding> {
     let lists = [
         ("requested", &origin.requested),

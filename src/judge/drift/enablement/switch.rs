@@ -13,7 +13,7 @@ fn switch_verb(on: bool) -> &'static str {
     if on { "enabled" } else { "disabled" }
 }
 
-/// The files and drop-ins of a unit, or of its template.
+/// Returns the files and drop-ins of a unit, or of its template.
 fn entries_of<'t>(tree: &'t UnitTree, name: &str) -> impl Iterator<Item = &'t UnitEntry> {
     let template = unit_name::template_of(name);
     let names: Vec<String> = std::iter::once(name.to_owned()).chain(template).collect();

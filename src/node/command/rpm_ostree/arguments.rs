@@ -112,7 +112,7 @@ pub fn status_text() -> CommandLine {
     rpm_ostree_line(QUESTION, ["status"])
 }
 
-/// `rpm-ostree --version`.
+/// Returns the command line of `rpm-ostree --version`.
 pub fn show_version() -> CommandLine {
     rpm_ostree_line(QUESTION, ["--version"])
 }

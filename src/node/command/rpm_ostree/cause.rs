@@ -161,7 +161,7 @@ pub enum FullDisk {
 }
 
 impl FullDisk {
-    /// The mount point.
+    /// Returns the mount point.
     pub fn mount_path(self) -> &'static str {
         match self {
             Self::Boot => "/boot",
