@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn every_beginning_of_a_key_is_no_whole_one() {
+    fn every_beginning_of_a_key_is_not_a_whole_one() {
         let whole = KEY.len() - " me@there".len();
         for end in 0..whole {
             assert!(PublicKey::check(&KEY[..end]).is_err(), "{end}");

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_database_is_told_in_the_words_of_the_server() {
+    fn what_is_not_a_database_is_reported_in_the_words_of_the_server() {
         let words = |bytes: &[u8]| of(bytes).fault.unwrap().fault.to_string();
         assert_eq!(words(b""), "cannot identify file type");
         assert_eq!(words(&[0; 300]), "cannot identify file type");

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_may_be_below_boot_where_that_is_no_mount() {
+    fn the_kernel_may_be_below_boot_where_that_is_not_a_mount() {
         let entry = BootEntry::parse("x", "linux /boot/ostree/os-ab/vmlinuz");
         assert_eq!(entry.kernel_directory(), Some("os-ab"));
         assert_eq!(

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_composefs_backend_is_no_ostree_system_with_a_composefs_root() {
+    fn the_composefs_backend_is_not_an_ostree_system_with_a_composefs_root() {
         let digest = "0123456789abcdef".repeat(8);
         for (line, argument) in [
             (

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn health_is_told_as_text_or_as_truth() {
+    fn health_is_reported_as_text_or_as_truth() {
         assert_eq!(find_health_fault(br#"{"health":"true"}"#), None);
         assert_eq!(find_health_fault(br#"{"health":true}"#), None);
         let why = find_health_fault(br#"{"health":"false","reason":"NO LEADER"}"#);

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn enterprise_linux_8_is_told_by_its_base() {
+    fn enterprise_linux_8_is_recognized_by_its_base() {
         for (text, is) in [
             ("ID=rhcos\nVERSION_ID=4.12\nRHEL_VERSION=8.6\n", true),
             ("ID=rhcos\nVERSION=412.86.202301-0\nVERSION_ID=4.12\n", true),

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fallback_is_told_with_its_reason() {
+    fn a_fallback_is_reported_with_its_reason() {
         let text = format!(
             "kind: Pod\nmetadata:\n  annotations:\n    {FALLBACK}for-revision: \"9\"\n    {FALLBACK}reason: NetworkError\n    \
              {FALLBACK}message: '{}'\n",

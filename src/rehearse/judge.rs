@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_today_too_is_no_finding() {
+    fn what_fails_today_too_is_not_a_finding() {
         let broken = boot(&[("a.service", "failed"), ("sshd.service", "active")]);
         assert_eq!(judge_boot(&broken, &broken), []);
     }

@@ -358,7 +358,7 @@ fn killed() -> Live {
 }
 
 #[test]
-fn after_a_kill_the_same_boot_is_told_again() {
+fn after_a_kill_the_same_boot_is_reported_again() {
     with_mounts(|| {
         let live = killed();
         live.run(&["recover"]).ok();
@@ -368,7 +368,7 @@ fn after_a_kill_the_same_boot_is_told_again() {
 }
 
 #[test]
-fn after_a_reboot_nobody_is_told() {
+fn after_a_reboot_no_service_is_notified() {
     with_mounts(|| {
         let live = killed();
         live.reboots();
@@ -379,7 +379,7 @@ fn after_a_reboot_nobody_is_told() {
 }
 
 #[test]
-fn an_interrupted_run_that_goes_back_lets_the_services_read_the_old_files() {
+fn an_interrupted_run_that_is_reverted_lets_the_services_read_the_old_files() {
     with_mounts(|| {
         let live = killed();
         live.run(&["recover", "--back"]).ok();
@@ -435,7 +435,7 @@ fn a_rollback_tells_whoever_was_told() {
 }
 
 #[test]
-fn what_nobody_is_told_is_left_as_the_next_step() {
+fn a_change_without_a_notified_service_is_left_as_the_next_step() {
     with_mounts(|| {
         let live = Live::with_policy("new\n");
         let said = live.apply(&["--no-actions"]).ok().out();
@@ -721,7 +721,7 @@ fn the_force_file_asks_for_a_reboot_whatever_changes() {
 }
 
 #[test]
-fn what_was_changed_by_hand_is_told_like_a_change_and_never_needs_a_reboot() {
+fn what_was_changed_by_hand_is_reported_like_a_change_and_never_needs_a_reboot() {
     with_mounts(|| {
         let files = json!([
             file(&format!("/{POLICY}"), 0o644, "old\n"),
@@ -739,7 +739,7 @@ fn what_was_changed_by_hand_is_told_like_a_change_and_never_needs_a_reboot() {
 }
 
 #[test]
-fn another_root_has_nobody_to_be_told() {
+fn another_root_has_no_services_to_notify() {
     let root = TestRoot::new();
     root.apply(&old());
     let config = root.config(&new("new\n"));

@@ -92,7 +92,7 @@ fn left_over(root: &TestRoot) -> Vec<String> {
 }
 
 #[test]
-fn too_few_bytes_are_told_with_numbers() {
+fn too_few_bytes_are_reported_with_numbers() {
     for place in ["etc", "."] {
         let root = TestRoot::new();
         with_mounts(|| {
@@ -168,7 +168,7 @@ fn small_files_take_the_large_blocks_of_their_file_system() {
 }
 
 #[test]
-fn too_few_inodes_are_told_with_numbers() {
+fn too_few_inodes_are_reported_with_numbers() {
     let root = TestRoot::new();
     with_mounts(|| {
         on_tmpfs(&root, "etc", "size=16m,nr_inodes=30");
@@ -482,7 +482,7 @@ fn a_disk_that_fills_after_all_leaves_the_old_tree() {
 }
 
 #[test]
-fn what_is_no_file_is_not_copied_from_mount_to_mount() {
+fn what_is_not_a_file_is_not_copied_from_mount_to_mount() {
     for (kind, numbers) in [("p", &[][..]), ("c", &["1", "5"])] {
         let root = TestRoot::new();
         with_mounts(|| {

@@ -412,7 +412,7 @@ fn labels_set_with_semanage_count_and_those_set_by_hand_are_reset_when_a_file_is
 }
 
 #[test]
-fn a_wrong_label_of_a_file_that_is_right_otherwise_is_told_with_the_command() {
+fn a_wrong_label_of_a_file_that_is_right_otherwise_is_reported_with_the_command() {
     let Some(policy) = Policy::here() else { return };
     let Some(node) = policy.root() else { return };
     node.apply(&everything());
@@ -586,7 +586,7 @@ fn without_a_policy_there_is_one_line_in_the_status_and_no_notice() {
 }
 
 #[test]
-fn a_policy_that_cannot_be_used_is_told_and_the_run_goes_on() {
+fn a_policy_that_cannot_be_used_is_reported_and_the_run_goes_on() {
     let config = "SELINUXTYPE=targeted\n";
     let contexts = "etc/selinux/targeted/contexts/files/file_contexts";
     let missing = format!("/{contexts} is missing");

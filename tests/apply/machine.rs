@@ -64,7 +64,7 @@ fn names_the_machine(said: &str) {
 }
 
 #[test]
-fn a_running_system_that_is_no_node_is_left_alone_by_every_command() {
+fn a_running_system_that_is_not_a_node_is_left_alone_by_every_command() {
     let Some(root) = live() else { return };
     let before = root.everything();
     for args in [

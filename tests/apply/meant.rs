@@ -150,7 +150,7 @@ fn with_password(hash: &str) -> Value {
 }
 
 #[test]
-fn a_password_that_is_no_hash_is_named_and_not_shown() {
+fn a_password_that_is_not_a_hash_is_named_and_not_shown() {
     let root = TestRoot::new();
     for (hash, why) in [
         (

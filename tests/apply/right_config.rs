@@ -167,7 +167,7 @@ fn refused_among(root: &TestRoot, config: &Value, words: &str) {
 }
 
 #[test]
-fn a_gutted_node_is_no_healthy_one_and_leads_back() {
+fn a_gutted_node_is_not_a_healthy_one_and_leads_back() {
     let (root, whole) = node();
     let config = root.config(&single("worker", "99-worker-site", little()));
     let options = ["--files-only", "--not-rendered", "--allow-removals"];
@@ -387,7 +387,7 @@ fn an_edited_config_is_refused_and_plan_always_says_how_the_hash_stands() {
 }
 
 #[test]
-fn what_the_server_did_to_the_config_of_a_layered_pool_is_no_edit() {
+fn what_the_server_did_to_the_config_of_a_layered_pool_is_not_an_edit() {
     let root = TestRoot::new();
     let mut config = rendered("worker", parts(API, 3));
     let image = "registry.example/layered@sha256:1";
@@ -530,7 +530,7 @@ fn a_stick_with_two_pools_suggests_what_the_node_speaks_for_and_nothing_else() {
 }
 
 #[test]
-fn an_arbiter_is_no_master_although_it_has_a_member_of_etcd() {
+fn an_arbiter_is_not_a_master_although_it_has_a_member_of_etcd() {
     let root = TestRoot::new();
     root.write("etc/kubernetes/manifests/etcd-pod.yaml", "kind: Pod\n");
     let labels = "--node-labels=node-role.kubernetes.io/arbiter,a=b";

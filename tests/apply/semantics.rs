@@ -111,7 +111,7 @@ fn a_file_of_unknown_origin_gets_no_stamp() {
 
 /// Nothing was there before the first run: its stamps settle that for every later one.
 #[test]
-fn a_stamped_file_is_no_doubt_in_later_runs() {
+fn a_stamped_file_is_not_a_doubt_in_later_runs() {
     let root = TestRoot::new();
     let paths: Vec<String> = (0..8).map(|n| format!("/etc/{n}.conf")).collect();
     let all = |text: &str| {
@@ -436,7 +436,7 @@ fn a_link_that_a_unit_asks_for_is_none_that_was_leaked() {
 
 /// An essential unit moves from one target to another; one link of several goes; the config has it off.
 #[test]
-fn a_unit_that_is_still_started_at_boot_is_no_removal() {
+fn a_unit_that_is_still_started_at_boot_is_not_a_removal() {
     let unit = |name: &str, targets: &str, enabled: bool| {
         let text = format!("[Service]\nExecStart=/bin/true\n[Install]\nWantedBy={targets}\n");
         json!([{"name": name, "enabled": enabled, "contents": text}])

@@ -80,7 +80,7 @@ fn verdict(root: &TestRoot) -> Option<String> {
 }
 
 #[test]
-fn a_link_through_a_file_that_is_not_ours_is_no_business_of_ours() {
+fn a_link_through_a_foreign_file_is_left_alone() {
     let places = [
         "etc/systemd/system/zz.service",
         "etc/systemd/system/multi-user.target.wants/zz.service",
@@ -226,7 +226,7 @@ fn a_mask_may_be_written_in_any_way_that_leads_to_dev_null() {
 }
 
 #[test]
-fn what_does_not_mask_is_told_as_the_daemon_tells_it() {
+fn what_does_not_mask_is_reported_as_the_daemon_tells_it() {
     let path = "/etc/systemd/system/a.service";
     let evaluating = |why: &str| {
         format!("state validation: error while evaluation symlink for path \"{path}\": {why}")
@@ -416,7 +416,7 @@ fn a_root_before_its_first_boot_gets_the_preset_of_a_unit_with_an_empty_file() {
 }
 
 #[test]
-fn a_document_that_is_no_config_is_told_what_either_kind_needs() {
+fn a_document_that_is_not_a_config_is_told_what_either_kind_needs() {
     let root = root();
     for text in ["{}", "{\"storage\": {}}", "null", "[]"] {
         root.write("given.json", text);

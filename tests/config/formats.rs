@@ -966,14 +966,14 @@ fn what_is_never_applied_is_passed_over_when_asked_and_the_rest_is_applied() {
 }
 
 #[test]
-fn sha256_is_no_hash_of_spec_3_0() {
+fn sha256_is_not_a_hash_of_spec_3_0() {
     let config = r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"data:,x","verification":{"hash":"sha256-2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"}}}]}}"#;
     let (code, said, _) = judge(&TestRoot::new(), &case(config, 0));
     assert_eq!((code, said.contains("hash")), (1, true), "{said}");
 }
 
 #[test]
-fn a_hash_that_the_contents_do_not_have_is_told() {
+fn a_hash_that_the_contents_do_not_have_is_reported() {
     let config = r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"data:,level%3Dinfo","verification":{"hash":"sha512-00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"}}}]}}"#;
     let (_, said, _) = judge(&TestRoot::new(), &case(config, 5));
     assert!(
@@ -991,7 +991,7 @@ fn an_enabled_instance_of_a_template_without_install_is_warned_of() {
 }
 
 #[test]
-fn a_proxy_that_is_no_http_url_is_refused() {
+fn a_proxy_that_is_not_an_http_url_is_refused() {
     let config =
         r#"{"ignition":{"version":"$version","proxy":{"httpProxy":"ftp://proxy.example"}}}"#;
     let (code, said, _) = judge(&TestRoot::new(), &case(config, 5));

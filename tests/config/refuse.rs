@@ -863,7 +863,7 @@ fn sections_that_are_never_applied_are_refused_by_name() {
 }
 
 #[test]
-fn every_error_of_a_document_is_told_and_none_besides() {
+fn every_error_of_a_document_is_reported_and_none_besides() {
     all_refused(SEVERAL);
     for (fixture, wanted) in SEVERAL {
         let plan = TestRoot::new().run(&["--output", "json", "plan", &path_of(fixture)]);
@@ -894,7 +894,7 @@ fn the_force_file_is_refused_without_a_record_too() {
 }
 
 #[test]
-fn a_shell_that_is_not_applied_is_told_without_a_record_too() {
+fn a_shell_that_is_not_applied_is_reported_without_a_record_too() {
     let root = TestRoot::new();
     let plan = root.run(&["plan", &path_of("user-with-shell.yaml")]);
     let said = flat(&(plan.out() + &plan.err()));
@@ -1069,7 +1069,7 @@ fn a_link_that_other_parts_of_the_config_lead_through_does_not_give_way() {
 }
 
 #[test]
-fn the_part_of_a_path_that_is_no_directory_is_named() {
+fn the_part_of_a_path_that_is_not_a_directory_is_named() {
     type Wreck = fn(&TestRoot);
     let table: [(&str, Wreck); 3] = [
         ("/etc/a/b is not a directory", |root| {
@@ -1125,7 +1125,7 @@ fn blockers_that_a_long_list_pushes_away_are_said_once_more_at_the_end() {
 }
 
 #[test]
-fn what_a_windows_shell_or_a_packer_has_written_is_told_with_the_way_back() {
+fn what_a_windows_shell_or_a_packer_has_written_is_reported_with_the_way_back() {
     let root = TestRoot::new();
     let text = machine_config("rendered-worker-1", json!({})).to_string();
     let wide: Vec<u8> = std::iter::once(0xfeff)

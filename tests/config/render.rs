@@ -631,7 +631,7 @@ fn the_printed_config_can_be_planned_and_applied() {
 }
 
 #[test]
-fn standard_input_is_read_and_missing_images_are_told() {
+fn standard_input_is_read_and_missing_images_are_reported() {
     let mut child = Command::new(PROGRAM)
         .args(["render", "worker", "-"])
         .stdin(Stdio::piped())

@@ -266,7 +266,7 @@ fn special_bits_of_files_and_directories_count_from_3_6_on() {
 
 /// The reader of JSON would fill the fields of an object from a list, one after the other.
 #[test]
-fn a_list_is_no_object() {
+fn a_list_is_not_an_object() {
     let config = |text: &str| document::parse_document(text.as_bytes(), "it");
     for (text, path) in [
         (r#"{"items":[[null,null,{"name":"a"},{}]]}"#, "items[0]"),

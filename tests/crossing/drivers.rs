@@ -169,7 +169,7 @@ fn what_the_kernel_of_today_finds_without_a_pattern_is_not_judged() {
 }
 
 #[test]
-fn missing_evidence_about_drivers_is_told() {
+fn missing_evidence_about_drivers_is_reported() {
     let lab = Lab::healthy();
     lab.node.remove("proc/1/mountinfo");
     let short = lab.short();

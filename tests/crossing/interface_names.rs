@@ -88,7 +88,7 @@ fn every_place_that_names_an_interface_counts() {
 }
 
 #[test]
-fn a_name_that_something_pins_already_is_no_finding() {
+fn a_name_that_something_pins_already_is_not_a_finding() {
     let by_mac = "[Match]\nMACAddress=52:54:00:aa:bb:01\n[Link]\nName=eno1\n";
     for (file, text) in [
         ("etc/systemd/network/10-lan.link", by_mac),
@@ -234,7 +234,7 @@ fn names_of_the_kernel_are_no_names_where_there_are_several_interfaces() {
 }
 
 #[test]
-fn a_virtual_function_behind_its_interface_is_no_second_one() {
+fn a_virtual_function_behind_its_interface_is_not_a_second_one() {
     let lab = Lab::healthy();
     lab.interface("eth0", ENO1, 2, "52:54:00:aa:bb:02");
     lab.node.remove("sys/class/net/eno1");
@@ -298,7 +298,7 @@ fn two_devices_with_one_address_are_told_apart_by_their_drivers() {
 }
 
 #[test]
-fn without_sys_the_names_are_told_and_a_connection_may_know_the_address() {
+fn without_sys_the_names_are_reported_and_a_connection_may_know_the_address() {
     let lab = lab_with_name();
     std::fs::remove_dir_all(lab.node.path("sys")).unwrap();
     let names = |lab: &Lab| -> Vec<String> {

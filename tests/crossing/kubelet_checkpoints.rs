@@ -63,7 +63,7 @@ fn a_file_that_the_other_kubelet_may_refuse_is_a_warning() {
 }
 
 #[test]
-fn a_file_that_the_next_boot_removes_is_no_matter() {
+fn a_file_that_the_next_boot_removes_does_not_matter() {
     let lab = lab("4.18.2", "4.19.0");
     lab.node.write(PROCESSORS, "{}");
     let unit = format!("[Service]\nExecStart=/bin/rm -f /{PROCESSORS}\n");

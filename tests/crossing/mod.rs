@@ -437,7 +437,7 @@ fn an_image_that_cannot_be_meant_is_an_error_with_a_way_out() {
 }
 
 #[test]
-fn a_target_that_is_no_image_is_an_error() {
+fn a_target_that_is_not_an_image_is_an_error() {
     let lab = Lab::healthy();
     fs::remove_dir_all(lab.target.path("usr")).unwrap();
     let target = lab.target.dir().to_str().unwrap();

@@ -59,7 +59,7 @@ fn about<'a>(plan: &'a Value, list: &str, subject: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_cure_is_a_part_of_the_run_and_goes_back_with_it() {
+fn a_cure_is_a_part_of_the_run_and_is_reverted_with_it() {
     with_mounts(|| {
         let node = node();
         let plan = node.run(&["plan", "--output", "json", "/two"]).ok().json();

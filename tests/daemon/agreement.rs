@@ -387,7 +387,7 @@ fn a_config_without_the_kubeconfig_it_had_is_refused_as_the_daemons_update_fails
 }
 
 #[test]
-fn the_daemons_update_to_what_it_cannot_decode_is_foretold_to_fail() {
+fn the_daemons_update_to_what_it_cannot_decode_is_predicted_to_fail() {
     let root = TestRoot::new();
     let unit = json!({"units": [kubelet_unit()]});
     root.apply(&machine_config(OLD, json!({"systemd": unit})));
@@ -576,7 +576,7 @@ fn findings_on_spec_2_come_in_the_daemons_order() {
 
 /// Text that systemd takes for no text keeps `systemctl` from switching a unit, wherever it stands but in a comment.
 #[test]
-fn a_unit_with_a_drop_in_that_is_no_text_cannot_be_switched() {
+fn a_unit_with_a_drop_in_that_is_not_text_cannot_be_switched() {
     let install = "[Service]\nExecStart=/a\n[Install]\nWantedBy=multi-user.target\n";
     let path = "etc/systemd/system/a.service.d/50.conf";
     let unit = json!({"name": "a.service", "enabled": true, "contents": install});

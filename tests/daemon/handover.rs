@@ -109,7 +109,7 @@ fn leftovers_of_the_daemon_go_and_what_it_still_needs_stays() {
 }
 
 #[test]
-fn a_file_of_the_config_is_no_leftover() {
+fn a_file_of_the_config_is_not_a_leftover() {
     let root = TestRoot::new();
     let entry = file(&format!("/{REPOSITORY}"), 0o644, "[mine]\n");
     root.apply(&machine_config(
@@ -155,7 +155,7 @@ fn on_the_running_node_what_would_start_something_is_put_away() {
 
 /// The first-boot service takes the arguments in the order in which they are booted.
 #[test]
-fn what_the_first_boot_service_will_change_is_foretold() {
+fn what_the_first_boot_service_will_change_is_predicted() {
     let (config, _) = two();
     let Some(root) = live(&config) else { return };
     annotate(&root, &config, &config);
@@ -251,7 +251,7 @@ fn the_daemon_is_asked_to_do_the_rest_by_name_only() {
 }
 
 #[test]
-fn what_is_staged_is_told_of_as_it_is_after_the_reboot() {
+fn what_is_staged_is_reported_as_it_is_after_the_reboot() {
     let (old, mut new) = two();
     let other = format!("registry.example/os@sha256:{}", "1".repeat(64));
     new["spec"]["osImageURL"] = json!(other);
@@ -670,7 +670,7 @@ fn the_release_of_the_daemon_is_read_from_the_node() {
 
 /// A rendered config of each branch, as its controllers made it in that time, on a node of that branch.
 #[test]
-fn a_config_of_each_branch_is_applied_verified_and_foretold_by_its_rules() {
+fn a_config_of_each_branch_is_applied_verified_and_predicted_by_its_rules() {
     // Autumn 2023: the units of the network moved from network-online.target to kubelet-dependencies.target.
     let old = "network-online.target";
     let new = "kubelet-dependencies.target";

@@ -280,7 +280,7 @@ fn every_command_agrees_with_the_daemon_on_a_record_that_it_did_not_write() {
 
 /// Its update starts from the record, not from the API's object.
 #[test]
-fn an_update_that_starts_from_a_record_that_is_refused_here_is_not_foretold() {
+fn an_update_that_starts_from_a_record_that_is_refused_here_is_not_predicted() {
     let (old, new) = (by_operator("worker", "a\n"), by_operator("worker", "b\n"));
     let root = TestRoot::new();
     root.apply(&old);

@@ -201,7 +201,7 @@ fn between(a: &Value, b: &Value) -> TestRoot {
 }
 
 #[test]
-fn an_update_that_cannot_get_to_its_end_is_foretold_with_what_it_fails_over() {
+fn an_update_that_cannot_get_to_its_end_is_predicted_with_what_it_fails_over() {
     let config = |name: &str, ignition: &Value| machine_config(name, ignition.clone());
     let conf = |text: &str| file("/etc/a.conf", 0o644, text);
     let mut owned = conf("b\n");

@@ -451,7 +451,7 @@ fn shim_that_refuses_the_own_grub_is_critical_and_a_newer_one_in_the_image_is_no
 }
 
 #[test]
-fn a_partition_of_another_disk_is_no_trouble_of_this_node() {
+fn a_partition_of_another_disk_is_not_trouble_of_this_node() {
     let lab = booted();
     lab.add_device(&Device {
         number: "8:16",

@@ -679,7 +679,7 @@ fn the_lock_of_another_run_and_an_awaited_boot_stop_it() {
 }
 
 #[test]
-fn a_machine_that_is_no_node_needs_to_be_meant() {
+fn a_machine_that_is_not_a_node_needs_to_be_meant() {
     let root = TestRoot::new();
     root.write("usr/lib/os-release", "ID=debian\n");
     keyfile(&root, "a", "");

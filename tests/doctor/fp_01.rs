@@ -132,7 +132,7 @@ fn a_disk_of_a_node_is_judged_by_its_files() {
 }
 
 #[test]
-fn what_the_last_shutdown_and_the_awaited_boot_came_to_is_told_with_the_gap() {
+fn what_the_last_shutdown_and_the_awaited_boot_came_to_is_reported_with_the_gap() {
     live(|node| {
         record_on(node, |spec| spec["osImageURL"] = json!(NEXT));
         let awaited = json!({"version": 1, "way": "forward", "config": {"name": NAME, "digest": "", "origin": ""},
@@ -198,7 +198,7 @@ fn a_running_system_that_ostree_did_not_boot_is_said_to_be_none() {
 }
 
 #[test]
-fn a_disk_says_whether_image_arguments_and_packages_could_be_told() {
+fn a_disk_says_whether_image_arguments_and_packages_are_known() {
     let (outer, place) = disk_of_a_node("[packages]\nrequested=usbguard;\n");
     let seen = answer(&run_at(&outer, &place));
     assert_eq!(of(&seen, "FP-01"), Vec::<Value>::new());

@@ -69,7 +69,7 @@ fn a_node_without_a_config_is_told_from_one_that_lost_its_record() {
 }
 
 #[test]
-fn a_failure_in_the_initramfs_is_told_until_a_run_makes_up_for_it() {
+fn a_failure_in_the_initramfs_is_reported_until_a_run_makes_up_for_it() {
     on_a_node(|node| {
         let boot = |outcome: &str| {
             let text = json!({"schema": "mco-rescue/firstboot/v1", "outcome": outcome, "why": "asked for",
@@ -105,7 +105,7 @@ fn a_failure_in_the_initramfs_is_told_until_a_run_makes_up_for_it() {
 }
 
 #[test]
-fn what_the_daemons_first_boot_could_not_change_is_told() {
+fn what_the_daemons_first_boot_could_not_change_is_reported() {
     on_a_node(|node| {
         let sentinel = "run/mcd-firstboot-pivot-failed";
         node.root
@@ -127,7 +127,7 @@ fn what_the_daemons_first_boot_could_not_change_is_told() {
 }
 
 #[test]
-fn a_failure_in_the_initramfs_is_told_there() {
+fn a_failure_in_the_initramfs_is_reported_there() {
     on_a_node(|node| {
         node.root.write("etc/initrd-release", "ID=rhcos\n");
         for path in ["etc/passwd", "usr/bin/sh", "var/lib/x"] {

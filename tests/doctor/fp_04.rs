@@ -104,6 +104,6 @@ const NOT_FOUND: [Row; 10] = [
 ];
 
 #[test]
-fn a_config_that_was_altered_or_degrades_the_daemon_is_told_once() {
+fn a_config_that_was_altered_or_degrades_the_daemon_is_reported_once() {
     all_met(&NOT_FOUND);
 }

@@ -172,7 +172,7 @@ const PULL: [Row; 15] = [
 ];
 
 #[test]
-fn everything_that_stops_a_pull_is_told_with_its_file() {
+fn everything_that_stops_a_pull_is_reported_with_its_file() {
     all_met(&PULL);
 }
 

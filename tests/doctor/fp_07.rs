@@ -66,7 +66,7 @@ const BOOT: [Row; 4] = [
 ];
 
 #[test]
-fn room_on_boot_that_a_clean_up_gives_is_told() {
+fn room_on_boot_that_a_clean_up_gives_is_reported() {
     all_met(&BOOT);
 }
 
@@ -120,7 +120,7 @@ fn a_foreign_file_that_fills_boot_is_named_with_what_moves_it_away() {
 }
 
 #[test]
-fn a_boot_that_is_not_mounted_is_told_with_the_command_that_mounts_it() {
+fn a_boot_that_is_not_mounted_is_reported_with_the_command_that_mounts_it() {
     let root = healthy();
     assert!(unseen(&doctor(&root), "FP-07").contains("there is no /boot"));
     fs::create_dir(root.path("boot")).unwrap();

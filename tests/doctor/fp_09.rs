@@ -147,7 +147,7 @@ const CERTIFICATES: [Row; 8] = [
 ];
 
 #[test]
-fn every_certificate_of_a_node_is_told_before_and_after_its_end() {
+fn every_certificate_of_a_node_is_reported_before_and_after_its_end() {
     all_met(&CERTIFICATES);
 }
 

@@ -147,7 +147,7 @@ fn cut_off(root: &TestRoot, call: &str, nth: u32) -> bool {
 }
 
 #[test]
-fn a_run_is_told_by_how_far_it_came() {
+fn a_run_is_described_by_how_far_it_came() {
     let run = |severity, what| Branch {
         id: "FP-10",
         severity,

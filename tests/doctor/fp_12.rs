@@ -148,7 +148,7 @@ const NETWORK: [Row; 7] = [
 ];
 
 #[test]
-fn connections_that_stop_the_network_are_told_with_the_files_of_this_root() {
+fn connections_that_stop_the_network_are_reported_with_the_files_of_this_root() {
     all_met(&NETWORK);
 }
 

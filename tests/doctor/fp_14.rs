@@ -94,7 +94,7 @@ fn a_deployment_that_does_not_run_has_no_rpm_ostree_to_ask() {
 }
 
 #[test]
-fn an_rpm_ostreed_that_did_not_start_is_told_with_the_reason() {
+fn an_rpm_ostreed_that_did_not_start_is_reported_with_the_reason() {
     on_a_node(|node| {
         let answers = |load: &str, result: &str, status: &str| {
             let script = format!(

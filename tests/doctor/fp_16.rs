@@ -152,7 +152,7 @@ fn a_var_of_its_own_is_judged_beside_the_disk_of_the_os() {
 }
 
 #[test]
-fn a_disk_that_can_hold_no_more_files_is_told_although_it_has_room() {
+fn a_disk_that_can_hold_no_more_files_is_reported_although_it_has_room() {
     with_mounts(|| {
         let root = TestRoot::new();
         let var = root.path("var");

@@ -15,7 +15,7 @@ pub(super) const DARK: &[Dark] = &[("FP-17", "records in other deployments", |ro
 })];
 
 #[test]
-fn an_etc_that_went_back_is_told_with_the_config_of_the_other_deployment() {
+fn an_etc_that_went_back_is_reported_with_the_config_of_the_other_deployment() {
     let root = small::node();
     let other = format!(
         "sysroot/ostree/deploy/os/deploy/{}.0/{RECORD}",
@@ -90,7 +90,7 @@ fn the_record_in_another_stateroot_is_no_older_or_newer_one() {
 }
 
 #[test]
-fn a_directory_that_is_no_deployment_any_more_has_no_newer_etc() {
+fn a_directory_that_is_not_a_deployment_any_more_has_no_newer_etc() {
     live(|node| {
         record_on(node, |_| {});
         let left = |name: &str| {
@@ -115,7 +115,7 @@ fn a_directory_that_is_no_deployment_any_more_has_no_newer_etc() {
 }
 
 #[test]
-fn a_next_boot_into_another_deployment_is_told_with_its_record() {
+fn a_next_boot_into_another_deployment_is_reported_with_its_record() {
     live(|node| {
         record_on(node, |_| {});
         // What the stub has first in its list: a rollback, neither staged nor booted.

@@ -11,7 +11,7 @@ pub(super) const DARK: &[Dark] = &[("FP-18", "kernel arguments: ", |root| {
 })];
 
 #[test]
-fn arguments_that_the_daemon_never_finds_and_those_that_lose_are_told() {
+fn arguments_that_the_daemon_never_finds_and_those_that_lose_are_reported() {
     let root = small::node();
     recorded(&root, |spec| {
         spec["kernelArguments"] = json!(["dyndbg=\"file a +p\""])
@@ -34,7 +34,7 @@ fn arguments_that_the_daemon_never_finds_and_those_that_lose_are_told() {
 }
 
 #[test]
-fn an_argument_that_never_closes_its_quote_is_told() {
+fn an_argument_that_never_closes_its_quote_is_reported() {
     let root = small::node();
     recorded(&root, |spec| spec["kernelArguments"] = json!(["a=\"1"]));
     says(
@@ -44,7 +44,7 @@ fn an_argument_that_never_closes_its_quote_is_told() {
 }
 
 #[test]
-fn a_boot_entry_that_somebody_changed_is_told_on_a_live_node() {
+fn a_boot_entry_that_somebody_changed_is_reported_on_a_live_node() {
     live(|node| {
         record_on(node, |_| {});
         assert_eq!(of(&doctor_on(node), "FP-18"), Vec::<Value>::new());
@@ -57,7 +57,7 @@ fn a_boot_entry_that_somebody_changed_is_told_on_a_live_node() {
 }
 
 #[test]
-fn arguments_that_somebody_typed_at_the_boot_menu_are_told() {
+fn arguments_that_somebody_typed_at_the_boot_menu_are_reported() {
     live(|node| {
         record_on(node, |_| {});
         booted_with(node, "systemd.unit=rescue.target");

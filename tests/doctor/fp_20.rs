@@ -12,7 +12,7 @@ pub(super) const DARK: &[Dark] = &[("FP-20", "FIPS mode: no boot entry", |root| 
 })];
 
 #[test]
-fn a_node_that_is_not_in_the_fips_mode_of_its_config_is_told() {
+fn a_node_that_is_not_in_the_fips_mode_of_its_config_is_reported() {
     let root = small::node();
     recorded(&root, |spec| spec["fips"] = json!(true));
     says(
@@ -44,7 +44,7 @@ fn the_fips_mode_of_a_running_node_is_that_of_its_kernel() {
 
 /// Parts of a config that the daemon changes on no node that has booted, and its words.
 #[test]
-fn a_wanted_config_that_the_daemon_calls_unreconcilable_is_told_with_its_words() {
+fn a_wanted_config_that_the_daemon_calls_unreconcilable_is_reported_with_its_words() {
     let ignition = |section: &str, value: Value| {
         let mut wanted = small::config();
         wanted["spec"]["config"][section] = value;
@@ -116,7 +116,7 @@ fn a_wanted_config_that_the_daemon_calls_unreconcilable_is_told_with_its_words()
 }
 
 #[test]
-fn a_wanted_config_that_the_daemon_goes_to_is_no_trouble() {
+fn a_wanted_config_that_the_daemon_goes_to_is_not_trouble() {
     let root = small::node();
     let mut wanted = small::config();
     wanted["metadata"]["name"] = json!("rendered-worker-b");

@@ -70,7 +70,7 @@ fn an_annotation_that_the_node_object_lacks_is_critical() {
 }
 
 #[test]
-fn a_record_that_is_gone_after_the_first_boot_is_told() {
+fn a_record_that_is_gone_after_the_first_boot_is_reported() {
     let root = small::node();
     root.remove(RECORD);
     assert_eq!(of(&doctor(&root), "FP-22"), Vec::<Value>::new());

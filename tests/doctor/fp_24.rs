@@ -24,7 +24,7 @@ fn a_first_boot_that_somebody_put_back_is_critical() {
 }
 
 #[test]
-fn stamps_that_contradict_what_the_os_ships_are_told() {
+fn stamps_that_contradict_what_the_os_ships_are_reported() {
     let root = small::node();
     root.write(
         "etc/machine-config-daemon/noorig/etc/chrony.conf.mcdnoorig",
@@ -39,7 +39,7 @@ fn stamps_that_contradict_what_the_os_ships_are_told() {
 }
 
 #[test]
-fn copies_and_stamps_of_one_file_and_files_that_are_neither_are_told() {
+fn copies_and_stamps_of_one_file_and_files_that_are_neither_are_reported() {
     let root = small::node();
     let daemon = "etc/machine-config-daemon";
     root.write(&format!("{daemon}/orig/etc/a.conf.mcdorig"), "of the OS\n");

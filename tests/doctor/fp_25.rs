@@ -10,7 +10,7 @@ pub(super) const DARK: &[Dark] = &[("FP-25", "links of units", |root| {
 })];
 
 #[test]
-fn files_where_links_of_units_belong_and_links_to_nowhere_are_told() {
+fn files_where_links_of_units_belong_and_links_to_nowhere_are_reported() {
     let root = small::node();
     let wants = "etc/systemd/system/multi-user.target.wants";
     root.write(&format!("{wants}/stray.service"), "");
@@ -64,7 +64,7 @@ fn links_that_lead_to_each_other_are_named_with_what_they_stop() {
 }
 
 #[test]
-fn services_without_which_there_is_no_node_are_told_when_they_fail() {
+fn services_without_which_there_is_no_node_are_reported_when_they_fail() {
     live(|node| {
         record_on(node, |_| {});
         for (active, sub, fails) in [

@@ -34,7 +34,7 @@ fn with_policy(root: &TestRoot) {
 }
 
 #[test]
-fn labels_that_the_policy_does_not_give_are_told_with_the_command() {
+fn labels_that_the_policy_does_not_give_are_reported_with_the_command() {
     let root = TestRoot::new();
     with_policy(&root);
     root.apply(&small::config());

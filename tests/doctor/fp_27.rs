@@ -20,7 +20,7 @@ pub(super) const DARK: &[Dark] = &[("FP-27", "pull secrets", |root| {
 })];
 
 #[test]
-fn a_pull_secret_that_cannot_be_used_is_told_once() {
+fn a_pull_secret_that_cannot_be_used_is_reported_once() {
     let root = healthy();
     root.write(SECRET, "{\"auths\": {\"quay");
     let report = doctor(&root);
@@ -43,7 +43,7 @@ fn a_pull_secret_that_cannot_be_used_is_told_once() {
 }
 
 #[test]
-fn a_pull_secret_that_cannot_be_used_is_told_and_never_shown() {
+fn a_pull_secret_that_cannot_be_used_is_reported_and_never_shown() {
     let root = small::node();
     let path = "var/lib/kubelet/config.json";
     root.write(
@@ -63,7 +63,7 @@ fn a_pull_secret_that_cannot_be_used_is_told_and_never_shown() {
 }
 
 #[test]
-fn a_pull_secret_without_entries_is_told_and_that_of_the_internal_registry_may_be_empty() {
+fn a_pull_secret_without_entries_is_reported_and_that_of_the_internal_registry_may_be_empty() {
     let root = small::node();
     root.write("etc/mco/internal-registry-pull-secret.json", "{}");
     assert_eq!(of(&doctor(&root), "FP-27"), Vec::<Value>::new());

@@ -15,7 +15,7 @@ pub(super) const DARK: &[Dark] = &[
 ];
 
 #[test]
-fn a_disk_from_an_old_image_is_told() {
+fn a_disk_from_an_old_image_is_reported() {
     let root = small::node();
     let old = r#"{"build": "48.84.202109241901-0"}"#;
     root.write(".coreos-aleph-version.json", old);
@@ -28,7 +28,7 @@ fn a_disk_from_an_old_image_is_told() {
 }
 
 #[test]
-fn an_rpm_ostree_that_knows_no_containers_is_told() {
+fn an_rpm_ostree_that_knows_no_containers_is_reported() {
     live(|node| {
         record_on(node, |_| {});
         assert_eq!(of(&doctor_on(node), "FP-28"), Vec::<Value>::new());

@@ -202,7 +202,7 @@ fn a_network_in_one_of_both_systems_only_is_found() {
 }
 
 #[test]
-fn a_state_that_cannot_be_parsed_is_no_proof() {
+fn a_state_that_cannot_be_parsed_is_not_proof() {
     let root = healthy();
     boots_with(&root, FIXED);
     root.write("etc/nmstate/openshift/cluster.yml", "interfaces: [\n");

@@ -10,7 +10,7 @@ use serde_json::Value;
 pub(super) const DARK: &[Dark] = &[("FP-30", "console= of the kernel", |root| root.remove(ENTRY))];
 
 #[test]
-fn a_console_that_throws_everything_away_is_told() {
+fn a_console_that_throws_everything_away_is_reported() {
     let root = small::node();
     root.write(
         ENTRY,

@@ -14,7 +14,7 @@ pub(super) const DARK: &[Dark] = &[
 ];
 
 #[test]
-fn an_authority_of_the_kubelet_that_has_expired_is_told() {
+fn an_authority_of_the_kubelet_that_has_expired_is_reported() {
     let root = small::node();
     let path = "etc/kubernetes/kubelet-ca.crt";
     let expired = by_years(SIGNER, 2020, 2021);

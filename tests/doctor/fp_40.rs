@@ -233,7 +233,7 @@ fn a_running_etcd_is_healthy_and_a_damaged_old_file_is_found_before_its_restart(
 }
 
 #[test]
-fn a_running_etcd_whose_locks_are_hidden_is_no_damage() {
+fn a_running_etcd_whose_locks_are_hidden_is_not_damage() {
     with_etcd(|| {
         let root = sound(false);
         let (etcd, ready, said) = start(&root.path("var/lib/etcd"), "existing", &[]);
@@ -334,7 +334,7 @@ fn a_backup_of_the_real_etcd_is_sound_and_a_damaged_one_is_found() {
 }
 
 #[test]
-fn a_full_database_is_no_damage() {
+fn a_full_database_is_not_damage() {
     with_etcd(|| {
         let root = TestRoot::new();
         let data = root.path("var/lib/etcd");

@@ -106,7 +106,7 @@ const SOUND: [Row; 9] = [
 ];
 
 #[test]
-fn a_file_that_the_kubelet_refuses_is_told_with_its_words() {
+fn a_file_that_the_kubelet_refuses_is_reported_with_its_words() {
     all_met(&DAMAGED);
 }
 
@@ -116,7 +116,7 @@ fn sound_files_and_those_of_other_releases_are_no_finding() {
 }
 
 #[test]
-fn a_policy_that_differs_from_the_configuration_is_told() {
+fn a_policy_that_differs_from_the_configuration_is_reported() {
     let root = healthy();
     root.write(PROCESSORS, NO_PROCESSORS);
     let checked = |configured: &[(&str, &str)]| {

@@ -68,7 +68,7 @@ const ROWS: [Row; 4] = [
 ];
 
 #[test]
-fn an_image_that_the_next_boot_waits_for_is_told_on_a_disk() {
+fn an_image_that_the_next_boot_waits_for_is_reported_on_a_disk() {
     all_met(&ROWS);
     let root = super::worker::healthy();
     let text = unseen(&doctor(&root), "FP-44");
@@ -188,7 +188,7 @@ fn an_address_that_is_never_found_holds_the_kubelet() {
 }
 
 #[test]
-fn each_unit_is_told_with_what_it_waits_for() {
+fn each_unit_is_reported_with_what_it_waits_for() {
     on_a_booting_node(|node| {
         let met = |branch: Branch| branch.met_by(&doctor_on(node), "");
         let base = Branch {

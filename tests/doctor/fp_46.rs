@@ -324,7 +324,7 @@ fn an_address_that_no_interface_has_is_found_on_a_running_node() {
 }
 
 #[test]
-fn an_interface_whose_address_cannot_be_asked_for_is_no_trouble() {
+fn an_interface_whose_address_cannot_be_asked_for_is_not_trouble() {
     with_network(|| {
         let node = booted();
         chosen(&node.root, "192.0.2.10");

@@ -132,7 +132,7 @@ const ROWS: [Row; 17] = [
 ];
 
 #[test]
-fn the_next_boot_and_damage_in_the_store_are_told() {
+fn the_next_boot_and_damage_in_the_store_are_reported() {
     all_met(&ROWS);
 }
 

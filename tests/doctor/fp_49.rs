@@ -72,12 +72,12 @@ const ROWS: [Row; 10] = [
 ];
 
 #[test]
-fn an_enabled_kubelet_whose_program_is_missing_is_told() {
+fn an_enabled_kubelet_whose_program_is_missing_is_reported() {
     all_met(&ROWS);
 }
 
 #[test]
-fn a_first_boot_at_work_is_left_alone_and_one_that_failed_is_told() {
+fn a_first_boot_at_work_is_left_alone_and_one_that_failed_is_reported() {
     live(|node| {
         record_on(node, |_| {});
         plain(&node.root);

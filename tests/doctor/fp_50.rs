@@ -211,7 +211,7 @@ fn damaged_objects_are_found_as_ostree_finds_them() {
 }
 
 #[test]
-fn only_commits_that_boot_count_and_a_pull_that_is_not_complete_is_no_damage() {
+fn only_commits_that_boot_count_and_a_pull_that_is_not_complete_is_not_damage() {
     let Some(disk) = disk() else { return };
     let name = commit(&disk);
     let tree = TestRoot::empty();

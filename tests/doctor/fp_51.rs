@@ -6,7 +6,7 @@ use crate::support::ostree_node::IMAGE;
 use serde_json::{Value, json};
 
 #[test]
-fn packages_that_were_layered_by_hand_are_told_and_those_of_extensions_are_not() {
+fn packages_that_were_layered_by_hand_are_reported_and_those_of_extensions_are_not() {
     live(|node| {
         record_on(node, |spec| spec["extensions"] = json!(["usbguard"]));
         for (packages, by_hand) in [

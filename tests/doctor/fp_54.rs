@@ -73,7 +73,7 @@ pub(super) const DARK: &[Dark] = &[
 ];
 
 #[test]
-fn a_control_plane_that_is_not_whole_is_told_with_its_cure() {
+fn a_control_plane_that_is_not_whole_is_reported_with_its_cure() {
     let rows = [
         Row {
             done: |_| {},

@@ -36,7 +36,7 @@ fn is_well(lab: &Lab) {
 const STATIC: &str = "[ipv4]\nmethod=manual\naddress1=192.0.2.5/25,192.0.2.1\ndns=192.0.2.53;\n[ipv6]\nmethod=disabled\n";
 
 #[test]
-fn a_disk_that_opens_again_is_no_finding() {
+fn a_disk_that_opens_again_is_not_a_finding() {
     for pins in [&[][..], &[tpm("")], &[tpm("4,7")], &[tpm("7"), tang()]] {
         is_well(&disk(pins));
     }

@@ -245,7 +245,7 @@ fn two_disks_of_one_label_are_told_apart_from_two_paths() {
 }
 
 #[test]
-fn a_machine_without_entries_is_no_trouble() {
+fn a_machine_without_entries_is_not_trouble() {
     on_a_machine(|node| {
         fs::remove_dir_all(node.root.path(VARIABLES)).unwrap();
         let report = doctor_on(node);

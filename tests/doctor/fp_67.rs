@@ -116,7 +116,7 @@ fn a_module_that_is_not_complete_stops_the_next_os() {
 }
 
 #[test]
-fn a_mode_that_denies_nothing_is_told() {
+fn a_mode_that_denies_nothing_is_reported() {
     for (line, severity, words) in [
         ("SELINUX=permissive", "notice", "only reports"),
         ("SELINUX=disabled", "warning", "is disabled"),

@@ -191,7 +191,7 @@ fn each_certificate_that_nothing_renews_is_a_last_day() {
 }
 
 #[test]
-fn a_node_that_is_already_too_late_is_told_since_when() {
+fn a_node_that_is_already_too_late_is_reported_since_when() {
     let root = with(&ControlPlane::new().cold_for(100.0));
     let outlook = until(&root, 0, WARNING);
     let at = first(&outlook, "needs-hands")["at"].as_u64().unwrap();
@@ -237,7 +237,7 @@ fn a_worker_needs_its_bootstrap_credentials_and_an_approval() {
 }
 
 #[test]
-fn a_cluster_younger_than_a_day_is_told() {
+fn a_cluster_younger_than_a_day_is_reported() {
     let plane = ControlPlane::new()
         .lives("kubelet-client-current", 0.2, 0.7)
         .lives("kubelet-server-current", 0.2, 0.7)

@@ -238,7 +238,7 @@ fn a_first_boot_that_cannot_read_something_says_so() {
 
 /// A snapshot of a node that did not change shows no difference from the one before: what could not be read is named.
 #[test]
-fn what_a_snapshot_could_not_read_is_no_change() {
+fn what_a_snapshot_could_not_read_is_not_a_change() {
     if !can_disturb() {
         return;
     }

@@ -339,7 +339,7 @@ fn contents(node: &Node, table: &mut Vec<Row>) {
 }
 
 #[test]
-fn every_cause_is_told_with_what_to_do_next_and_the_manual_says_the_same() {
+fn every_cause_is_reported_with_what_to_do_next_and_the_manual_says_the_same() {
     let node = Node::new();
     let mut table = Vec::new();
     network(&node, &mut table);

@@ -189,7 +189,7 @@ fn without_tls_a_digest_has_to_vouch() {
 }
 
 #[test]
-fn what_is_no_whole_config_of_the_pool_is_refused() {
+fn what_is_not_a_whole_config_of_the_pool_is_refused() {
     let root = TestRoot::new();
     let before = root.everything();
     let mut emptied = rendered("rendered-worker-a", "x\n");
@@ -480,7 +480,7 @@ fn the_cache_is_for_root_alone() {
 }
 
 #[test]
-fn wrong_arguments_are_told_before_anything_is_asked() {
+fn wrong_arguments_are_reported_before_anything_is_asked() {
     let root = TestRoot::new();
     for (args, words) in [
         (["--resolve", "host"], "is not of the form HOST:ADDR"),
@@ -997,7 +997,7 @@ fn a_wanted_config_that_is_not_at_hand_intact_is_only_named() {
 }
 
 #[test]
-fn an_api_that_does_not_answer_is_no_failure_of_the_fetch() {
+fn an_api_that_does_not_answer_is_not_a_failure_of_the_fetch() {
     let config = intact("x\n");
     let cluster = Cluster::new(&config, "rendered-worker-x");
     let root = cluster.node();
@@ -1201,7 +1201,7 @@ fn what_the_daemons_log_told_is_kept_when_the_pod_is_gone() {
 }
 
 #[test]
-fn an_authority_that_was_made_anew_under_its_old_name_is_no_broken_certificate() {
+fn an_authority_that_was_made_anew_under_its_old_name_is_not_a_broken_certificate() {
     let (old, new) = (Authority::new("root-ca"), Authority::new("root-ca"));
     let config = rendered("rendered-worker-a", "x\n");
     let server = server(&new, &config);

@@ -183,7 +183,7 @@ fn a_login_in_the_url_becomes_a_header_and_is_never_told() {
 }
 
 #[test]
-fn what_is_no_request_is_told_before_anything_is_sent() {
+fn what_is_not_a_request_is_reported_before_anything_is_sent() {
     let error = failure(get(&settings(), "ftp://me:secret@host/x?secret"));
     assert!(matches!(error.cause, FetchCause::BadUrl(_)), "{error}");
     assert!(!error.to_string().contains("secret"), "{error}");
@@ -809,7 +809,7 @@ fn what_openssl_req_makes_is_accepted_where_it_is_trusted() {
 }
 
 #[test]
-fn a_chain_that_leads_nowhere_is_told_and_tried_with_what_is_at_hand() {
+fn a_chain_that_leads_nowhere_is_reported_and_tried_with_what_is_at_hand() {
     let (root, other) = (Authority::new("root"), Authority::new("other"));
     let middle = root.intermediate("middle");
     let identity = middle.issue(&["127.0.0.1"], VALID);
@@ -866,7 +866,7 @@ fn a_chain_that_leads_nowhere_is_told_and_tried_with_what_is_at_hand() {
 }
 
 #[test]
-fn a_certificate_for_another_name_is_told_with_its_names() {
+fn a_certificate_for_another_name_is_reported_with_its_names() {
     let authority = Authority::new("CA");
     let identity = authority.issue(&["api-int.example", "*.apps.example", "10.0.0.1"], VALID);
     let server = Server::tls(greeting(), &identity);
@@ -883,7 +883,7 @@ fn a_certificate_for_another_name_is_told_with_its_names() {
 }
 
 #[test]
-fn a_certificate_out_of_its_time_is_told_with_both_clocks() {
+fn a_certificate_out_of_its_time_is_reported_with_both_clocks() {
     let authority = Authority::new("CA");
     let dated = || {
         let server_time = SystemTime::now() - Duration::from_secs(9 * 86_400);
@@ -939,7 +939,7 @@ fn the_clock_of_an_untrusted_server_is_not_asked_for() {
 }
 
 #[test]
-fn the_wrong_scheme_for_a_port_is_told() {
+fn the_wrong_scheme_for_a_port_is_reported() {
     let authority = Authority::new("CA");
     // What a web server answers to bytes that are not a request.
     let talkative = TcpListener::bind(loopback(0)).unwrap();
@@ -984,7 +984,7 @@ fn bundles_are_read_with_blank_lines_at_the_end() {
 }
 
 #[test]
-fn what_is_no_certificate_is_refused_in_a_bundle_and_passed_over_in_the_systems() {
+fn what_is_not_a_certificate_is_refused_in_a_bundle_and_passed_over_in_the_systems() {
     let good = Authority::new("a").pem;
     let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
     let damaged = good.replacen("M", "m", 1);
@@ -1075,7 +1075,7 @@ fn a_proxy_may_itself_speak_tls() {
 }
 
 #[test]
-fn trouble_with_the_proxy_is_told_as_such() {
+fn trouble_with_the_proxy_is_reported_as_such() {
     let closed = proxy(nobody(), Some("Basic other"));
     let url = format!("http://me:hidden@{}", closed.address());
     for target in ["https://server.test/", "http://server.test/"] {

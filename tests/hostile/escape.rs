@@ -517,7 +517,7 @@ fn special_kinds() -> Vec<&'static str> {
 }
 
 #[test]
-fn what_is_no_file_is_replaced_or_refused_but_never_read() {
+fn what_is_not_a_file_is_replaced_or_refused_but_never_read() {
     for kind in special_kinds() {
         for (path, config) in [
             ("etc/x.conf", one_file("/etc/x.conf")),
@@ -742,7 +742,7 @@ fn a_limit_that_is_too_low_for_going_back_leaves_a_way_back() {
 }
 
 #[test]
-fn what_is_no_file_is_never_taken_for_an_original() {
+fn what_is_not_a_file_is_never_taken_for_an_original() {
     let mut problems = Vec::new();
     for kind in special_kinds() {
         for (special, plain) in [
@@ -762,7 +762,7 @@ fn what_is_no_file_is_never_taken_for_an_original() {
 }
 
 #[test]
-fn what_is_no_file_among_the_records_does_not_hang() {
+fn what_is_not_a_file_among_the_records_does_not_hang() {
     let mut problems = Vec::new();
     for kind in special_kinds() {
         for path in [

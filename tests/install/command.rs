@@ -669,7 +669,7 @@ fn sound(root: &TestRoot, whole: &Snapshot) {
 }
 
 #[test]
-fn an_error_after_a_part_is_told_with_the_command_that_goes_on() {
+fn an_error_after_a_part_is_reported_with_the_command_that_goes_on() {
     if !can_trace() {
         return;
     }

@@ -130,7 +130,7 @@ fn accepts(path: &Path) -> bool {
 }
 
 #[test]
-fn a_node_whose_grub_can_count_is_told_with_file_state_and_order() {
+fn a_node_whose_grub_can_count_is_reported_with_file_state_and_order() {
     let root = node();
     assert_eq!(
         shown(&root),

@@ -388,7 +388,7 @@ fn while_another_program_has_the_lock_of_the_sysroot_ostree_answers_for_bootc() 
 }
 
 #[test]
-fn an_origin_that_is_no_file_is_named_with_the_command_that_writes_it_anew() {
+fn an_origin_that_is_not_a_file_is_named_with_the_command_that_writes_it_anew() {
     with_mounts(|| {
         let node = node();
         let file = format!("sysroot/ostree/deploy/rhcos/deploy/{BOOTED}.0.origin");

@@ -296,7 +296,7 @@ fn an_origin_file_that_cannot_be_used_is_named_and_nothing_is_staged() {
 }
 
 #[test]
-fn locked_arguments_are_told_and_staged_anew_on_request() {
+fn locked_arguments_are_reported_and_staged_anew_on_request() {
     with_mounts(|| {
         let node = node();
         node.is_staged_by_others(true, IMAGE, true);

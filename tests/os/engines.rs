@@ -290,7 +290,7 @@ fn where_rpm_ostree_is_missing_bootc_stages_and_the_staging_is_proven() {
 }
 
 #[test]
-fn a_rollback_that_somebody_queued_is_told_before_it_is_replaced() {
+fn a_rollback_that_somebody_queued_is_reported_before_it_is_replaced() {
     with_mounts(|| {
         let node = node(true);
         let line = format!("{ARRIVED} {} registry no\n", IMAGE.replace('1', "7"));

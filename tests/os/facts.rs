@@ -266,7 +266,7 @@ fn answer(status: i32, name: &str) -> Option<CommandOutput> {
 // The numbers are those of the facts in the README of the captures.
 
 #[test]
-fn fact_1_seventy_seven_is_no_failure_and_one_tells_nothing() {
+fn fact_1_seventy_seven_is_not_a_failure_and_one_tells_nothing() {
     let Some(unchanged) = answer(77, "kargs-unchanged-exit-77.txt") else {
         return;
     };
@@ -504,7 +504,7 @@ fn fact_10_a_rollback_is_refused_while_something_is_staged() {
 }
 
 #[test]
-fn fact_11_a_transaction_in_progress_is_told_by_whom() {
+fn fact_11_a_transaction_in_progress_is_reported_with_its_initiator() {
     let Some(here) = status("status-06-transaction-in-progress.json") else {
         return;
     };
@@ -574,7 +574,7 @@ fn fact_14_no_experimental_option_where_the_version_does_without() {
 }
 
 #[test]
-fn fact_15_damage_is_told_by_what_is_damaged() {
+fn fact_15_damage_is_recognized_by_what_is_damaged() {
     let blob = "585fb12d98b4e083dc445b93c2780479aa2ea4c641b7c640f77a03de8bb613ca";
     let Some(missing) = answer(1, "fail-oci-missing-blob.txt") else {
         return;

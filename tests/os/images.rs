@@ -291,7 +291,7 @@ fn a_damaged_manifest_is_seen_whatever_is_checked() {
 }
 
 #[test]
-fn another_image_is_told_with_both_digests() {
+fn another_image_is_reported_with_both_digests() {
     let image = Image::new();
     let wanted = Digest::of_bytes(b"another");
     let report = image.examine(&wanted);
@@ -577,7 +577,7 @@ fn an_archive_that_ends_early_is_damaged_and_a_packed_one_is_refused() {
 }
 
 #[test]
-fn what_is_no_medium_is_refused_by_name() {
+fn what_is_not_a_medium_is_refused_by_name() {
     let image = Image::new();
     let missing = Medium::open(&image.path("none")).unwrap_err();
     assert!(matches!(missing, MediumError::Open { .. }), "{missing}");

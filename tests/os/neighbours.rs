@@ -59,7 +59,7 @@ fn notice(document: &Value, subject: &str) -> Option<String> {
 }
 
 #[test]
-fn the_other_stateroot_and_the_monitor_of_an_upgrade_are_told_and_left_alone() {
+fn the_other_stateroot_and_the_monitor_of_an_upgrade_are_reported_and_left_alone() {
     with_mounts(|| {
         let node = from_a_seed();
         let plan = node
@@ -116,7 +116,7 @@ fn rewritten() -> Value {
 }
 
 #[test]
-fn a_hash_that_recert_made_wrong_is_no_corruption() {
+fn a_hash_that_recert_made_wrong_is_not_corruption() {
     let root = TestRoot::new();
     root.write("config", &rewritten().to_string());
     let config = root.path("config");
@@ -147,7 +147,7 @@ fn with_kubelet() -> Value {
 const LINK: &str = "etc/systemd/system/multi-user.target.wants/kubelet.service";
 
 #[test]
-fn a_kubelet_that_pacemaker_disabled_stays_disabled_and_is_no_drift() {
+fn a_kubelet_that_pacemaker_disabled_stays_disabled_and_is_not_drift() {
     let root = TestRoot::new();
     root.write("config", &with_kubelet().to_string());
     let config = root.path("config");
@@ -172,7 +172,7 @@ fn a_kubelet_that_pacemaker_disabled_stays_disabled_and_is_no_drift() {
 }
 
 #[test]
-fn what_the_kubelet_is_given_outside_of_the_config_is_no_drift() {
+fn what_the_kubelet_is_given_outside_of_the_config_is_not_drift() {
     let root = TestRoot::new();
     root.write("config", &with_kubelet().to_string());
     let config = root.path("config");

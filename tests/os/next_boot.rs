@@ -328,7 +328,7 @@ fn a_medium_that_is_named_is_looked_at() {
 }
 
 #[test]
-fn a_run_that_dropped_a_staging_goes_back_with_the_run_whose_system_never_ran() {
+fn a_run_that_dropped_a_staging_is_reverted_with_the_run_whose_system_never_ran() {
     with_mounts(|| {
         let mut node = Node::new();
         let same_os = config('a').replace("-worker-a", "-worker-e");

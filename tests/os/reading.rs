@@ -123,7 +123,7 @@ fn assert_none(number: usize, wrong: &[String]) {
 }
 
 #[test]
-fn what_cannot_be_read_of_an_operating_system_is_no_reason_to_leave_it() {
+fn what_cannot_be_read_of_an_operating_system_is_not_a_reason_to_leave_it() {
     if !can_disturb() {
         return;
     }

@@ -899,7 +899,7 @@ fn what_was_dropped_is_not_promised_and_what_is_to_go_is_not_forgotten() {
 }
 
 #[test]
-fn a_failed_arrival_is_told_once() {
+fn a_failed_arrival_is_reported_once() {
     with_mounts(|| {
         let mut node = Node::new();
         node.takes(Act::Apply('b'));

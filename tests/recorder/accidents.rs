@@ -85,7 +85,7 @@ fn an_interrupted_snapshot_leaves_those_before_and_the_next_one_tidies_up() {
 }
 
 #[test]
-fn every_failed_call_is_told_and_harmless() {
+fn every_failed_call_is_reported_and_harmless() {
     if !can_trace() {
         return skip(Lacks::program("strace"), "strace cannot trace here");
     }
@@ -226,7 +226,7 @@ fn a_boot_that_cannot_be_written_is_noted_and_harmless() {
 }
 
 #[test]
-fn a_damaged_file_is_told_and_the_others_are_read() {
+fn a_damaged_file_is_reported_and_the_others_are_read() {
     let root = two_boots();
     end_of_boot(&root);
     // The part of /etc of the second snapshot.

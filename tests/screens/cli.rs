@@ -522,7 +522,7 @@ fn show_without_arguments_lists_the_recorded_config() {
 
 /// As `src/cli/show.rs` says of a single absolute path that names no file here.
 #[test]
-fn show_of_one_path_that_is_no_file_here_means_the_recorded_config() {
+fn show_of_one_path_that_is_not_a_file_here_means_the_recorded_config() {
     let mut config = small();
     let files = config["spec"]["config"]["storage"]["files"]
         .as_array_mut()
@@ -595,7 +595,7 @@ fn plan_and_apply_take_the_recorded_config_by_default_and_repair_drift() {
 // Status.
 
 #[test]
-fn status_of_an_empty_directory_is_no_status_of_a_node() {
+fn status_of_an_empty_directory_is_not_the_status_of_a_node() {
     let empty = tempfile::tempdir().unwrap();
     let root = empty.path().to_str().unwrap();
     let (code, out, err) = program(&["--root", root, "status"]);
@@ -1181,7 +1181,7 @@ fn no_secret_is_shown_however_much_is_said() {
 }
 
 #[test]
-fn drift_of_a_secret_is_told_without_its_content() {
+fn drift_of_a_secret_is_reported_without_its_content() {
     let (root, config) = secretive();
     root.apply(&config);
     root.write("etc/private.conf", "word = old-private-word\n");
@@ -1284,7 +1284,7 @@ fn secrets_are_shown_when_they_are_asked_for() {
 }
 
 #[test]
-fn what_is_no_secret_is_shown_without_asking() {
+fn what_is_not_a_secret_is_shown_without_asking() {
     let (root, config) = secretive();
     root.write("etc/public.conf", "formerly\n");
     let config = root.config(&config);
@@ -1678,7 +1678,7 @@ fn long() -> Value {
 }
 
 #[test]
-fn a_reader_that_takes_one_line_only_is_no_error() {
+fn a_reader_that_takes_one_line_only_is_not_an_error() {
     let root = TestRoot::new();
     let config = root.config(&long());
     for (args, wanted) in [

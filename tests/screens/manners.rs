@@ -372,7 +372,7 @@ fn a_run_that_is_not_kept_is_refused_and_the_list_is_named() {
 }
 
 #[test]
-fn what_was_changed_since_at_a_path_of_an_older_run_stops_it_before_anything_goes_back() {
+fn what_was_changed_since_at_a_path_of_an_older_run_stops_it_before_anything_is_reverted() {
     let root = three_generations();
     root.write("etc/own/2.conf", "by hand\n");
     // The newest run removed that file; now it is there again, and both runs are concerned.

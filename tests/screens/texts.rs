@@ -262,7 +262,7 @@ fn the_name_of_a_config_in_place_of_a_file_leads_to_the_cache() {
 }
 
 #[test]
-fn the_recorded_name_and_a_file_with_another_ending_are_told() {
+fn the_recorded_name_and_a_file_with_another_ending_are_reported() {
     let root = applied();
     let err = root.run(&["verify", NAME]).exits(1).err();
     assert!(
@@ -618,7 +618,7 @@ fn a_key_needs_no_record_and_goes_where_the_nodes_sshd_looks() {
 }
 
 #[test]
-fn what_is_no_public_key_is_refused_with_place_and_words_and_never_shown() {
+fn what_is_not_a_public_key_is_refused_with_place_and_words_and_never_shown() {
     let (Some(pair), Some(rsa)) = (
         pair(&["ed25519"], "me"),
         pair(&["rsa", "-b", "1024"], "weak"),

@@ -780,7 +780,7 @@ fn meet_at(operations: &[Operation], find_points: fn(&Stage, Operation) -> Vec<P
 }
 
 #[test]
-fn a_trial_that_is_stopped_anywhere_as_it_begins_goes_back() {
+fn a_trial_that_is_stopped_anywhere_as_it_begins_is_reverted() {
     meet(&[Operation::Begin]);
 }
 

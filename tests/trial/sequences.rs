@@ -433,7 +433,7 @@ fn without_a_place_for_its_state_a_trial_changes_nothing() {
 }
 
 #[test]
-fn the_disk_of_a_node_that_died_in_a_trial_names_it_and_goes_back() {
+fn the_disk_of_a_node_that_died_in_a_trial_names_it_and_is_reverted() {
     with_mounts(|| {
         let stage = Stage::new();
         stage.remember_cut();

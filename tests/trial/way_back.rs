@@ -90,7 +90,7 @@ fn complete_leaves_a_deployment_to_the_guard_that_leaves_it() {
 }
 
 #[test]
-fn complete_waits_for_the_guard_in_the_deployment_from_before_and_is_no_failed_unit() {
+fn complete_waits_for_the_guard_in_the_deployment_from_before_and_is_not_a_failed_unit() {
     with_mounts(|| {
         for is_tried in [true, false] {
             let node = node();

@@ -195,7 +195,7 @@ fn a_box_whose_rollback_is_queued_needs_no_registry_to_stay() {
 }
 
 #[test]
-fn a_box_whose_run_dropped_a_staging_goes_back_to_what_ran() {
+fn a_box_whose_run_dropped_a_staging_is_reverted_to_what_ran() {
     let Some(case) = Case::begin_in_box("box: a staging is dropped by a run") else {
         return;
     };

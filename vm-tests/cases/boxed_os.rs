@@ -379,7 +379,7 @@ fn a_box_names_what_an_admin_staged_and_leads_out_of_what_that_makes() {
 }
 
 #[test]
-fn a_box_in_a_trial_that_boots_the_new_system_twice_goes_back_without_a_failed_unit() {
+fn a_box_in_a_trial_that_boots_the_new_system_twice_is_reverted_without_a_failed_unit() {
     let Some(case) = Case::begin_in_box("box: a trial is booted twice") else {
         return;
     };

@@ -102,7 +102,7 @@ fn a_staging_that_a_power_cut_loses_leaves_the_kubelet_the_old_config() {
 
 #[test]
 #[ignore = "a big guest: make vm-test runs it"]
-fn a_finalization_that_fails_at_shutdown_is_told_and_done_again() {
+fn a_finalization_that_fails_at_shutdown_is_reported_and_done_again() {
     let Some(case) = Case::begin_as_root("7 finalization fails") else {
         return;
     };

@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_lives_or_asks_is_no_evidence() {
+    fn a_daemon_that_lives_or_asks_is_not_evidence() {
         let daemon = "/usr/bin/machine-config-daemon start --hostname n";
         for child in [
             "rpm-ostree status --json",
@@ -668,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_queued_is_told_where_something_is_staged() {
+    fn what_is_queued_is_reported_where_something_is_staged() {
         use crate::change::plan::os::tests::{booted, deployment, facts};
         let here = facts(vec![deployment("x/y:z", "k"), booted("x")], "rw", "rw");
         let scene = StagedScene {
@@ -698,7 +698,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_stage_by_themselves_are_told() {
+    fn programs_that_stage_by_themselves_are_reported() {
         let timer = |active: &str| Activity {
             units: vec![UnitActivity {
                 name: UPDATE_TIMER.to_owned(),

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn who_staged_is_told_with_the_evidence() {
+    fn who_staged_is_reported_with_the_evidence() {
         let of_image =
             format!("[origin]\ncontainer-image-reference=ostree-unverified-registry:{NEW}\n");
         let layered = format!("{of_image}[packages]\nrequested=vim;\n");

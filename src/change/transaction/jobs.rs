@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_boot_of_the_run_is_told() {
+    fn only_the_boot_of_the_run_is_reported() {
         let journal = journal("/etc/a", &jobs());
         let runner = Manager::default();
         for (boot, told) in [

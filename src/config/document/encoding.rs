@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_no_text_is_told_with_the_way_to_make_it_one() {
+    fn a_file_that_is_not_text_is_reported_with_the_way_to_make_it_one() {
         let table: [(&[u8], &str); 6] = [
             (b"a: 1\nb: \xc3", CUT_SHORT),
             (b"\xff\xfea\0:\0", "iconv -f UTF-16"),

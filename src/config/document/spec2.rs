@@ -220,7 +220,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn versions_of_spec_2_are_told_by_their_first_number() {
+    fn versions_of_spec_2_are_recognized_by_their_first_number() {
         for (version, wanted) in [
             ("2.0.0", true),
             ("2.2.0", true),

@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_without_any_key_is_no_reason_to_panic() {
+    fn a_document_without_any_key_is_not_a_reason_to_panic() {
         let mut node = FleetNode::default();
         node.add_document(NodeDocument::Status(
             json!({"recorded": 3, "os": [], "daemon": "x"}),

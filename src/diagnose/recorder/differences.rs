@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_read_is_no_difference() {
+    fn what_could_not_be_read_is_not_a_difference() {
         let before = snapshot(&[
             (Area::Etc, "/etc/a", "0644 5 bytes #a"),
             (Area::Etc, "/etc/b", "0644 5 bytes #a"),

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_too_short_for_the_padding_is_no_reason_to_panic() {
+    fn a_key_that_is_too_short_for_the_padding_is_not_a_reason_to_panic() {
         assert_eq!(pad_oaep(&[1; 16], "x", 60, [2; 32]), None);
         assert_eq!(
             pad_oaep(&[1; 16], "x", 256, [2; 32]).map(|all| all.len()),

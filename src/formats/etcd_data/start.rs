@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_end_is_repaired_and_a_lost_end_is_told() {
+    fn a_torn_end_is_repaired_and_a_lost_end_is_reported() {
         let stop = |torn| WalStop {
             file: 1,
             offset: 64,

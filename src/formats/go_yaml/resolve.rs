@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_means_something_else_is_no_text() {
+    fn what_means_something_else_is_not_text() {
         let quoted = [
             "",
             "~",

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn each_generation_is_told() {
+    fn each_generation_is_reported() {
         let blscfg = "set timeout=1\nblscfg\n";
         assert_eq!(runs(&[LOAD, blscfg].concat()), None);
         assert_eq!(runs(&[LOAD, USER, blscfg].concat()), Some(ScriptFile::User));

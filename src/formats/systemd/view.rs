@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_ends_at_what_is_no_directory() {
+    fn a_path_ends_at_what_is_not_a_directory() {
         let tree = tree(&[
             ("/etc/hosts", UnitEntry::File(None)),
             ("/opt", link("etc/hosts")),

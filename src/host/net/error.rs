@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_clock_is_told_with_its_distance_and_direction() {
+    fn a_wrong_clock_is_reported_with_its_distance_and_direction() {
         let text = clocks_text(
             after(1_700_000_000),
             Some(after(1_700_000_000 + 86_400 * 9)),

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_that_is_no_url_is_named_without_its_password() {
+    fn a_proxy_that_is_not_a_url_is_named_without_its_password() {
         let proxy = ProxySettings {
             http: Some("socks5://me:secret@p:1".into()),
             ..ProxySettings::default()

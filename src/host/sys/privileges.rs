@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn giving_up_twice_is_no_error() {
+    fn giving_up_twice_is_not_an_error() {
         in_thread(|| {
             try_keep(&FILES).unwrap();
             try_keep(&[]).unwrap();

@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn where_an_update_began_is_told_if_it_was_a_rendered_config() {
+    fn where_an_update_began_is_reported_if_it_was_a_rendered_config() {
         let from = |text: &str| {
             let said = format!("2026-06-11T17:26:38Z stderr F I0611 1 2 u.go:1] {text}");
             parse_trace(&said).unwrap().from

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_object_is_refused_with_the_place() {
+    fn what_is_not_such_an_object_is_refused_with_the_place() {
         for (text, words) in [
             ("{", "EOF"),
             (

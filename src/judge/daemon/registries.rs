@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_toml_is_a_failure_of_the_daemon() {
+    fn what_is_not_toml_is_a_failure_of_the_daemon() {
         let broken = change_of_texts("", "[[registry");
         assert!(
             matches!(&broken, RegistryChange::Unreadable(why) if why.starts_with("failed decoding TOML content")),

@@ -124,7 +124,7 @@ fn differences_come_in_the_order_of_the_config_and_the_first_is_the_verdict() {
 }
 
 #[test]
-fn an_exempt_certificate_is_no_matter_for_the_daemon() {
+fn an_exempt_certificate_does_not_matter_for_the_daemon() {
     let path = "/etc/kubernetes/kubelet-ca.crt";
     let desired = desired_files(&json!([{"path": path, "contents": {"source": "data:,a"}}]));
     let all = find_drifts(&desired, &node_with(&[]));

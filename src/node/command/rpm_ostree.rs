@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_transaction_is_told_by_its_method() {
+    fn a_running_transaction_is_reported_by_its_method() {
         let busy = r#"{"deployments": [], "transaction": ["rebase", ":1.20", "/org/x"]}"#;
         assert_eq!(
             parse_transaction(&answer(0, busy)),

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_repository_is_told_in_the_daemons_bytes() {
+    fn the_repository_is_reported_in_the_daemons_bytes() {
         assert_eq!(
             repo_file("/run/mco-extensions/a/usr/share/rpm-ostree/extensions"),
             "[coreos-extensions]\nenabled=1\nmetadata_expire=1m\n\

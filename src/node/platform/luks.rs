@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_header_is_said_to_be_so() {
+    fn what_is_not_a_whole_header_is_said_to_be_so() {
         let whole = header(0x4000, &json!({}));
         for length in [0, 5, 7, 15, 100, 4095, 4096, 0x4000, 0x7fff] {
             let read = parse_luks(&whole[..length]);

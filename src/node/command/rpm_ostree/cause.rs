@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_is_told_with_who_began_it_and_when() {
+    fn a_transaction_is_reported_with_who_began_it_and_when() {
         let words = "error: Transaction in progress: rebase ostree-unverified-image:oci:/m/os \n You can cancel the current transaction with `rpm-ostree cancel`\n";
         let cause = RpmOstreeError::of_words(words)
             .begun_by(Some("client(id:cli uid:0)".into()), Some("10:24".into()));

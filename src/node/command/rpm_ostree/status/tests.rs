@@ -143,7 +143,7 @@ fn what_was_changed_on_the_node_is_seen() {
 }
 
 #[test]
-fn a_running_transaction_is_told_with_its_client() {
+fn a_running_transaction_is_reported_with_its_client() {
     let busy = status("busy").transaction.unwrap();
     assert_eq!(
         (busy.method.as_str(), busy.client.as_str()),
