@@ -69,6 +69,20 @@ const SWALLOWERS: [&str; 6] = [
     ".unwrap_or_else(|_|",
     ".into_iter().flatten()",
 ];
+/// Results whose error is a text and not a type, by room, with their number. The numbers may only shrink.
+const TEXT_ERRORS: &[(&str, usize)] = &[
+    ("base", 1),
+    ("change", 57),
+    ("cli", 5),
+    ("config", 57),
+    ("diagnose", 34),
+    ("formats", 11),
+    ("judge", 16),
+    ("node", 40),
+    ("rehearse", 1),
+];
+/// The most functions whose name is a single word, in percent: constructors, methods of traits, nouns.
+const MAX_ONE_WORD: usize = 12;
 /// The most lines of a file, its unit tests included.
 const MAX_LINES: usize = 800;
 /// The most lines of a function.
@@ -280,4 +294,62 @@ fn an_error_of_a_read_is_not_an_empty_answer() {
         .map(|(file, count)| (file.as_str(), *count))
         .collect();
     assert_eq!(swallowed, SWALLOWED);
+}
+
+/// Returns how many results of a line have a text as their error.
+fn text_errors(line: &str) -> usize {
+    let results = line.match_indices("Result<").filter(|(at, word)| {
+        let rest = &line[at + word.len()..];
+        let mut depth = 1;
+        let end = rest.find(|letter| {
+            match letter {
+                '<' | '(' | '[' => depth += 1,
+                '>' | ')' | ']' => depth -= 1,
+                _ => {}
+            }
+            depth == 0
+        });
+        end.is_some_and(|end| rest[..end].ends_with(", String") && outer_comma(&rest[..end]))
+    });
+    results.count()
+}
+
+/// Returns true if the last comma is between the two arguments themselves, and not inside of the first one.
+fn outer_comma(arguments: &str) -> bool {
+    let before = arguments.rsplit_once(',').map_or("", |(before, _)| before);
+    let opened = before.matches(['<', '(', '[']).count();
+    opened == before.matches(['>', ')', ']']).count()
+}
+
+#[test]
+fn an_error_is_a_type_and_not_a_text() {
+    let mut found: BTreeMap<String, usize> = BTreeMap::new();
+    for (file, text) in sources() {
+        let room = file.split('/').next().unwrap().to_owned();
+        let count: usize = without_tests(&text).lines().map(text_errors).sum();
+        if count > 0 && !file.ends_with("tests.rs") {
+            *found.entry(room).or_default() += count;
+        }
+    }
+    let found: Vec<(&str, usize)> = found
+        .iter()
+        .map(|(room, count)| (room.as_str(), *count))
+        .collect();
+    assert_eq!(found, TEXT_ERRORS);
+}
+
+#[test]
+fn a_function_says_in_more_than_a_word_what_it_does() {
+    let (mut functions, mut short) = (0, 0);
+    for (_, text) in sources() {
+        for (name, _) in signatures(without_tests(&text)) {
+            functions += 1;
+            short += usize::from(!name.contains('_'));
+        }
+    }
+    let percent = 100 * short / functions;
+    assert!(
+        percent <= MAX_ONE_WORD,
+        "{percent} %: {short} of {functions}"
+    );
 }
