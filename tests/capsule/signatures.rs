@@ -295,7 +295,7 @@ fn a_key_on_a_token_signs_if_somebody_touched_it() {
         assert!(!question(1, 5, b"another").agreed(directory));
         // OpenSSH's verification of files does not ask for it.
         let untouched = question(0, 5, b"capsule").ours().unwrap_err();
-        assert!(untouched.contains("nobody touched"), "{untouched}");
+        assert!(untouched.contains("was not touched"), "{untouched}");
         let blob = decoded(&token.signature(b"capsule", 1, 1));
         for place in 0..blob.len() {
             let mut changed = blob.clone();
