@@ -1,12 +1,8 @@
 //! Options that several commands share.
 use crate::change::install::completion::Completion;
-use crate::change::plan::AcceptedRisks;
-use crate::change::plan::Allowed;
-use crate::change::plan::PlanOptions;
-use crate::change::plan::TrialReboot;
 use crate::change::plan::fit::Accepted;
-use crate::change::probes::Probe;
-use crate::change::probes::parse_probe;
+use crate::change::plan::{AcceptedRisks, Allowed, PlanOptions, TrialReboot};
+use crate::change::probes::{Probe, parse_probe};
 use crate::change::session::RunOptions;
 use crate::change::session::predict::GivenDaemon;
 use crate::change::source::LATEST;

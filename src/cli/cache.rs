@@ -3,7 +3,6 @@
 use crate::cli::ui::Ui;
 use anyhow::{Context, Result, bail};
 
-use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::paths;
 use crate::base::text;
@@ -62,11 +61,10 @@ fn list(ui: &Ui<'_>, root: &Root) -> Result<()> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let all = cache::read_cache(root).context("reading the cache")?;
     let recorded = records.name();
-    let text = match ui.output {
-        Output::Json => report::fetch::list_json(&all, recorded.as_deref())?,
-        Output::Text => report::fetch::list_text(&all, recorded.as_deref()),
-    };
-    Ok(report::print(text.as_bytes())?)
+    ui.print(
+        || report::fetch::list_json(&all, recorded.as_deref()),
+        || report::fetch::list_text(&all, recorded.as_deref()),
+    )
 }
 
 /// Removes an entry. A damaged file is named by its file name, any other entry by its config.
@@ -84,10 +82,9 @@ fn forget(ui: &Ui<'_>, root: &Root, name: &str) -> Result<()> {
         bail!("the cache is empty; there is nothing to forget");
     }
     open_store(root, paths::CACHE)?.remove_file(&file)?;
-    let text = match ui.output {
-        Output::Json => report::fetch::forgotten_json(name)?,
-        Output::Text => format!("Removed from the cache: {}\n", text::make_inline(name)),
-    };
-    report::print_result(text.as_bytes());
+    ui.print_result(
+        || report::fetch::forgotten_json(name),
+        || format!("Removed from the cache: {}\n", text::make_inline(name)),
+    )?;
     Ok(())
 }

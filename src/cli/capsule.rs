@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::invocation::shell_words;
 use crate::base::time::{current_time, parse_day_or_time};
@@ -169,11 +168,10 @@ fn make(ui: &Ui<'_>, args: &MakeArgs) -> Result<ExitCode> {
         key,
         capsule: document,
     };
-    let text = match ui.output {
-        Output::Json => report::capsule::made_json(&made)?,
-        Output::Text => report::capsule::made_text(&made),
-    };
-    report::print(text.as_bytes())?;
+    ui.print(
+        || report::capsule::made_json(&made),
+        || report::capsule::made_text(&made),
+    )?;
     Ok(ExitCode::Done)
 }
 
@@ -233,11 +231,10 @@ fn verify(ui: &Ui<'_>, directory: &Path, signers: Option<&Path>) -> Result<ExitC
         files: opened.document.files.len(),
         problems,
     };
-    let text = match ui.output {
-        Output::Json => report::capsule::check_json(&check)?,
-        Output::Text => report::capsule::check_text(&check),
-    };
-    report::print(text.as_bytes())?;
+    ui.print(
+        || report::capsule::check_json(&check),
+        || report::capsule::check_text(&check),
+    )?;
     if is_whole {
         Ok(ExitCode::Done)
     } else {
@@ -281,10 +278,9 @@ fn show(ui: &Ui<'_>, directory: &Path) -> Result<ExitCode> {
         signature,
         capsule: capsule.document()?,
     };
-    let text = match ui.output {
-        Output::Json => report::capsule::view_json(&view)?,
-        Output::Text => report::capsule::view_text(&view),
-    };
-    report::print(text.as_bytes())?;
+    ui.print(
+        || report::capsule::view_json(&view),
+        || report::capsule::view_text(&view),
+    )?;
     Ok(ExitCode::Done)
 }

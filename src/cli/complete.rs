@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 
-use super::Output;
 use super::ui::Ui;
 use crate::base::error::ExitCode;
 use crate::change::session::open_root;
@@ -22,11 +21,10 @@ pub(super) fn run(ui: &Ui<'_>) -> Result<ExitCode> {
 }
 
 fn say(ui: &Ui<'_>, completed: &Completed) -> Result<ExitCode> {
-    let text = match ui.output {
-        Output::Json => report::complete::to_json(completed)?,
-        Output::Text => report::complete::to_text(completed),
-    };
-    report::print_result(text.as_bytes());
+    ui.print_result(
+        || report::complete::to_json(completed),
+        || report::complete::to_text(completed),
+    )?;
     Ok(if completed.failed.is_some() {
         ExitCode::Drift
     } else {

@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 
-use super::Output;
 use super::ui::Ui;
 use crate::base::error::ExitCode;
 use crate::change::session::open_root;
@@ -23,10 +22,9 @@ pub struct ConfirmArgs {
 /// Runs `confirm`.
 pub(super) fn run(ui: &Ui<'_>, args: &ConfirmArgs) -> Result<ExitCode> {
     let result = confirm_waiting(ui, open_root(&ui.root)?, args.from_console)?;
-    let text = match ui.output {
-        Output::Json => report::trial::result_json(&result)?,
-        Output::Text => report::trial::ended_text(&result),
-    };
-    report::print_result(text.as_bytes());
+    ui.print_result(
+        || report::trial::result_json(&result),
+        || report::trial::ended_text(&result),
+    )?;
     Ok(ExitCode::Done)
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::ui::{Output, Ui};
+use super::ui::Ui;
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::change::session::access::{self, AccessNeed};
@@ -64,11 +64,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &DiffArgs) -> Result<ExitCode> {
         store: args.store.as_deref(),
     };
     let compared = compare_sides(ui.runner, root.as_ref(), &shelf, request)?;
-    let text = match ui.output {
-        Output::Json => report::history::diff_json(&compared)?,
-        Output::Text => report::history::diff_text(&compared),
-    };
-    report::print(text.as_bytes())?;
+    ui.print(
+        || report::history::diff_json(&compared),
+        || report::history::diff_text(&compared),
+    )?;
     Ok(if compared.differences.is_empty() {
         ExitCode::Done
     } else {

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use flate2::read::GzDecoder;
 
-use super::Output;
 use super::ui::Ui;
 use crate::base::error::ExitCode;
 use crate::base::order::StableOrder;
@@ -68,11 +67,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &ReportArgs) -> Result<ExitCode> {
     };
     write(&path, &page)?;
     let written = path.display().to_string();
-    let text = match ui.output {
-        Output::Json => report::fleet::to_json(&fleet, &written, now)?,
-        Output::Text => report::fleet::to_text(&fleet, &written),
-    };
-    report::print_result(text.as_bytes());
+    ui.print_result(
+        || report::fleet::to_json(&fleet, &written, now),
+        || report::fleet::to_text(&fleet, &written),
+    )?;
     Ok(code(&fleet))
 }
 

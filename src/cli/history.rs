@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 
-use super::ui::{Output, Ui};
+use super::ui::Ui;
 use crate::base::error::ExitCode;
 use crate::change::session::open_root;
 use crate::report;
@@ -27,10 +27,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &HistoryArgs) -> Result<ExitCode> {
         Some(store) => History::read_history(None, Some(&open_store(store)?)),
         None => History::of_root(&open_root(&ui.root)?)?,
     };
-    let text = match ui.output {
-        Output::Json => report::history::to_json(&history)?,
-        Output::Text => report::history::to_text(&history),
-    };
-    report::print(text.as_bytes())?;
+    ui.print(
+        || report::history::to_json(&history),
+        || report::history::to_text(&history),
+    )?;
     Ok(ExitCode::Done)
 }

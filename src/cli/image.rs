@@ -168,11 +168,10 @@ fn print_list(
         repository: source.shown(),
         images: images.collect(),
     };
-    let text = match ui.output {
-        Output::Json => report::image::to_json(&document)?,
-        Output::Text => report::image::to_text(&document),
-    };
-    report::print(text.as_bytes())?;
+    ui.print(
+        || report::image::to_json(&document),
+        || report::image::to_text(&document),
+    )?;
     Ok(ExitCode::Done)
 }
 

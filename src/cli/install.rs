@@ -86,11 +86,10 @@ fn install(ui: &Ui<'_>, meant: bool, dry_run: bool) -> Result<ExitCode> {
         unlabelled: &done.unlabelled,
         check: done.check,
     };
-    let text = match ui.output {
-        Output::Json => report::install::to_json(&installed)?,
-        Output::Text => report::install::to_text(&installed),
-    };
-    report::print_result(text.as_bytes());
+    ui.print_result(
+        || report::install::to_json(&installed),
+        || report::install::to_text(&installed),
+    )?;
     Ok(code)
 }
 
@@ -110,11 +109,10 @@ fn remove(ui: &Ui<'_>, dry_run: bool) -> Result<ExitCode> {
         ui.confirm("Remove mco-rescue from this node?")?;
     }
     paths.removed = found.remove_paths(&change)?;
-    let text = match ui.output {
-        Output::Json => report::install::removed_json(&paths)?,
-        Output::Text => report::install::removed_text(&paths),
-    };
-    report::print_result(text.as_bytes());
+    ui.print_result(
+        || report::install::removed_json(&paths),
+        || report::install::removed_text(&paths),
+    )?;
     Ok(ExitCode::Done)
 }
 
@@ -134,11 +132,10 @@ fn archive(ui: &Ui<'_>, file: &Path, configs: &[String]) -> Result<ExitCode> {
         sha256: sha256_hex(&bytes),
         configs: names,
     };
-    let text = match ui.output {
-        Output::Json => report::install::archive_json(&archive)?,
-        Output::Text => report::install::archive_text(&archive),
-    };
-    report::print_result(text.as_bytes());
+    ui.print_result(
+        || report::install::archive_json(&archive),
+        || report::install::archive_text(&archive),
+    )?;
     Ok(ExitCode::Done)
 }
 

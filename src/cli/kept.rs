@@ -4,7 +4,6 @@ use crate::change::staging::state;
 use crate::cli::ui::Ui;
 use anyhow::Result;
 
-use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::time::current_time;
 use crate::change::plan::FinishedRun;
@@ -38,10 +37,9 @@ pub(super) fn list(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
         staged: waits.map(|one| one.config.name),
         runs,
     };
-    let text = match ui.output {
-        Output::Json => report::kept::to_json(&list)?,
-        Output::Text => report::kept::to_text(&list),
-    };
-    report::print(text.as_bytes())?;
+    ui.print(
+        || report::kept::to_json(&list),
+        || report::kept::to_text(&list),
+    )?;
     Ok(ExitCode::Done)
 }

@@ -64,11 +64,10 @@ fn show(ui: &Ui<'_>, root: &Root, plan: &Plan, file: &str) -> Result<()> {
 }
 
 fn end(ui: &Ui<'_>, key: &PublicKey, path: &str, steps: usize) -> Result<ExitCode> {
-    let text = match ui.output {
-        Output::Json => key::to_json(key, path, steps)?,
-        Output::Text => key::to_text(key, path, steps),
-    };
-    report::print_result(text.as_bytes());
+    ui.print_result(
+        || key::to_json(key, path, steps),
+        || key::to_text(key, path, steps),
+    )?;
     Ok(ExitCode::Done)
 }
 

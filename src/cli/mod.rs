@@ -50,8 +50,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use self::apply::ApplyArgs;
-use self::args::ConfigArgs;
-use self::args::PlanArgs;
+use self::args::{ConfigArgs, PlanArgs};
 use self::butane::ButaneArgs;
 use self::cache::CacheCommand;
 use self::capsule::CapsuleCommand;

@@ -17,8 +17,7 @@ use crate::diagnose::recorder::look::find_shelf;
 use crate::judge::crossing::checks as risks;
 use crate::node::Records;
 use crate::report;
-use clap::Args;
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 
 /// Names that completions offer.
 #[derive(Debug, Clone, Copy, ValueEnum)]

@@ -14,8 +14,7 @@ use super::deferred::at_once;
 use crate::base::error::ExitCode;
 use crate::change::transaction;
 use crate::report;
-use clap::Args;
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
 /// The shells that completions are for.

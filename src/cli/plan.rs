@@ -93,13 +93,10 @@ fn plan_session(
 fn refuse(ui: &Ui<'_>, machine: &Machine, against: Notice) -> Result<ExitCode> {
     let heading = Heading::of_machine(machine);
     let plan = Plan::refuse_all(against);
-    let text = match ui.output {
-        Output::Json => report::plan::to_json(&heading, &plan, &Diffs::new(), &None)?,
-        Output::Text => {
-            report::plan::refused_text(&heading, &plan.blockers) + &next(&plan, None, None)
-        }
-    };
-    report::print(text.as_bytes())?;
+    ui.print(
+        || report::plan::to_json(&heading, &plan, &Diffs::new(), &None),
+        || report::plan::refused_text(&heading, &plan.blockers) + &next(&plan, None, None),
+    )?;
     Ok(ExitCode::Error)
 }
 
@@ -188,14 +185,13 @@ fn plan_after_interrupted(
             ..Plan::default()
         },
     };
-    let text = match ui.output {
-        Output::Json => report::plan::to_json(&heading, &plan, &Diffs::new(), &None)?,
-        Output::Text => {
+    ui.print(
+        || report::plan::to_json(&heading, &plan, &Diffs::new(), &None),
+        || {
             report::plan::unfinished_text(&heading, &plan, after.as_deref().unwrap_or_default())
                 + &next(&plan, None, args.config.choice())
-        }
-    };
-    report::print(text.as_bytes())?;
+        },
+    )?;
     Ok(match after {
         Ok(_) => ExitCode::Done,
         Err(_) => ExitCode::Error,

@@ -4,14 +4,11 @@ use crate::base::order::StableOrder;
 use crate::report::plan::Heading;
 use anyhow::{Context, Result, bail};
 
-use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::invocation::on_node;
 use crate::change::plan::paths_of_interest;
-use crate::change::session::access;
-use crate::change::session::access::AccessNeed;
-use crate::change::session::machine;
-use crate::change::session::{Unnamed, choose_config, open_root, with_disk};
+use crate::change::session::access::{self, AccessNeed};
+use crate::change::session::{Unnamed, choose_config, machine, open_root, with_disk};
 use crate::change::source::gate::CapsuleOptions;
 use crate::change::staging::image_source::{SourceOptions, find_refusal};
 use crate::change::staging::target::{describe_missing, find_target};
@@ -93,11 +90,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
         *command = on_node(&*command);
     }
     let heading = Heading::of_machine(&machine::observe_machine(&root)?);
-    let text = match ui.output {
-        Output::Json => report::preflight::to_json(&heading, &target, &findings)?,
-        Output::Text => report::preflight::to_text(&heading, &target, &findings),
-    };
-    report::print(text.as_bytes())?;
+    ui.print(
+        || report::preflight::to_json(&heading, &target, &findings),
+        || report::preflight::to_text(&heading, &target, &findings),
+    )?;
     Ok(if crossing::has_inhibitor(&findings) {
         ExitCode::Error
     } else {

@@ -60,11 +60,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
         return Ok(ExitCode::Done);
     };
     let units = done.units.as_ref();
-    let text = match ui.output {
-        Output::Json => report::recover::to_json(&done.recovered, units)?,
-        Output::Text => report::recover::to_text(&done.recovered, units),
-    };
-    report::print_result(text.as_bytes());
+    ui.print_result(
+        || report::recover::to_json(&done.recovered, units),
+        || report::recover::to_text(&done.recovered, units),
+    )?;
     name_unconfirmed(&again);
     Ok(match done.recovered {
         // Old files and files of the run may be mixed.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 
-use super::Output;
 use crate::base::error::ExitCode;
 use crate::change::session::{machine, open_root};
 use crate::change::trial::parse_time;
@@ -58,11 +57,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &RehearseArgs) -> Result<ExitCode> {
     };
     let rehearsal = rehearse_boot(&root, &ui.root, ui.runner, &options)?;
     let heading = Heading::of_machine(&machine::observe_machine(&root)?);
-    let text = match ui.output {
-        Output::Json => report::rehearse::to_json(&heading, &rehearsal)?,
-        Output::Text => report::rehearse::to_text(&heading, &rehearsal),
-    };
-    report::print(text.as_bytes())?;
+    ui.print(
+        || report::rehearse::to_json(&heading, &rehearsal),
+        || report::rehearse::to_text(&heading, &rehearsal),
+    )?;
     Ok(if has_inhibitor(&rehearsal.findings) {
         ExitCode::Error
     } else {

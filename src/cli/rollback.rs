@@ -195,11 +195,10 @@ fn take_trial_back(
 
 /// Prints how a reverted trial has ended.
 fn tell_end(ui: &Ui<'_>, result: &TrialResult) -> Result<()> {
-    let text = match ui.output {
-        Output::Json => report::trial::result_json(result)?,
-        Output::Text => report::trial::ended_text(result),
-    };
-    report::print_result(text.as_bytes());
+    ui.print_result(
+        || report::trial::result_json(result),
+        || report::trial::ended_text(result),
+    )?;
     match result.outcome {
         TrialOutcome::PartlyReverted => {
             Err(RunError::Incomplete("the trial was reverted, but not all of it".to_owned()).into())
@@ -309,17 +308,18 @@ fn tell_and_end(ui: &Ui<'_>, args: &RollbackArgs, went: WentBack<'_>) -> Result<
             ..Ending::from_code(ExitCode::Done)
         }),
         HowBack::NextBoot(run) => {
-            let text = match ui.output {
-                Output::Json => report::rollback::to_json(&RollbackEnd {
-                    run: &run,
-                    recorded: None,
-                    steps: 0,
-                    left: 0,
-                    reboot: None,
-                })?,
-                Output::Text => report::rollback::awaits_text(&run),
-            };
-            report::print_result(text.as_bytes());
+            ui.print_result(
+                || {
+                    report::rollback::to_json(&RollbackEnd {
+                        run: &run,
+                        recorded: None,
+                        steps: 0,
+                        left: 0,
+                        reboot: None,
+                    })
+                },
+                || report::rollback::awaits_text(&run),
+            )?;
             change.finish_change(Ending {
                 reboot: args.reboot.then_some(args.guards.ignore_quorum),
                 ..Ending::from_code(ExitCode::Done)
@@ -333,11 +333,10 @@ fn tell_and_end(ui: &Ui<'_>, args: &RollbackArgs, went: WentBack<'_>) -> Result<
                 left: took.left,
                 reboot: RebootReport::from_needs(&took.reboot),
             };
-            let text = match ui.output {
-                Output::Json => report::rollback::to_json(&end)?,
-                Output::Text => report::rollback::to_text(&end),
-            };
-            report::print_result(text.as_bytes());
+            ui.print_result(
+                || report::rollback::to_json(&end),
+                || report::rollback::to_text(&end),
+            )?;
             change.finish_change(Ending::from_code(ExitCode::Done))
         }
     }
@@ -348,21 +347,20 @@ fn forget(ui: &Ui<'_>, root: &Root, if_done: bool) -> Result<ExitCode> {
     let Some(gone) = forget_deployments(root, ui.runner, if_done)? else {
         return Ok(ExitCode::Done);
     };
-    let text = match ui.output {
-        Output::Json => report::rollback::forgotten_json(&gone)?,
-        Output::Text => report::rollback::forgotten_text(&gone, Host::observe(root)?.engine),
-    };
-    report::print_result(text.as_bytes());
+    let engine = Host::observe(root)?.engine;
+    ui.print_result(
+        || report::rollback::forgotten_json(&gone),
+        || report::rollback::forgotten_text(&gone, engine),
+    )?;
     Ok(ExitCode::Done)
 }
 
 fn show(ui: &Ui<'_>, root: &Root, heading: &Heading, plan: &Plan) -> Result<()> {
     let diffs = diffs::of_keys(root, plan);
-    let text = match ui.output {
-        Output::Json => report::plan::to_json(heading, plan, &diffs, &None)?,
-        Output::Text => report::plan::to_text(heading, plan, &diffs, ui.detail(false)),
-    };
-    Ok(report::print(text.as_bytes())?)
+    ui.print(
+        || report::plan::to_json(heading, plan, &diffs, &None),
+        || report::plan::to_text(heading, plan, &diffs, ui.detail(false)),
+    )
 }
 
 fn heading(root: &Root, run: &FinishedRun) -> Result<Heading> {

@@ -93,11 +93,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
         write_metrics(&root, &report, path)?;
         return Ok(ExitCode::Done);
     }
-    let text = match ui.output {
-        Output::Json => report::status::to_json(&report)?,
-        Output::Text => report::status::to_text(&report),
-    };
-    report::print(text.as_bytes())?;
+    ui.print(
+        || report::status::to_json(&report),
+        || report::status::to_text(&report),
+    )?;
     Ok(ExitCode::Done)
 }
 

@@ -65,6 +65,42 @@ impl Ui<'_> {
         ask(question)
     }
 
+    /// Prints a report in the requested form; the other form is not made.
+    ///
+    /// # Errors
+    /// The document cannot be made, or standard output cannot be written.
+    pub(super) fn print<E: Into<anyhow::Error>>(
+        &self,
+        json: impl FnOnce() -> Result<String, E>,
+        text: impl FnOnce() -> String,
+    ) -> Result<()> {
+        Ok(report::print(self.shape(json, text)?.as_bytes())?)
+    }
+
+    /// Prints the result of a change in the requested form. A failed write is a warning.
+    ///
+    /// # Errors
+    /// The document cannot be made.
+    pub(super) fn print_result<E: Into<anyhow::Error>>(
+        &self,
+        json: impl FnOnce() -> Result<String, E>,
+        text: impl FnOnce() -> String,
+    ) -> Result<()> {
+        report::print_result(self.shape(json, text)?.as_bytes());
+        Ok(())
+    }
+
+    fn shape<E: Into<anyhow::Error>>(
+        &self,
+        json: impl FnOnce() -> Result<String, E>,
+        text: impl FnOnce() -> String,
+    ) -> Result<String> {
+        match self.output {
+            Output::Json => json().map_err(Into::into),
+            Output::Text => Ok(text()),
+        }
+    }
+
     /// Prints a line about the progress of a run; JSON output has no such lines.
     pub(super) fn print_progress(&self, line: &str) {
         if self.output == Output::Text {

@@ -7,10 +7,8 @@ use anyhow::{Context, Result};
 use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
-use crate::change::session::access;
-use crate::change::session::access::AccessNeed;
-use crate::change::session::machine;
-use crate::change::session::{Session, Unnamed, choose_config, open_root};
+use crate::change::session::access::{self, AccessNeed};
+use crate::change::session::{Session, Unnamed, choose_config, machine, open_root};
 use crate::change::transaction::journal::ConfigRef;
 use crate::change::transaction::{self, Pending};
 use crate::cli::args::ConfigArgs;
@@ -19,8 +17,7 @@ use crate::node::{RecordReader, Records};
 use crate::report;
 use crate::report::plan::Heading;
 use crate::report::verify::VerifyFindings;
-use crate::run::events;
-use crate::run::events::NodeEvent;
+use crate::run::events::{self, NodeEvent};
 
 /// Reports an incomplete run instead of differences. Its files belong to two configs; compared with either one, some would look
 /// like changes by hand.
@@ -39,11 +36,10 @@ fn tell_unfinished(
         recorded: records.name().unwrap_or_else(|| "(no record)".to_owned()),
         ..Heading::of_machine(&machine::observe_machine(root)?)
     };
-    let text = match ui.output {
-        Output::Json => report::verify::unfinished_json(&heading, &interrupted.name)?,
-        Output::Text => report::verify::unfinished_text(&heading, &interrupted.name),
-    };
-    report::print(text.as_bytes())?;
+    ui.print(
+        || report::verify::unfinished_json(&heading, &interrupted.name),
+        || report::verify::unfinished_text(&heading, &interrupted.name),
+    )?;
     Ok(ExitCode::Drift)
 }
 

@@ -215,11 +215,10 @@ fn written_to(path: &Path, recipients: &[Recipient]) -> String {
 /// Lists all checks, in terms of the engine of this node.
 fn list(ui: &Ui<'_>) -> Result<ExitCode> {
     let engine = engine_of(ui);
-    let text = match ui.output {
-        Output::Json => report::doctor::list_to_json(CHECKS, engine)?,
-        Output::Text => report::doctor::list_to_text(CHECKS, engine, style()),
-    };
-    report::print(text.as_bytes())?;
+    ui.print(
+        || report::doctor::list_to_json(CHECKS, engine),
+        || report::doctor::list_to_text(CHECKS, engine, style()),
+    )?;
     Ok(ExitCode::Done)
 }
 

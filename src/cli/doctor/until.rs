@@ -5,7 +5,6 @@ use anyhow::{Result, anyhow, bail};
 use crate::base::error::ExitCode;
 use crate::base::time::format_utc;
 use crate::change::session::access;
-use crate::cli::Output;
 use crate::cli::ui::Ui;
 use crate::diagnose::doctor::DoctorEvidence;
 use crate::diagnose::doctor::outlook::{OutlookVerdict, look_ahead};
@@ -21,11 +20,10 @@ pub(super) fn run(ui: &Ui<'_>, evidence: &DoctorEvidence, until: u64) -> Result<
             format_utc(outlook.now)
         );
     }
-    let text = match ui.output {
-        Output::Json => report::outlook::to_json(&evidence.root, &outlook)?,
-        Output::Text => report::outlook::to_text(&evidence.root, &outlook, super::style()),
-    };
-    report::print(text.as_bytes())?;
+    ui.print(
+        || report::outlook::to_json(&evidence.root, &outlook),
+        || report::outlook::to_text(&evidence.root, &outlook, super::style()),
+    )?;
     let denied = outlook.unseen.iter().any(|words| access::is_denied(words));
     if denied {
         log::warn!("some files can be read by root alone, as listed. Run it with sudo");

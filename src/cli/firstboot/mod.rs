@@ -15,8 +15,7 @@ use crate::cli::ui::Ui;
 use crate::diagnose::first_boot::{FirstBootOutcome, FirstBootResult, Mode, Parameters};
 use crate::host::sys::runtime;
 use crate::node::kernel::kernel_command_line;
-use crate::report::console;
-use crate::report::firstboot as told;
+use crate::report::{console, firstboot as told};
 use crate::run::first_boot::beside_ignition::wait_beside_ignition;
 use crate::run::first_boot::{FirstBootAttempt, is_unfinished};
 
