@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::root::Root;
 use crate::host::running;
-use crate::node::command::CommandRunner;
-use crate::node::command::systemctl;
+use crate::node::command::{CommandRunner, systemctl};
 use crate::node::kernel::boot_id;
 
 use super::host::systemd_runs;

@@ -6,7 +6,6 @@
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath, skip_obstacle, stat_of_open};
 use crate::node::command::origin::OriginFile;
-use crate::node::command::rpm_ostree::status::Deployments;
 
 /// The directory of a deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,16 +76,6 @@ fn list_below(root: &Root, stateroots: &RootPath) -> Result<Vec<DeployDirectory>
         }
     }
     Ok(all)
-}
-
-/// Returns the directories that the status does not list: the next successful clean-up removes them.
-pub fn left_behind<'a>(
-    directories: &'a [DeployDirectory],
-    known: &'a Deployments,
-) -> impl Iterator<Item = &'a DeployDirectory> {
-    directories
-        .iter()
-        .filter(|directory| known.find_named(&directory.name).is_none())
 }
 
 /// Returns the immutable objects in a deployment, except those in `usr`, which belongs to ostree, and its root directory, which

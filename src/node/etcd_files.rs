@@ -80,8 +80,6 @@ pub struct EtcdSettings {
 pub struct EtcdMemberFiles {
     /// A process has its database open.
     pub running: bool,
-    /// Number of files of the log.
-    pub files: usize,
     /// What etcd will do when it starts, if that was computed.
     pub start: Option<Start>,
     /// The log, as far as it was read.
@@ -253,7 +251,6 @@ fn read_member(
     };
     let mut member = EtcdMemberFiles {
         running: running || locked,
-        files: names.len(),
         ..EtcdMemberFiles::default()
     };
     let mut note =

@@ -4,8 +4,7 @@ use serde::Deserialize;
 
 use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath, stat_of_open};
-use crate::node::command::CommandRunner;
-use crate::node::command::systemctl;
+use crate::node::command::{CommandRunner, systemctl};
 use crate::node::kernel::{kernel_command_line, read_uptime};
 
 use super::booted::{self, SoftMarker};

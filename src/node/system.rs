@@ -22,15 +22,14 @@ use super::bootloader::{self, BootEntry};
 use super::composefs::composefs_traces;
 use super::engine::Engine;
 use super::host::Host;
-use super::image_arguments;
 use super::kernel::kernel_command_line;
 use super::os_release::{Class, OsRelease};
 use super::ostree_repository::{imported_images, is_flushed};
-use super::requests;
 use super::space::{KernelRoom, Space, kernel_room};
 use super::staged::staged_file;
 use super::zipl::{self, UnusedZipl};
-use crate::node::command::rpm_ostree::status::{Deployments, StatusText, Transaction};
+use super::{image_arguments, requests};
+use crate::node::command::rpm_ostree::status::{Deployments, Transaction, read_finalize_error};
 
 /// Kernel arguments that belong to a deployment rather than to the node.
 pub const OF_DEPLOYMENTS: [&str; 2] = ["ostree", "BOOT_IMAGE"];
@@ -205,7 +204,7 @@ fn read_answers(root: &Root, runner: &dyn CommandRunner) -> Result<Answers, RpmO
         arguments: next_arguments(root, runner, engine, &deployments)?,
         deployments,
         version: RpmOstreeVersion::parse_answer(&version),
-        finalize_error: StatusText::read(&text).finalize_error,
+        finalize_error: read_finalize_error(&text),
     })
 }
 

@@ -27,12 +27,10 @@ use crate::node::command::CommandRunner;
 use crate::node::command::rpm_ostree::arguments::finalize_journal;
 use crate::node::command::rpm_ostree::status::finalize_failure;
 use crate::node::{Host, System};
-use crate::run::events;
-use crate::run::events::NodeEvent;
+use crate::run::events::{self, NodeEvent};
 use crate::run::node_change::NodeChange;
 use crate::run::opening::{Needs, Opening, is_held};
-use crate::run::recover::StartedUnits;
-use crate::run::recover::{at_boot, recover_first};
+use crate::run::recover::{StartedUnits, at_boot, recover_first};
 use crate::run::reverting::{RevertRequest, RunRevert};
 use crate::run::work::RunWork;
 

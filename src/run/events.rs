@@ -2,8 +2,7 @@
 //!
 //! The texts are fixed and contain only names: no error's reason and no program's output, which could contain a secret.
 
-use crate::base::invocation;
-use crate::base::invocation::mco_rescue;
+use crate::base::invocation::{self, mco_rescue};
 use crate::base::text::{count_noun, one_line};
 use crate::change::staging::awaited::Way;
 use crate::change::trial::TrialOutcome;

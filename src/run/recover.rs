@@ -10,9 +10,9 @@ use crate::base::time::current_time;
 use crate::change::staging::lease::Lease;
 use crate::change::staging::state;
 use crate::change::transaction::{
-    self, Direction, Leave, Pending, RecoverError, RecoverRequest, Recovered, RunningSystem,
+    self, Direction, LastRun, Leave, Pending, RecoverError, RecoverRequest, Recovered, RunOutcome,
+    RunPhase, RunningSystem,
 };
-use crate::change::transaction::{LastRun, RunOutcome, RunPhase};
 use crate::change::workloads;
 use crate::formats::systemd::UNIT_SEARCH_PATH;
 use crate::formats::systemd::changed::{is_read_by_manager, units_at, wanted_at};
@@ -24,8 +24,7 @@ use crate::node::Host;
 use crate::node::boot::BootIdentity;
 use crate::node::command::{CommandError, CommandRunner, systemctl};
 use crate::node::host::systemd_runs;
-use crate::run::events;
-use crate::run::events::{NodeEvent, RunEnd};
+use crate::run::events::{self, NodeEvent, RunEnd};
 use crate::run::node_change::NodeChange;
 
 /// Units affected by a recovery while the boot continues.

@@ -8,9 +8,8 @@ use crate::change::install::completion::refuse_without_completion;
 use crate::change::plan::{Allowed, ChangedSince, FinishedRun, PlannedTrial, TrialReboot};
 use crate::change::staging::awaited::{Awaited, Leaving, OsRun, Ran};
 use crate::change::staging::deployments::{self, WayBack};
-use crate::change::staging::pins;
 use crate::change::staging::reboots::{self, RebootNeed};
-use crate::change::staging::state;
+use crate::change::staging::{pins, state};
 use crate::change::transaction::{self, Direction};
 use crate::formats::checkpoint::kubernetes_minor;
 use crate::host::root::Root;
@@ -21,13 +20,11 @@ use crate::node::command::CommandRunner;
 use crate::node::command::job::Job;
 use crate::node::command::rpm_ostree::status::Deployment;
 use crate::node::host::systemd_runs;
-use crate::node::{Host, OsRelease, Records};
-use crate::node::{deploy_directories, kubelet_state};
+use crate::node::{Host, OsRelease, Records, deploy_directories, kubelet_state};
 use crate::run::node_change::NodeChange;
 use crate::run::recover::recover_first;
 use crate::run::reverting::{RevertRequest, RunRevert, observe_run};
-use crate::run::trial::running;
-use crate::run::trial::running::{RunningTrial, TrialOptions, TrialRequest};
+use crate::run::trial::running::{self, RunningTrial, TrialOptions, TrialRequest};
 use anyhow::{Context, Result, anyhow, bail};
 
 /// The refusal of a trial that is not limited to one run of files.

@@ -12,9 +12,9 @@ use crate::change::plan::{self, Plan, restorecon_command};
 use crate::change::staging::state;
 use crate::change::transaction::journal::ConfigRef;
 use crate::change::transaction::{
-    self, Finished, RunningSystem, TransactionFailure, TransactionRequest,
+    self, Finished, LastRun, RunOutcome, RunPhase, RunningSystem, TransactionFailure,
+    TransactionRequest,
 };
-use crate::change::transaction::{LastRun, RunOutcome, RunPhase};
 use crate::diagnose::recorder::Event;
 use crate::diagnose::recorder::look::is_set_up;
 use crate::formats::labels::LabelPolicy;
@@ -24,8 +24,7 @@ use crate::node::NodeState;
 use crate::node::boot::BootIdentity;
 use crate::node::command::bootc;
 use crate::node::command::job::Job;
-use crate::run::events;
-use crate::run::events::{NodeEvent, RunEnd};
+use crate::run::events::{self, NodeEvent, RunEnd};
 use crate::run::node_change::NodeChange;
 
 /// Capabilities that a trial needs after the files are in place: for boot loader, services and reboot.

@@ -9,9 +9,7 @@ use crate::support::patch::patch;
 use crate::support::{say, shared_data};
 use mco_rescue::config::document::{self, MachineConfig};
 use mco_rescue::judge::daemon::policies::{ClusterPolicies, PolicyAction};
-use mco_rescue::judge::daemon::{
-    self, Update, decide_allowing, decide_update, default_policies, first_boot,
-};
+use mco_rescue::judge::daemon::{self, Update, decide_allowing, default_policies};
 use serde_json::{Value, json};
 
 fn config(bytes: &[u8]) -> MachineConfig {
@@ -69,13 +67,6 @@ fn check_pair(dir: &Path, expected: &Value) {
     }
     assert_eq!(actions(&update), expected["actions"], "{name}");
     assert_eq!(update.drain, expected["drain"], "{name}");
-    let first = first_boot(&old, &new, false);
-    assert_eq!(
-        json!([first.action.as_str()]),
-        expected["firstBootActions"],
-        "{name}"
-    );
-    assert_eq!(first.drain, expected["firstBootDrain"], "{name}");
 }
 
 #[test]
@@ -123,7 +114,7 @@ fn sorted(mut actions: Vec<Value>) -> Vec<Value> {
 }
 
 fn check_transition(name: &str, old: &MachineConfig, new: &MachineConfig, expected: &Value) {
-    let update = decide_update(old, new, &default_policies(), false);
+    let update = decide_allowing(old, new, &default_policies(), &[], false);
     assert_eq!(update.refusal, None, "{name}");
     let diff = serde_json::to_value(update.diff).unwrap();
     let wanted = flags(expected["diff"].as_str().unwrap());
@@ -173,7 +164,7 @@ fn every_captured_transition_is_decided_as_the_daemon_did() {
                 decided += 1;
             }
             (Some(sentence), Ok(new)) => {
-                let update = decide_update(&old, &new, &default_policies(), false);
+                let update = decide_allowing(&old, &new, &default_policies(), &[], false);
                 assert_eq!(update.refusal.unwrap().sentence, sentence, "{name}");
                 refused += 1;
             }

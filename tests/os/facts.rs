@@ -14,7 +14,7 @@ use mco_rescue::node::command::CommandOutput;
 use mco_rescue::node::command::rpm_ostree::arguments::{self, RebaseTarget, RpmOstreeVersion};
 use mco_rescue::node::command::rpm_ostree::cause::{FullDisk, RpmOstreeError};
 use mco_rescue::node::command::rpm_ostree::status::{
-    Deployments, Standing, StatusText, finalize_failure,
+    Deployments, Standing, finalize_failure, read_finalize_error,
 };
 use mco_rescue::node::deploy_directories;
 use mco_rescue::node::os_release::{Class, OsRelease};
@@ -405,10 +405,7 @@ fn fact_8_a_failed_finalization_is_in_the_text_and_the_journal_only() {
     );
     let text = stdout("nospace-boot-after-reboot.txt").unwrap();
     let words = "Installing kernel: regfile copy: No space left on device";
-    assert_eq!(
-        StatusText::read(&text).finalize_error.as_deref(),
-        Some(words)
-    );
+    assert_eq!(read_finalize_error(&text).as_deref(), Some(words));
     let journal = text.split_once("Available: 0\n").unwrap().1;
     assert_eq!(finalize_failure(journal).as_deref(), Some(words));
     let no_room = |cause: &RpmOstreeError| {
@@ -504,20 +501,16 @@ fn fact_10_a_rollback_is_refused_while_something_is_staged() {
 }
 
 #[test]
-fn fact_11_a_transaction_in_progress_is_reported_with_its_initiator() {
+fn fact_11_a_transaction_in_progress_is_reported() {
     let Some(here) = status("status-06-transaction-in-progress.json") else {
         return;
     };
     assert_eq!(here.transaction.unwrap().method, "Rebase");
-    let text = StatusText::read(&stdout("status-text-transaction-in-progress.txt").unwrap());
     let refused = answer(1, "fail-transaction-in-progress-kargs.txt").unwrap();
-    let cause = RpmOstreeError::of_command(&refused)
-        .unwrap()
-        .begun_by(text.initiator, None);
+    let cause = RpmOstreeError::of_command(&refused).unwrap();
     assert_eq!(
         cause.to_string(),
-        "a transaction is in progress: rebase ostree-unverified-image:oci-archive:/var/lab/b.ociarchive, \
-         begun by client(id:cli dbus:1.112 unit:session-38.scope uid:0)"
+        "a transaction is in progress: rebase ostree-unverified-image:oci-archive:/var/lab/b.ociarchive"
     );
     let lock = answer(124, "fail-lock-held-ostree.txt").unwrap();
     assert_eq!(
@@ -528,15 +521,9 @@ fn fact_11_a_transaction_in_progress_is_reported_with_its_initiator() {
 
 #[test]
 fn fact_12_a_killed_client_leaves_a_transaction_that_stages() {
-    let Some(text) = stdout("client-killed-mid-transaction.txt") else {
+    let Some(here) = status("status-19-staged-by-orphaned-transaction.json") else {
         return;
     };
-    let read = StatusText::read(&text);
-    assert_eq!(
-        read.transaction.as_deref(),
-        Some("rebase ostree-unverified-image:oci:/var/lab/oci-c")
-    );
-    let here = status("status-19-staged-by-orphaned-transaction.json").unwrap();
     assert_eq!(here.find_image("/var/lab/oci-c", None), Standing::Staged);
     assert_eq!(here.transaction, None);
 }
@@ -556,7 +543,7 @@ fn fact_13_images_are_read_by_another_user() {
 
 #[test]
 fn fact_14_no_experimental_option_where_the_version_does_without() {
-    let target = RebaseTarget::OciDirectory("/var/lab/oci-c".into());
+    let target = RebaseTarget::Storage("quay.example/os:1".into());
     for (name, number) in [
         ("version.txt", (2024, 7)),
         ("v2025.6-version.txt", (2025, 6)),
@@ -568,7 +555,10 @@ fn fact_14_no_experimental_option_where_the_version_does_without() {
         let args = arguments::rebase_to(&target, &version).args;
         assert_eq!(
             args,
-            ["rebase", "ostree-unverified-image:oci:/var/lab/oci-c"]
+            [
+                "rebase",
+                "ostree-unverified-image:containers-storage:quay.example/os:1"
+            ]
         );
     }
 }
@@ -791,11 +781,9 @@ fn directories_are_told_from_deployments_and_flags_in_them_are_found() {
         all.iter()
             .all(|one| one.image.as_deref() == Some("quay.example/os:1"))
     );
-    let left: Vec<_> = deploy_directories::left_behind(&all, &here).collect();
-    assert_eq!(
-        left.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(),
-        [lost.as_str()]
-    );
+    let left = all.iter().find(|one| here.find_named(&one.name).is_none());
+    let left = left.unwrap();
+    assert_eq!(left.name, lost);
 
     // The directory itself has the flag by design.
     let (file, own) = (
@@ -804,7 +792,7 @@ fn directories_are_told_from_deployments_and_flags_in_them_are_found() {
     );
     let other = format!("{top}/{lost}/usr/etc/resolv.conf");
     let flagged = [&file, &own, &other].map(|path| chattr("+i", root.path(path)));
-    let found = deploy_directories::list_immutable(&opened, left[0]);
+    let found = deploy_directories::list_immutable(&opened, left);
     for path in [&own, &file, &other] {
         chattr("-i", root.path(path));
     }

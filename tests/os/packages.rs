@@ -5,8 +5,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::support::mounts::with_mounts;
-use crate::support::ostree_node;
-use crate::support::ostree_node::{IMAGE, NEXT, OstreeNode};
+use crate::support::ostree_node::{self, IMAGE, NEXT, OstreeNode};
 use crate::support::{file, flat_run, machine_config};
 use serde_json::{Value, json};
 

@@ -7,10 +7,9 @@ use mco_rescue::base::kargs::Kargs;
 use mco_rescue::change::plan::{self, PlanInputs, PlanOptions};
 use mco_rescue::config::butane;
 use mco_rescue::config::controllers::kubelet::from_settings;
-use mco_rescue::config::controllers::registries as mirror_files;
-use mco_rescue::config::controllers::runtime;
 use mco_rescue::config::controllers::{
     Base, Cluster, ConfigPool, GeneratedFile, generate_configs, read_objects,
+    registries as mirror_files, runtime,
 };
 use mco_rescue::config::document::{self, ContentsError, Desired, MachineConfig, yaml};
 use mco_rescue::config::render::{self, Pool};
@@ -18,20 +17,17 @@ use mco_rescue::diagnose::fleet::{self, Fleet, FleetNode};
 use mco_rescue::diagnose::recorder::known::KnownFiles;
 use mco_rescue::diagnose::recorder::{Snapshot, format};
 use mco_rescue::formats::age::{self, Recipient};
-use mco_rescue::formats::checkpoint;
 use mco_rescue::formats::etcd_data::bolt::{BoltError, Database};
 use mco_rescue::formats::etcd_data::snap;
 use mco_rescue::formats::etcd_data::start::{self, DatabaseState, MemberFiles, SnapFile};
 use mco_rescue::formats::etcd_data::wal::{self, WalName, WalReader};
-use mco_rescue::formats::ovsdb;
 use mco_rescue::formats::systemd::unit_name::UnitName;
 use mco_rescue::formats::systemd::{InstallSection, PresetDir, Presets, Support, unit_file};
 use mco_rescue::host::root::{Root, sha256_hex};
 use mco_rescue::host::sealed;
-use mco_rescue::judge::daemon;
 use mco_rescue::judge::daemon::actions::ActionChanges;
-use mco_rescue::judge::daemon::policies;
 use mco_rescue::judge::daemon::registries::{self, RegistryChange};
+use mco_rescue::judge::daemon::{self, policies};
 use mco_rescue::judge::drift;
 use mco_rescue::node::bootloader::{self, BootEntry};
 use mco_rescue::node::command::HostRunner;
@@ -40,7 +36,7 @@ use mco_rescue::node::command::origin::OriginFile;
 use mco_rescue::node::command::ostree::StagedFile;
 use mco_rescue::node::command::rpm_ostree::arguments::RpmOstreeVersion;
 use mco_rescue::node::command::rpm_ostree::cause::RpmOstreeError;
-use mco_rescue::node::command::rpm_ostree::status::{self, Deployments, StatusText};
+use mco_rescue::node::command::rpm_ostree::status::{self, Deployments};
 use mco_rescue::node::images::auth::Secrets;
 use mco_rescue::node::images::manifest::Manifest;
 use mco_rescue::node::images::policy::SignaturePolicy;
@@ -128,7 +124,8 @@ fn plan_on_a_node(config: &MachineConfig) {
     let _ = drift::daemon_verdict(&config.name, None, &drift::find_drifts(&desired, node));
     let _ = document::find_refusals(config, config);
     let _ = document::unconditional_refusals(config);
-    let unchanged = daemon::decide_update(config, config, &daemon::default_policies(), false);
+    let unchanged =
+        daemon::decide_allowing(config, config, &daemon::default_policies(), &[], false);
     assert!(!unchanged.reboots(), "nothing changed, and it reboots");
 }
 
@@ -377,9 +374,9 @@ pub fn answers(data: &[u8]) {
     let _ = (
         cause.to_string(),
         RpmOstreeVersion::parse_answer(&text),
-        StatusText::read(&text),
+        status::read_finalize_error(&text),
     );
-    let _ = (status::finalize_failure(&text), status::find_begun(&text));
+    let _ = status::finalize_failure(&text);
     let _ = (StagedFile::parse(data), OriginFile::parse(&text));
     if let Ok(here) = BootcStatus::read(&text) {
         let all = here.to_deployments(&|_| None).all;
@@ -492,7 +489,7 @@ pub fn etcd_log(data: &[u8]) {
         let _ = reader.read(&name, log.len() as u64, true, log).unwrap();
         let log_read = reader.finish();
         assert!(log_read.files[0].end <= log.len() as u64);
-        let _ = (wal::check_head(log), log_read.last_index());
+        let _ = wal::check_head(log);
         for (bytes, index) in [(data, 0), (&snapshot, u64::MAX)] {
             let named = log_read.files[0].snapshots.last().copied();
             let read = [

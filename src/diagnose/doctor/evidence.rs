@@ -8,8 +8,7 @@ use crate::base::object::Flags;
 use crate::change::staging::awaited::Awaited;
 use crate::change::staging::next_boot::NextBoot;
 use crate::change::staging::reboots::RebootNeed;
-use crate::change::transaction::LastRun;
-use crate::change::transaction::Pending;
+use crate::change::transaction::{LastRun, Pending};
 use crate::change::trial::{Trial, TrialResult};
 use crate::config::document::MachineConfig;
 use crate::diagnose::doctor::crossing::CrossingEvidence;
@@ -17,8 +16,7 @@ use crate::diagnose::doctor::daemon::DaemonTroubles;
 use crate::diagnose::doctor::upkeep::Upkeep;
 use crate::diagnose::first_boot::FirstBootResult;
 use crate::host::root::RootPath;
-use crate::judge::daemon::forecast::AnnotationSource;
-use crate::judge::daemon::forecast::Forecast;
+use crate::judge::daemon::forecast::{AnnotationSource, Forecast};
 use crate::judge::drift::{self, Drift};
 use crate::node::boot_kernels::BootKernel;
 use crate::node::boot_variables::{BootVariables, SystemDisk};
@@ -27,8 +25,7 @@ use crate::node::bootloader::{BootEntry, KernelDirectory};
 use crate::node::certificates::{Certificate, CertificateRole};
 use crate::node::clock::Clock;
 use crate::node::command::ip::NetworkInterface;
-use crate::node::command::systemctl::StartResult;
-use crate::node::command::systemctl::{UnitActivity, UnitJob};
+use crate::node::command::systemctl::{StartResult, UnitActivity, UnitJob};
 use crate::node::crio_marks::CrioMarks;
 use crate::node::deploy_directories::DeployDirectory;
 use crate::node::engine::Engine;
@@ -288,8 +285,6 @@ pub struct ConfigComparison {
     pub config: String,
     /// Its image.
     pub os_image: String,
-    /// Its kernel arguments.
-    pub arguments: Vec<String>,
     /// All differences, in the daemon's order.
     pub drifts: Vec<Drift>,
     /// Files of the config that should have content but are empty.

@@ -14,8 +14,7 @@ use serde_json::Value;
 
 use crate::base::invocation::mco_rescue;
 use crate::base::object::{Object, ObjectKind};
-use crate::base::paths;
-use crate::base::secrets;
+use crate::base::{paths, secrets};
 use crate::config::document::{Desired, Owner};
 use crate::formats::systemd::UnitFileState;
 use crate::host::root::RootPath;

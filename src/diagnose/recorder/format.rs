@@ -39,15 +39,6 @@ struct PartText {
     copies: BTreeMap<String, String>,
 }
 
-/// A part, ready to be written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Packed {
-    /// Its name.
-    pub name: String,
-    /// Its bytes.
-    pub bytes: Vec<u8>,
-}
-
 /// The reason why a file of the recorder cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {

@@ -4,8 +4,7 @@
 //! page prevents it from starting. Numbers have the machine's byte order, because bbolt maps the file: big-endian on s390x. A
 //! database from another kind of machine is not valid for etcd either.
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 use super::proto::{self, BYTES, Malformed, NUMBER};
 

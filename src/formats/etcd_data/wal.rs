@@ -119,14 +119,6 @@ pub struct WalLog {
     pub stop: Option<WalStop>,
 }
 
-impl WalLog {
-    /// Returns the index of the last entry.
-    pub fn last_index(&self) -> Option<u64> {
-        let last = |file: &WalFile| file.entries.last().map(|run| run.1);
-        self.files.iter().rev().find_map(last)
-    }
-}
-
 /// Reads the files of a log, oldest first.
 #[derive(Debug, Default)]
 pub struct WalReader {
@@ -477,7 +469,6 @@ pub(super) mod tests {
         assert_eq!(log.files[1].entries, [(4, 6)]);
         assert_eq!(log.files[1].snapshots, [Position { term: 1, index: 2 }]);
         assert_eq!(log.files[1].state, Some((1, 7, 6)));
-        assert_eq!(log.last_index(), Some(6));
         assert_eq!(check_head(&second), None);
         // The oldest files are removed over time: the first checksum is taken as given.
         assert_eq!(read(&[&second]).stop, None);

@@ -52,8 +52,6 @@ pub struct SshdUser {
 pub struct KeywordValue<'a> {
     /// The line; `None` if there is no line, so that the default applies.
     pub line: Option<&'a SshdLine>,
-    /// True if no other candidate is possible.
-    pub is_certain: bool,
 }
 
 impl KeywordValue<'_> {
@@ -105,22 +103,13 @@ impl SshdUser {
             match self.match_applies(&line.conditions) {
                 Certainty::No => {}
                 Certainty::Yes => {
-                    found.push(KeywordValue {
-                        line: Some(line),
-                        is_certain: found.is_empty(),
-                    });
+                    found.push(KeywordValue { line: Some(line) });
                     return found;
                 }
-                Certainty::Unknown => found.push(KeywordValue {
-                    line: Some(line),
-                    is_certain: false,
-                }),
+                Certainty::Unknown => found.push(KeywordValue { line: Some(line) }),
             }
         }
-        found.push(KeywordValue {
-            line: for_all,
-            is_certain: found.is_empty(),
-        });
+        found.push(KeywordValue { line: for_all });
         found
     }
 

@@ -8,8 +8,7 @@ use std::net::SocketAddrV4;
 use super::install_section::{is_no_character, logical_lines, section_name};
 use super::timer_value;
 use super::unit_name::{self, UnitName, UnitNameKind};
-use super::words::is_blank;
-use super::words::{Backslash, quoted_words};
+use super::words::{Backslash, is_blank, quoted_words};
 
 /// An objection of systemd to a unit, as the rest of a sentence about the unit.
 #[derive(Debug, Clone, PartialEq, Eq)]

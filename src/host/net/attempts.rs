@@ -350,7 +350,7 @@ fn receive_body(
     request: &FetchRequest<'_>,
     progress: &mut dyn FnMut(FetchProgress<'_>),
 ) -> Result<FetchAnswer, FetchCause> {
-    let (status, date, content_type) = (head.status, head.date, head.content_type.clone());
+    let (status, date) = (head.status, head.date);
     let bytes = head.read_body(request.max_bytes, &mut |received, expected| {
         progress(FetchProgress::Body { received, expected });
     })?;
@@ -358,7 +358,6 @@ fn receive_body(
         bytes,
         status,
         date,
-        content_type,
         url: target.shown_url(),
         attempts: 0,
     })

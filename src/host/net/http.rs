@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
 use ureq::Agent;
-use ureq::http::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION};
+use ureq::http::header::{DATE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use ureq::http::{Method, Request, Response, Uri};
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{
@@ -41,7 +41,6 @@ pub(super) struct Head {
     pub(super) status: u16,
     pub(super) location: Option<String>,
     pub(super) date: Option<SystemTime>,
-    pub(super) content_type: Option<String>,
     body: ureq::Body,
 }
 
@@ -116,7 +115,6 @@ fn read_head(answer: Response<ureq::Body>) -> Head {
         status: parts.status.as_u16(),
         location: text(LOCATION),
         date: text(DATE).and_then(|date| httpdate::parse_http_date(&date).ok()),
-        content_type: text(CONTENT_TYPE),
         body,
     }
 }

@@ -152,8 +152,6 @@ pub struct FetchAnswer {
     pub status: u16,
     /// The server's clock (`Date`).
     pub date: Option<SystemTime>,
-    /// `Content-Type`.
-    pub content_type: Option<String>,
     /// The URL after redirects, without user, password and query.
     pub url: String,
     /// Number of attempts.

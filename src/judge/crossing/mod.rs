@@ -158,8 +158,6 @@ pub fn has_inhibitor(findings: &[CrossingFinding]) -> bool {
 pub struct CrossingCheck {
     /// Id, such as `interface-names`.
     pub id: &'static str,
-    /// The question that it answers, in a few words.
-    pub title: &'static str,
     /// True if it judges the image together with the node; `plan` runs it too. Otherwise it judges the node's files, on which
     /// `plan` has messages of its own.
     pub is_of_image: bool,

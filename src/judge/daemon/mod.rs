@@ -19,7 +19,4 @@ pub mod start;
 pub mod update;
 
 pub use actions::{Action, ActionCause, Queued, Unknown, default_policies, laid_over_defaults};
-pub use update::{
-    Diff, FirstBootAction, FirstBootDecision, Update, decide_allowing, decide_taken, decide_update,
-    first_boot,
-};
+pub use update::{Diff, Update, decide_allowing, decide_taken};

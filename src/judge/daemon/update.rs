@@ -4,10 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::actions::{
-    self, Action, ActionCause, ActionChanges, GPG_KEY, Queued, REGISTRIES_CONF, USER_CA,
-    reboot_actions,
-};
+use super::actions::{self, Action, ActionCause, ActionChanges, Queued, reboot_actions};
 use super::registries::{self, RegistryChange};
 use crate::config::document::ignition::{File, Unit};
 use crate::config::document::{Ignition, MachineConfig, TransitionRefusal, find_refusals};
@@ -58,40 +55,6 @@ pub struct Diff {
     pub extensions: bool,
 }
 
-/// The daemon's decision at a first boot, when it cannot reach an API (docs/develop/agreement.md: Actions).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FirstBootDecision {
-    /// The action after the files.
-    pub action: FirstBootAction,
-    /// True if it would drain with a reachable API.
-    pub drain: bool,
-}
-
-/// The actions of a first boot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FirstBootAction {
-    /// Reboots the node.
-    Reboot,
-    /// Restarts CRI-O after `update-ca-trust`.
-    RestartCrio,
-    /// Reloads CRI-O.
-    ReloadCrio,
-    /// Does nothing.
-    None,
-}
-
-impl FirstBootAction {
-    /// Returns the daemon's name of the action.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Reboot => "reboot",
-            Self::RestartCrio => "restart crio",
-            Self::ReloadCrio => "reload crio",
-            Self::None => "none",
-        }
-    }
-}
-
 impl Diff {
     fn between_configs(old: &MachineConfig, new: &MachineConfig, forced: bool) -> Self {
         let (a, b) = (&old.ignition, &new.ignition);
@@ -136,21 +99,12 @@ impl Update {
     }
 }
 
-/// Decides about a step. `forced`: the force file exists.
+/// Decides about a step. `allowed`: the changes of storage sections that the cluster allows, which is
+/// `spec.irreconcilableValidationOverrides.storage` of the MachineConfiguration (`Disks`, `FileSystems`, `Raid`). `forced`: the
+/// force file exists.
 ///
 /// The caller replaces an old config of `null` by one with an empty Ignition config. The check against the kernel's FIPS mode
 /// is not included: that is a fact about the node.
-pub fn decide_update(
-    old: &MachineConfig,
-    new: &MachineConfig,
-    policies: &ClusterPolicies,
-    forced: bool,
-) -> Update {
-    decide_allowing(old, new, policies, &[], forced)
-}
-
-/// Decides about a step if the cluster allows changes of storage sections: `allowed` is
-/// `spec.irreconcilableValidationOverrides.storage` of the MachineConfiguration (`Disks`, `FileSystems`, `Raid`).
 pub fn decide_allowing(
     old: &MachineConfig,
     new: &MachineConfig,
@@ -185,28 +139,6 @@ pub fn decide_taken(
     };
     update.settle_queue(queue, &old.ignition, &new.ignition);
     update
-}
-
-/// Decides about a first boot, without an API and therefore without policies.
-pub fn first_boot(old: &MachineConfig, new: &MachineConfig, forced: bool) -> FirstBootDecision {
-    let update = Update::compare_configs(old, new, forced);
-    let action = update.first_boot_action();
-    let touched = update
-        .changed_files
-        .iter()
-        .any(|path| path == REGISTRIES_CONF);
-    let drain = match action {
-        FirstBootAction::Reboot => true,
-        FirstBootAction::None => false,
-        _ => {
-            touched
-                && is_unsafe(Some(&registries::registry_change(
-                    &old.ignition,
-                    &new.ignition,
-                )))
-        }
-    };
-    FirstBootDecision { action, drain }
 }
 
 /// Returns true if a change is not known to be safe.
@@ -279,37 +211,6 @@ impl Update {
         };
         actions::action_queue(&changed, policies)
     }
-
-    fn first_boot_action(&self) -> FirstBootAction {
-        if self.diff.units || !self.diff.reboot_parts().is_empty() {
-            return FirstBootAction::Reboot;
-        }
-        let mut chosen = FirstBootAction::None;
-        for path in &self.changed_files {
-            match of_first_boot(path) {
-                FirstBootAction::Reboot => return FirstBootAction::Reboot,
-                FirstBootAction::RestartCrio => chosen = FirstBootAction::RestartCrio,
-                FirstBootAction::ReloadCrio if chosen == FirstBootAction::None => {
-                    chosen = FirstBootAction::ReloadCrio;
-                }
-                FirstBootAction::ReloadCrio | FirstBootAction::None => {}
-            }
-        }
-        chosen
-    }
-}
-
-/// Returns the action from the older table, in which only direct children of a directory count.
-fn of_first_boot(path: &str) -> FirstBootAction {
-    let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-    match (path, parent) {
-        ("/etc/kubernetes/kubelet-ca.crt" | "/var/lib/kubelet/config.json", _)
-        | (_, "/etc/nmstate/openshift") => FirstBootAction::None,
-        (REGISTRIES_CONF | GPG_KEY | "/etc/containers/policy.json", _)
-        | (_, "/etc/containers/registries.d") => FirstBootAction::ReloadCrio,
-        (USER_CA, _) => FirstBootAction::RestartCrio,
-        _ => FirstBootAction::Reboot,
-    }
 }
 
 /// Returns the files that are added, removed, or different in any field; order does not count here.
@@ -336,6 +237,7 @@ fn units_by_name(config: &Ignition) -> BTreeMap<&str, &Unit> {
 mod tests {
     use super::*;
     use crate::config::document;
+    use crate::judge::daemon::actions::REGISTRIES_CONF;
     use crate::judge::daemon::default_policies;
     use serde_json::{Value, json};
 
@@ -356,7 +258,7 @@ mod tests {
 
     fn decided(change: impl FnOnce(&mut Value), forced: bool) -> Update {
         let (old, new) = (config(|_| {}), config(change));
-        decide_update(&old, &new, &default_policies(), forced)
+        decide_allowing(&old, &new, &default_policies(), &[], forced)
     }
 
     fn set(path: &'static str, value: Value) -> impl FnOnce(&mut Value) {
@@ -390,10 +292,6 @@ mod tests {
         let update = decided(|_| {}, true);
         assert!(update.drain && update.diff.os_update);
         assert_eq!(update.queue, reboot_actions(ActionCause::Forced));
-        assert_eq!(
-            first_boot(&config(|_| {}), &config(|_| {}), true).action,
-            FirstBootAction::Reboot
-        );
     }
 
     #[test]
@@ -448,7 +346,7 @@ mod tests {
                 });
         }
         policies.sshkey.actions = given(&Action::Drain);
-        let update = decide_update(&old, &new, &policies, false);
+        let update = decide_allowing(&old, &new, &policies, &[], false);
         let wanted = [
             Action::Reload("crio.service".into()),
             restart("b.service"),
@@ -491,54 +389,16 @@ mod tests {
         let old = with("data:,", None);
         // An empty gzip stream, which the daemon parses as TOML.
         let packed = "data:;base64,H4sIAAAAAAAAAwMAAAAAAAAAAAA=";
-        let update = decide_update(
-            &old,
-            &with(packed, Some("gzip")),
-            &default_policies(),
-            false,
-        );
+        let new = with(packed, Some("gzip"));
+        let update = decide_allowing(&old, &new, &default_policies(), &[], false);
         assert!(matches!(
             update.registries,
             Some(RegistryChange::Unreadable(_))
         ));
         assert!(update.drain);
         let plain = "data:,%5B%5Bregistry%5D%5D%0Alocation=%22a%22%0A";
-        let update = decide_update(&old, &with(plain, None), &default_policies(), false);
+        let update = decide_allowing(&old, &with(plain, None), &default_policies(), &[], false);
         assert!(update.drain, "a registry without mirrors is for all names");
         assert_eq!(update.actions(), [Action::Special]);
-        let first = first_boot(&old, &with(plain, None), false);
-        assert_eq!(
-            (first.action, first.drain),
-            (FirstBootAction::ReloadCrio, true)
-        );
-    }
-
-    #[test]
-    fn the_table_of_a_first_boot_is_its_own() {
-        for (path, action) in [
-            ("/etc/kubernetes/kubelet-ca.crt", "none"),
-            ("/var/lib/kubelet/config.json", "none"),
-            ("/etc/nmstate/openshift/b", "none"),
-            ("/etc/nmstate/openshift/b/c", "reboot"),
-            ("/etc/containers/registries.d/a", "reload crio"),
-            ("/etc/containers/registries.d/a/b", "reboot"),
-            ("/etc/crio/policies/a", "reboot"),
-            (GPG_KEY, "reload crio"),
-            (USER_CA, "restart crio"),
-            ("/etc/x", "reboot"),
-        ] {
-            let new = config(|config| {
-                let files = config.pointer_mut("/spec/config/storage/files").unwrap();
-                files.as_array_mut().unwrap().push(json!({"path": path}));
-            });
-            let first = first_boot(&config(|_| {}), &new, false);
-            assert_eq!(first.action.as_str(), action, "{path}");
-            assert_eq!(first.drain, action == "reboot", "{path}");
-        }
-        let unit = config(|config| {
-            config["spec"]["config"]["systemd"]["units"] = json!([]);
-        });
-        let first = first_boot(&config(|_| {}), &unit, false);
-        assert_eq!(first.action, FirstBootAction::Reboot);
     }
 }

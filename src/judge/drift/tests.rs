@@ -8,8 +8,7 @@ use super::*;
 use crate::base::kargs::Kargs;
 use crate::config::document::MachineConfig;
 use crate::formats::systemd::{Support, UnitTree};
-use crate::node::System;
-use crate::node::{Host, Labels, Os};
+use crate::node::{Host, Labels, Os, System};
 
 fn parse_config(spec: &Value) -> MachineConfig {
     let text = json!({"metadata": {"name": "rendered-worker-1"}, "spec": spec}).to_string();

@@ -4,10 +4,9 @@
 //! made here is in a memory file system that only these namespaces have, so it disappears with them, however they end. The
 //! directories of the node are lower layers: the kernel never writes to one.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::unistd::{chdir, pivot_root, sethostname};

@@ -14,10 +14,9 @@ use crate::change::source::gate::ConfigOrigin;
 use crate::change::source::{self, ConfigMedium, Http, ReferenceNetwork};
 use crate::config::document::{self, pointer};
 use crate::diagnose::first_boot::{self, AvailableConfig, Parameters};
-use crate::host::net;
 use crate::host::root::Root;
-use crate::host::running;
 use crate::host::sys::runtime;
+use crate::host::{net, running};
 use crate::node::command::{CommandRunner, ignition, systemctl};
 use crate::run::front::{Front, RunNews};
 

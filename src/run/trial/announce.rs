@@ -3,8 +3,7 @@
 use crate::base::time::current_time;
 use crate::change::trial::Trial;
 use crate::host::sys::runtime;
-use crate::run::trial::notice;
-use crate::run::trial::notice::TrialWayBack;
+use crate::run::trial::notice::{self, TrialWayBack};
 
 /// Returns how the trial would be reverted, for people who did not begin it.
 pub(super) fn way_back(trial: &Trial) -> TrialWayBack {

@@ -13,7 +13,7 @@ use crate::change::trial::store::{read_trial, store_trial};
 use crate::change::trial::{GuardScene, GuardStep, Phase, Trial, TrialPlace, judge_guard};
 use crate::host::net::NameSources;
 use crate::host::root::Root;
-use crate::host::sys::notify::{NotifyState, notify_manager};
+use crate::host::sys::notify::feed_watchdog;
 use crate::node::Host;
 use crate::node::boot::BootIdentity;
 use crate::node::command::{systemctl, wall};
@@ -22,12 +22,10 @@ use crate::run::front::Front;
 use crate::run::node_change::NodeChange;
 use crate::run::opening::{Needs, Opening, is_held};
 use crate::run::trial::announce::{announce_waiting, way_back};
-use crate::run::trial::boot;
 use crate::run::trial::checkpoint::end_checkpoint;
 use crate::run::trial::confirm::confirm_trial;
 use crate::run::trial::guards::end_guards;
-use crate::run::trial::notice;
-use crate::run::trial::revert;
+use crate::run::trial::{boot, notice, revert};
 
 /// Pause between two checks.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -58,7 +56,7 @@ pub fn run_guard(front: &dyn Front, root: &Root, once: bool) -> Result<()> {
     };
     loop {
         // A guard that hangs is killed and restarted.
-        if let Err(error) = notify_manager(&[NotifyState::Alive]) {
+        if let Err(error) = feed_watchdog() {
             log::info!("the watchdog of the manager: {error}");
         }
         match guard.check_trial() {

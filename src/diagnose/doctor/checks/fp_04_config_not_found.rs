@@ -1,9 +1,8 @@
 //! FP-04: a rendered config that is named somewhere but missing, or whose contents do not match its name.
 
 use crate::diagnose::doctor::evidence::{Configs, MentionedConfig, NamedConfig};
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
 };
 use crate::judge::daemon::start::State;
 use crate::node::{RecordReader, Records};

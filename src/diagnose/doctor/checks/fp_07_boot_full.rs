@@ -2,9 +2,8 @@
 
 use crate::base::invocation::shell_word;
 use crate::diagnose::doctor::evidence::BootEvidence;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
 };
 use crate::node::bootloader::{BootEntry, KernelDirectory};
 use crate::node::engine::Engine;

@@ -3,9 +3,8 @@
 use crate::base::paths;
 use crate::change::transaction::Pending;
 use crate::change::trial::TrialOutcome;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
 };
 use crate::node::{RecordReader, Recorded, Records, images_on_disk};
 

@@ -1,9 +1,8 @@
 //! FP-13: files with the immutable attribute.
 
 use crate::diagnose::doctor::evidence::DeployedTree;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
 };
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {

@@ -1,8 +1,7 @@
 //! FP-14: rpm-ostree is busy, not running, or refuses.
 
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages,
 };
 use crate::node::System;
 use crate::node::command::systemctl::StartResult;

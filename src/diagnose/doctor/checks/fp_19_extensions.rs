@@ -1,9 +1,8 @@
 //! FP-19: extension packages or a kernel that the deployment lacks, or packages that no config requests.
 
 use crate::config::document::MachineConfig;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
 };
 use crate::node::Records;
 use crate::node::command::rpm_ostree::packages::{

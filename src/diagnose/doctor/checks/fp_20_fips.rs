@@ -1,8 +1,7 @@
 //! FP-20: FIPS mode, and other settings that are fixed when a node is provisioned.
 
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages,
 };
 use crate::judge::daemon::start::State;
 use crate::node::Records;

@@ -7,9 +7,8 @@ use crate::base::paths;
 use crate::base::time::format_utc;
 use crate::change::transaction::RunOutcome;
 use crate::diagnose::doctor::daemon::DaemonTroubles;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages,
 };
 use crate::judge::daemon::start::{PREFIX, State};
 

@@ -1,9 +1,8 @@
 //! FP-22: the node's annotations, or the file that they are created from, are lost or incomplete.
 
 use crate::base::paths;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange, messages,
 };
 use crate::judge::daemon::start::{Annotation, PREFIX, StartAnnotations};
 use crate::node::Recorded;

@@ -5,7 +5,7 @@ use crate::base::paths;
 use crate::base::time::format_utc;
 use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages,
 };
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {

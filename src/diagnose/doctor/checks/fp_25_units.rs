@@ -3,9 +3,9 @@
 use crate::base::invocation::shell_word;
 use crate::base::order::StableOrder;
 use crate::base::paths;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
+    messages,
 };
 use crate::formats::systemd::{JudgedUnit, Objection};
 use crate::judge::drift::{Drift, DriftKind};

@@ -1,9 +1,8 @@
 //! FP-32: the node has no name server other than itself.
 
 use crate::base::paths;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages,
 };
 use crate::node::name_servers::NameServers;
 

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::base::paths;
 use crate::base::text::count_noun;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
+    messages,
 };
 use crate::formats::sshd::{Certainty, LoginObstacle};
 use crate::node::Recorded;

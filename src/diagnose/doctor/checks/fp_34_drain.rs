@@ -6,9 +6,8 @@ use crate::base::invocation::shell_word;
 use crate::base::paths;
 use crate::base::time::format_utc;
 use crate::diagnose::doctor::daemon::DaemonTroubles;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages,
 };
 use crate::judge::daemon::start::PREFIX;
 

@@ -2,9 +2,8 @@
 
 use crate::base::time::format_utc;
 use crate::diagnose::doctor::cold::{self, ColdCertificate, JudgedTime, RECOVERY, Renewer};
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
 };
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {

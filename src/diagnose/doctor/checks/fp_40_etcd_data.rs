@@ -1,9 +1,9 @@
 //! FP-40: the etcd data on this node is damaged.
 
 use crate::base::text::count_noun;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
+    messages,
 };
 use crate::formats::etcd_data::bolt::{BoltFault, PageFault};
 use crate::formats::etcd_data::start::{EtcdRefusal, EtcdStart, Start};

@@ -1,8 +1,7 @@
 //! FP-41: checkpoint files that the kubelet rejects at its start.
 
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange, messages,
 };
 use crate::formats::checkpoint::{CheckpointFile, CheckpointVerdict, JudgedCheckpoint, NEW_FORM};
 use crate::node::kubelet_state::{CLEANUP, ConfiguredPolicy, KubeletState};

@@ -3,9 +3,8 @@
 use std::net::IpAddr;
 
 use crate::base::invocation::shell_word;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
 };
 use crate::node::boot_waits::{
     BR_EX_UP, BootWaits, KUBELET_WAITS, NMSTATE_APPLIED, NeededImage, PRIMARY_ADDRESS, RESOLVER,

@@ -2,9 +2,8 @@
 
 use crate::base::invocation::shell_word;
 use crate::base::paths;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange, messages,
 };
 use crate::node::host_name::HostNames;
 

@@ -1,9 +1,8 @@
 //! FP-47: a database of Open vSwitch or OVN is damaged.
 
 use crate::base::text::count_noun;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange, messages,
 };
 use crate::formats::ovsdb::{OvsdbLog, OvsdbStop};
 use crate::node::ovsdb_files::OPEN_VSWITCH;

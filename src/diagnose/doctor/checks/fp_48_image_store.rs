@@ -2,9 +2,9 @@
 
 use super::fp_10_power_cut::with_emptied_store;
 use crate::base::text::count_noun;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
+    messages,
 };
 use crate::node::crio_marks::{CLEAN, CrioMarks, SUPPORTED, WIPE};
 use crate::node::images_on_disk::{ContainersStorage, STORE};

@@ -1,9 +1,9 @@
 //! FP-49: the operating system that boots is not a node's.
 
 use crate::base::paths;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
+    messages,
 };
 use crate::node::node_programs::NodePrograms;
 use crate::node::{Recorded, Records};

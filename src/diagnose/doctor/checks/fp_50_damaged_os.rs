@@ -1,8 +1,8 @@
 //! FP-50: damaged objects of the OS, or a damaged kernel in `/boot`.
 
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
+    messages,
 };
 use crate::node::boot_kernels::{BootFile, BootKernel, KernelSums};
 use crate::node::ostree_repository::{DamagedObject, ObjectFault, OstreeRepository, REPOSITORY};

@@ -3,7 +3,7 @@
 use super::fp_19_extensions::find_deployment;
 use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
 };
 use crate::node::Records;
 use crate::node::command::rpm_ostree::packages::{Requester, requester_of};

@@ -2,9 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages,
 };
 use crate::node::node_address::AddressHolder;
 use crate::node::virtual_addresses::{

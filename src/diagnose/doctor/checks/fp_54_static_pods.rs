@@ -1,9 +1,9 @@
 //! FP-54: a static pod is missing, or its revision is incomplete.
 
 use crate::base::text::count_noun;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
+    messages,
 };
 use crate::node::pod_manifest::Fallback;
 use crate::node::static_pods::{

@@ -1,9 +1,8 @@
 //! FP-55: two nodes with fencing whose cluster is split, or that keep fencing each other.
 
 use crate::base::paths;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages,
 };
 use crate::node::two_nodes::TwoNodes;
 

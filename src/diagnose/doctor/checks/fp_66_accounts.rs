@@ -3,9 +3,9 @@
 use crate::base::invocation::shell_word;
 use crate::base::order::StableOrder;
 use crate::base::text::count_noun;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
+    messages,
 };
 use crate::formats::systemd::sysusers::WantedAccount;
 use crate::node::os_accounts::{ForeignState, OsAccounts, StopKind, SysusersStop};

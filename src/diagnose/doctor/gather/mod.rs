@@ -19,8 +19,7 @@ use anyhow::{Context, Result, anyhow};
 use crate::base::object::ObjectKind;
 use crate::base::paths;
 use crate::change::session::own_state::files_of_other_versions;
-use crate::change::session::predict;
-use crate::change::session::predict::ForecastMoment;
+use crate::change::session::predict::{self, ForecastMoment};
 use crate::change::session::{Session, Unnamed};
 use crate::change::source::cache::{self, Cached};
 use crate::change::source::server;
@@ -37,8 +36,7 @@ use crate::diagnose::doctor::evidence::{
 };
 use crate::host::root::{Root, RootError, RootPath};
 use crate::host::sys::runtime;
-use crate::judge::daemon::forecast::AnnotationSource;
-use crate::judge::daemon::forecast::Forecast;
+use crate::judge::daemon::forecast::{AnnotationSource, Forecast};
 use crate::judge::daemon::release::RULES_OF;
 use crate::judge::daemon::{annotations, pod_log};
 use crate::node::clock::{self, Clock, Heard, PastMoment as Passed};
@@ -426,7 +424,6 @@ fn compare_config(session: &Session<'_>) -> ConfigComparison {
     ConfigComparison {
         config: config.name.clone(),
         os_image: config.os_image_url.clone(),
-        arguments: config.kernel_arguments.clone(),
         emptied: emptied.map(|file| file.path.clone()).collect(),
         changed,
         flags: node

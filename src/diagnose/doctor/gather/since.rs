@@ -2,8 +2,7 @@
 
 use crate::base::time::current_time;
 use crate::diagnose::doctor::since::{Since, SinceDifference};
-use crate::diagnose::recorder::look::find_shelf;
-use crate::diagnose::recorder::look::{add_texts, observe_now};
+use crate::diagnose::recorder::look::{add_texts, find_shelf, observe_now};
 use crate::diagnose::recorder::shelf::Shelf;
 use crate::diagnose::recorder::timeline::{TimelineMoment, came_between};
 use crate::diagnose::recorder::{Snapshot, SnapshotRecord, compare_snapshots};

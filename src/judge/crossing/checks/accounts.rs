@@ -9,7 +9,6 @@ use crate::node::platform::{Platform, Seen};
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "accounts",
-    title: "the users of the image can be made",
     is_of_image: true,
     judge,
 };

@@ -10,7 +10,6 @@ use crate::node::platform::Platform;
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "blocked-modules",
-    title: "no kernel module that the node needs is turned off",
     is_of_image: false,
     judge,
 };

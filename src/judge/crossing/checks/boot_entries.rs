@@ -7,7 +7,6 @@ use crate::node::zipl::CURE;
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "boot-entries",
-    title: "zipl is run for new boot entries",
     is_of_image: true,
     judge,
 };

@@ -9,7 +9,6 @@ use crate::node::platform::{BlockDevice, BlockStorage, MountedFileSystem, Platfo
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "boot-filesystem",
-    title: "/boot is the file system that the next boot uses",
     is_of_image: true,
     judge,
 };

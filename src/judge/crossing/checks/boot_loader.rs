@@ -14,7 +14,6 @@ use crate::node::platform::{Platform, SystemPartition};
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "boot-loader",
-    title: "the boot loader on each EFI system partition is the image's",
     is_of_image: true,
     judge,
 };

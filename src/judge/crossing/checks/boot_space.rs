@@ -8,7 +8,6 @@ use crate::node::space::{Fit, MIN_FREE_PERCENT, Space, kernel_room};
 /// The check of `/boot`.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "boot-space",
-    title: "/boot has room for the image's kernel",
     is_of_image: true,
     judge: judge_boot,
 };
@@ -16,7 +15,6 @@ pub(super) const CHECK: CrossingCheck = CrossingCheck {
 /// The check of `/sysroot`.
 pub(super) const SYSROOT: CrossingCheck = CrossingCheck {
     id: "sysroot-space",
-    title: "/sysroot has room for the image",
     is_of_image: true,
     judge: judge_sysroot,
 };

@@ -6,7 +6,6 @@ use crate::node::platform::Platform;
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "bootable",
-    title: "the image has one kernel, an init and the label of an OS image",
     is_of_image: true,
     judge,
 };

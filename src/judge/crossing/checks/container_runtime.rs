@@ -11,7 +11,6 @@ use crate::node::platform::{CrioFile, Platform};
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "container-runtime",
-    title: "the image has the container runtime that CRI-O starts",
     is_of_image: true,
     judge,
 };

@@ -7,7 +7,6 @@ use crate::node::platform::{Platform, Processor};
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "cpu-level",
-    title: "the processor has the level that the image is built for",
     is_of_image: true,
     judge,
 };

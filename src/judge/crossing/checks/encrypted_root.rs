@@ -7,7 +7,6 @@ use crate::node::platform::{Encrypted, LuksFault, LuksHeader, Pin, Platform, Sta
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "encrypted-root",
-    title: "encrypted disks of the system open at the next boot",
     is_of_image: true,
     judge,
 };

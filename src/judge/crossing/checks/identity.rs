@@ -1,7 +1,6 @@
 //! Is the image a node image, for this machine, and not older than the node's?
 
-use super::ARCHITECTURE;
-use super::faults;
+use super::{ARCHITECTURE, faults};
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::node_programs::PROGRAMS;
 use crate::node::os_release::Class;
@@ -10,7 +9,6 @@ use crate::node::platform::Platform;
 /// The check of the architecture.
 pub(super) const MACHINE: CrossingCheck = CrossingCheck {
     id: ARCHITECTURE,
-    title: "the image is for this machine's architecture",
     is_of_image: true,
     judge: judge_architecture,
 };
@@ -18,7 +16,6 @@ pub(super) const MACHINE: CrossingCheck = CrossingCheck {
 /// The check that the image is a node image.
 pub(super) const NODE_IMAGE: CrossingCheck = CrossingCheck {
     id: "node-image",
-    title: "the image is one that nodes run",
     is_of_image: true,
     judge: judge_kind,
 };
@@ -26,7 +23,6 @@ pub(super) const NODE_IMAGE: CrossingCheck = CrossingCheck {
 /// The check of the release.
 pub(super) const RELEASE: CrossingCheck = CrossingCheck {
     id: "release",
-    title: "the image is of the node's kind of system, and not older",
     is_of_image: true,
     judge: judge_release,
 };

@@ -10,7 +10,6 @@ use crate::node::platform::Platform;
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "image-arguments",
-    title: "bootc takes the kernel arguments that the image brings",
     is_of_image: true,
     judge,
 };

@@ -6,7 +6,6 @@ use crate::node::platform::Platform;
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "image-fetch",
-    title: "the signature policy and the registries of the node allow the image",
     is_of_image: true,
     judge,
 };

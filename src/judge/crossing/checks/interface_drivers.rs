@@ -7,7 +7,6 @@ use crate::node::platform::{DeviceLevel, Interface, NameUse, Platform};
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "interface-drivers",
-    title: "the image has drivers for the network interfaces",
     is_of_image: true,
     judge,
 };

@@ -18,7 +18,6 @@ use crate::node::platform::{
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "interface-names",
-    title: "network interfaces keep the names that the configuration uses",
     is_of_image: true,
     judge,
 };

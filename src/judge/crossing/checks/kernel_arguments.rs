@@ -8,7 +8,6 @@ use crate::node::platform::Platform;
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "kernel-arguments",
-    title: "the image takes the node's kernel arguments",
     is_of_image: true,
     judge,
 };

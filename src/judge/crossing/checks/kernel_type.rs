@@ -8,7 +8,6 @@ use crate::node::platform::Platform;
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "kernel-type",
-    title: "the kernel of the config exists for this machine and the image",
     is_of_image: false,
     judge,
 };

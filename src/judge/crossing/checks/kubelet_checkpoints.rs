@@ -7,7 +7,6 @@ use crate::node::platform::Platform;
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "kubelet-checkpoints",
-    title: "the image's kubelet reads the files of the node's kubelet",
     is_of_image: true,
     judge,
 };

@@ -7,7 +7,6 @@ use crate::node::platform::{ApiServerPod, Platform};
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "kubelet-skew",
-    title: "the image's kubelet fits the cluster's API server",
     is_of_image: true,
     judge,
 };

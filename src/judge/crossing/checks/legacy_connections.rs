@@ -6,7 +6,6 @@ use crate::node::platform::{LegacyConnection, Platform};
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "legacy-connections",
-    title: "NetworkManager of the image reads all connections",
     is_of_image: true,
     judge,
 };

@@ -7,7 +7,6 @@ use crate::node::platform::{KEYS_MIGRATION, NextLogin, Platform};
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "login",
-    title: "sshd of the image lets core in",
     is_of_image: true,
     judge,
 };

@@ -9,7 +9,6 @@ use crate::node::unit_links::NeededMask;
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "masked-units",
-    title: "no unit that the node needs is masked",
     is_of_image: false,
     judge,
 };

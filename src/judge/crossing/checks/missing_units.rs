@@ -10,7 +10,6 @@ use crate::node::unit_links::{UNITS_OF_OS, UnitLink};
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "missing-units",
-    title: "the image has the units that are enabled",
     is_of_image: true,
     judge,
 };

@@ -9,7 +9,6 @@ use crate::node::platform::{BlockDevice, BlockStorage, Platform};
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "multipath",
-    title: "a root disk with several paths is found by its map",
     is_of_image: true,
     judge,
 };

@@ -10,7 +10,6 @@ use crate::node::platform::Platform;
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "network-files",
-    title: "the network configuration is read and in force",
     is_of_image: false,
     judge,
 };

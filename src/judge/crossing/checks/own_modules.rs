@@ -8,7 +8,6 @@ use crate::node::platform::Platform;
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "own-modules",
-    title: "no kernel modules or initramfs of the node's own",
     is_of_image: true,
     judge,
 };

@@ -8,7 +8,6 @@ use crate::node::platform::{OriginSections, Platform};
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "packages",
-    title: "requested packages and overrides fit the image",
     is_of_image: true,
     judge,
 };

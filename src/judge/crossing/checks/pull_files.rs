@@ -7,7 +7,6 @@ use crate::node::platform::Platform;
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "pull-files",
-    title: "the files for pulls are read, and stop no pull",
     is_of_image: false,
     judge,
 };

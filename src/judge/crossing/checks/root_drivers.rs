@@ -9,7 +9,6 @@ use crate::node::platform::{DeviceLevel, DiskDevices, Platform};
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "root-drivers",
-    title: "the image has drivers for the root disk and for /boot",
     is_of_image: true,
     judge,
 };

@@ -10,7 +10,6 @@ use crate::node::platform::Platform;
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "secure-boot",
-    title: "Secure Boot starts the boot loader of each EFI system partition",
     is_of_image: true,
     judge,
 };

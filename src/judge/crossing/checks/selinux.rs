@@ -10,7 +10,6 @@ use crate::node::selinux_state::SelinuxFaultKind;
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "selinux",
-    title: "SELinux is on, with the policy of the image",
     is_of_image: false,
     judge,
 };

@@ -9,7 +9,6 @@ use crate::node::service_configs::BrokenConfig;
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "service-files",
-    title: "the kubelet, the image store and NetworkManager take their files",
     is_of_image: false,
     judge,
 };

@@ -6,7 +6,6 @@ use crate::node::platform::Platform;
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "xfs-format",
-    title: "the image's kernel mounts the node's XFS file systems",
     is_of_image: true,
     judge,
 };

@@ -61,10 +61,6 @@ pub enum RebaseTarget {
     Registry(String),
     /// `containers-storage`, under exactly this name. The origin keeps the name.
     Storage(String),
-    /// An OCI directory. The origin becomes the path, which the daemon does not accept (docs/develop/agreement.md: Operating system).
-    OciDirectory(String),
-    /// An OCI archive, completely unpacked below `/var/tmp` first. The origin becomes the path.
-    OciArchive(String),
     /// A commit in the local repository, with the origin in the daemon's older form.
     Commit {
         /// Checksum of the commit.
@@ -72,8 +68,6 @@ pub enum RebaseTarget {
         /// The image that the commit was made from, in the form that the daemon compares.
         image: String,
     },
-    /// A reference as shown by `status`, including its scheme.
-    Reference(String),
 }
 
 impl RebaseTarget {
@@ -82,20 +76,7 @@ impl RebaseTarget {
         match self {
             Self::Registry(image) => format!("ostree-unverified-registry:{image}"),
             Self::Storage(image) => format!("ostree-unverified-image:containers-storage:{image}"),
-            Self::OciDirectory(path) => format!("ostree-unverified-image:oci:{path}"),
-            Self::OciArchive(path) => format!("ostree-unverified-image:oci-archive:{path}"),
             Self::Commit { checksum, .. } => checksum.clone(),
-            Self::Reference(reference) => reference.clone(),
-        }
-    }
-
-    /// Returns the image name that the daemon is going to read from the new deployment.
-    pub fn image_name(&self) -> String {
-        match self {
-            Self::Commit { image, .. } => image.clone(),
-            other => {
-                crate::node::command::rpm_ostree::reference::of_reference(&other.as_reference())
-            }
         }
     }
 }
@@ -349,18 +330,6 @@ mod tests {
                 RebaseTarget::Storage(name()),
                 "ostree-unverified-image:containers-storage:quay.example/os@sha256:1",
             ),
-            (
-                RebaseTarget::OciDirectory("/m/os".into()),
-                "ostree-unverified-image:oci:/m/os",
-            ),
-            (
-                RebaseTarget::OciArchive("/m/os.tar".into()),
-                "ostree-unverified-image:oci-archive:/m/os.tar",
-            ),
-            (
-                RebaseTarget::Reference("ostree-image-signed:docker://q/os:1".into()),
-                "ostree-image-signed:docker://q/os:1",
-            ),
         ] {
             assert_eq!(
                 line(&rebase_to(&target, &new)),
@@ -377,17 +346,6 @@ mod tests {
             checksum: "ab".into(),
             image: IMAGE.into(),
         };
-        for target in [
-            RebaseTarget::Registry(IMAGE.into()),
-            RebaseTarget::Storage(IMAGE.into()),
-            commit.clone(),
-        ] {
-            assert_eq!(target.image_name(), IMAGE);
-        }
-        assert_ne!(
-            RebaseTarget::OciDirectory("/m/os".into()).image_name(),
-            IMAGE
-        );
         let args = rebase_to(&commit, &RpmOstreeVersion::default()).args;
         assert_eq!(
             args[1],

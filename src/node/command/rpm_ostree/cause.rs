@@ -20,15 +20,8 @@ use crate::node::command::{CommandError, CommandOutput};
 pub enum RpmOstreeError {
     /// The system was not booted by ostree.
     NotOstree,
-    /// Another transaction is running.
-    Busy {
-        /// The command line that began it.
-        title: String,
-        /// Its initiator, if the text of the status was read too.
-        initiator: Option<String>,
-        /// The time when it began, in words, if the journal has it.
-        since: Option<String>,
-    },
+    /// Another transaction is running: the command line that began it.
+    Busy(String),
     /// The transaction was cancelled.
     Cancelled,
     /// The daemon died during its work.
@@ -231,19 +224,6 @@ impl RpmOstreeError {
         recognise_cause(text).unwrap_or_else(|| Self::Unknown(error_line(text).to_owned()))
     }
 
-    /// Returns the same error with the transaction's initiator and start time.
-    #[must_use]
-    pub fn begun_by(self, who: Option<String>, when: Option<String>) -> Self {
-        match self {
-            Self::Busy { title, .. } => Self::Busy {
-                title,
-                initiator: who,
-                since: when,
-            },
-            other => other,
-        }
-    }
-
     /// Returns the error as a sentence with the next step.
     pub fn to_line(&self) -> String {
         format!("{self}. {}", advise_doctor(&self.next_step()))
@@ -253,7 +233,7 @@ impl RpmOstreeError {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::NotOstree => "not-ostree",
-            Self::Busy { .. } => "busy",
+            Self::Busy(_) => "busy",
             Self::Cancelled => "cancelled",
             Self::DaemonDied => "daemon-died",
             Self::DaemonDown(_) => "daemon-down",
@@ -302,15 +282,7 @@ impl RpmOstreeError {
     fn to_sentence(&self) -> String {
         match self {
             Self::NotOstree => "this system was not booted by ostree".into(),
-            Self::Busy {
-                title,
-                initiator,
-                since,
-            } => format!(
-                "a transaction is in progress: {title}{}{}",
-                label_text(", begun by ", initiator.as_ref()),
-                label_text(", since ", since.as_ref())
-            ),
+            Self::Busy(title) => format!("a transaction is in progress: {title}"),
             Self::Cancelled => "the transaction was cancelled".into(),
             Self::DaemonDied => "rpm-ostreed ended during the transaction".into(),
             Self::DaemonDown(words) => format!("rpm-ostreed does not start: {words}"),
@@ -393,7 +365,7 @@ impl RpmOstreeError {
     pub fn next_step(&self) -> String {
         match self {
             Self::NotOstree => "apply files only: mco-rescue apply skips the operating system on such a root".into(),
-            Self::Busy { .. } => then_again("rpm-ostree cancel # or wait for it"),
+            Self::Busy(_) => then_again("rpm-ostree cancel # or wait for it"),
             Self::Cancelled => format!("{} # and let no other program cancel it", whole_command()),
             Self::DaemonDied | Self::DaemonDown(_) => then_again(DAEMON),
             Self::ClientKilled | Self::NoAnswer { .. } => then_again(GOES_ON),
@@ -562,17 +534,6 @@ mod tests {
             RpmOstreeError::of_words(words)
                 .to_string()
                 .ends_with("at least 2.1 MB requested")
-        );
-    }
-
-    #[test]
-    fn a_transaction_is_reported_with_who_began_it_and_when() {
-        let words = "error: Transaction in progress: rebase ostree-unverified-image:oci:/m/os \n You can cancel the current transaction with `rpm-ostree cancel`\n";
-        let cause = RpmOstreeError::of_words(words)
-            .begun_by(Some("client(id:cli uid:0)".into()), Some("10:24".into()));
-        assert_eq!(
-            cause.to_string(),
-            "a transaction is in progress: rebase ostree-unverified-image:oci:/m/os, begun by client(id:cli uid:0), since 10:24"
         );
     }
 

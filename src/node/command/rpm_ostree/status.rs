@@ -404,31 +404,13 @@ pub fn is_of_kernel(package: &str) -> bool {
     package == "kernel" || package.starts_with("kernel-")
 }
 
-/// Facts that are only in the text form of `rpm-ostree status`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct StatusText {
-    /// The command line of the running transaction.
-    pub transaction: Option<String>,
-    /// Its initiator, as `client(id:cli dbus:1.40 unit:session-12.scope uid:0)`.
-    pub initiator: Option<String>,
-    /// The reason why the last shutdown failed to write the staged deployment. It is shown until the next reboot.
-    pub finalize_error: Option<String>,
-}
-
-impl StatusText {
-    /// Parses the output of `rpm-ostree status`.
-    pub fn read(text: &str) -> Self {
-        let after = |words: &str| {
-            let mut lines = text.lines().map(str::trim);
-            lines.find_map(|line| Some(line.strip_prefix(words)?.trim().to_owned()))
-        };
-        let failed = text.contains("failed to finalize previous deployment");
-        Self {
-            transaction: after("Transaction:"),
-            initiator: after("Initiator:"),
-            finalize_error: failed.then(|| after("error:").unwrap_or_default()),
-        }
-    }
+/// Returns the reason why the last shutdown failed to write the staged deployment, from the output of `rpm-ostree status`: the
+/// JSON form does not have it. It is shown until the next reboot.
+pub fn read_finalize_error(text: &str) -> Option<String> {
+    let has_failed = text.contains("failed to finalize previous deployment");
+    let mut lines = text.lines().map(str::trim);
+    let error = lines.find_map(|line| line.strip_prefix("error:"));
+    has_failed.then(|| error.unwrap_or_default().trim().to_owned())
 }
 
 /// Returns the error of the previous boot's `ostree-finalize-staged.service`: the first line that begins with `error:`, which
@@ -436,19 +418,6 @@ impl StatusText {
 pub fn finalize_failure(journal: &str) -> Option<String> {
     let mut messages = journal.lines().filter_map(journal_message);
     messages.find_map(|message| Some(message.strip_prefix("error:")?.trim().to_owned()))
-}
-
-/// Returns the start (microseconds since 1970) and the client of the running transaction, from the daemon's journal as `-o
-/// json`.
-pub fn find_begun(journal: &str) -> Option<(u64, String)> {
-    let begin = |line: &str| {
-        let who = journal_message(line)?;
-        let who = who.strip_prefix("Initiated txn ")?.to_owned();
-        let entry: Value = serde_json::from_str(line).ok()?;
-        let time = entry.get("__REALTIME_TIMESTAMP")?.as_str()?.parse().ok()?;
-        Some((time, who))
-    };
-    journal.lines().rev().find_map(begin)
 }
 
 /// Returns the program that staged a deployment, in words, from the journal of the stagings as `-o json`: the one that was at

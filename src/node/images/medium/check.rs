@@ -103,24 +103,6 @@ impl MediumReport {
         matches!(self.verdict, BlobVerdict::Exact(_))
     }
 
-    /// Returns the compressed size of all layers in bytes. Importing them needs more, because they are uncompressed.
-    pub fn layer_bytes(&self) -> u64 {
-        let layers = self
-            .blobs
-            .iter()
-            .filter(|blob| blob.role == BlobRole::Layer);
-        layers.map(|blob| blob.size).sum()
-    }
-
-    /// Returns the same, except for layers that the node already has
-    /// ([`crate::node::command::rpm_ostree::status::Deployments::layers`]).
-    pub fn new_layer_bytes(&self, on_node: &[String]) -> u64 {
-        let new = |blob: &&Blob| {
-            blob.role == BlobRole::Layer && !on_node.contains(&blob.digest.to_string())
-        };
-        self.blobs.iter().filter(new).map(|blob| blob.size).sum()
-    }
-
     /// Returns the verdict in words, with both digests if they differ, and the command that makes a good copy.
     pub fn describe_verdict(&self, image: &ImageName, medium: &Medium) -> String {
         let (wanted, at) = (&self.wanted, medium.reference());

@@ -110,11 +110,7 @@ fn of_sentence(text: &str) -> Option<RpmOstreeError> {
 /// Recognises sentences about other programs.
 fn of_others(text: &str) -> Option<RpmOstreeError> {
     if let Some(title) = rest_after(text, BUSY) {
-        return Some(RpmOstreeError::Busy {
-            title: title.to_owned(),
-            initiator: None,
-            since: None,
-        });
+        return Some(RpmOstreeError::Busy(title.to_owned()));
     }
     if let Some(rest) = rest_after(text, DRIVEN) {
         let (name, unit) = rest.split_once(" (").unwrap_or((rest, ""));
