@@ -10,9 +10,8 @@ use mco_rescue::base::secrets::redacted_words;
 use mco_rescue::base::text::{make_printable, one_line};
 use mco_rescue::cli::{parse, run};
 use mco_rescue::host::progress;
-use mco_rescue::host::sys::limits;
 use mco_rescue::host::sys::memory::{self, Memory};
-use mco_rescue::host::sys::signals;
+use mco_rescue::host::sys::{limits, signals};
 
 #[global_allocator]
 static MEMORY: Memory = Memory;

@@ -6,8 +6,7 @@ use super::wrap_text;
 use crate::base::invocation::{on_node, reboot_command};
 use crate::base::text::make_inline;
 use crate::change::plan::After;
-use crate::judge::daemon::policies;
-use crate::judge::daemon::{Action, Queued};
+use crate::judge::daemon::{Action, Queued, policies};
 use crate::node::command::job::Job;
 use crate::run::apply::JobsDone;
 

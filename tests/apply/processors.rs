@@ -1,10 +1,9 @@
 //! Several processors share the work of a large config. The results are the same as with one processor.
 
-use std::fs;
 use std::io::Write;
 use std::process::{Child, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;

@@ -4,8 +4,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::support::faults;
-use crate::support::faults::{Scene, can_trace, demand, every, on_threads};
+use crate::support::faults::{self, Scene, can_trace, demand, every, on_threads};
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::{self, Lacks, Run, TestRoot, file, is_root, machine_config, say, skip};
 use mco_rescue::base::kargs::Kargs;

@@ -3,18 +3,14 @@
 use std::fs;
 use std::process::Stdio;
 
-use super::fp_07::kernels;
-use super::small;
-use super::small::endless;
+use super::fp_07::{self, kernels};
+use super::small::{self, endless};
 use super::worker::{healthy, on_a_node};
 use super::{
     CRITICAL, Dark, FINE, RECORD, Sick, WARNING, by_years, doctor, doctor_exits, doctor_with,
-    finding, ids, of, unseen,
-};
-use super::{
-    fp_01, fp_02, fp_03, fp_04, fp_05, fp_06, fp_07, fp_09, fp_10, fp_12, fp_15, fp_16, fp_17,
+    finding, fp_01, fp_02, fp_03, fp_04, fp_05, fp_06, fp_09, fp_10, fp_12, fp_15, fp_16, fp_17,
     fp_18, fp_19, fp_20, fp_22, fp_24, fp_25, fp_27, fp_28, fp_29, fp_30, fp_31, fp_32, fp_33,
-    fp_41, fp_44, fp_45, fp_46, fp_48, fp_53, fp_54, fp_66, fp_67,
+    fp_41, fp_44, fp_45, fp_46, fp_48, fp_53, fp_54, fp_66, fp_67, ids, of, unseen,
 };
 use crate::support::sysroot::Sysroot;
 use crate::support::{Run, TestRoot, file, machine_config};

@@ -6,8 +6,7 @@ use std::process::{Command, Stdio};
 use super::small::{
     NAME, directory, disk_of_a_node, live, origin_of, record_on, rpm_ostree_says, run_at,
 };
-use super::worker;
-use super::worker::on_a_node;
+use super::worker::{self, on_a_node};
 use super::{
     CRITICAL, Dark, RECORD, WARNING, answer, doctor_exits, doctor_on, finding, found, ids, of,
     says, unseen,

@@ -3,8 +3,7 @@
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
-use super::worker;
-use super::worker::{Branch, Row, all_met, is_well, on_a_node, sick, well};
+use super::worker::{self, Branch, Row, all_met, is_well, on_a_node, sick, well};
 use super::{CRITICAL, DAY, RECORD, Sick, answer, doctor_on, of, small, unseen};
 use crate::support::TestRoot;
 use crate::support::faults::traced;

@@ -1,8 +1,7 @@
 //! FP-03: the disk differs from the recorded config.
 
-use super::small;
 use super::worker::healthy;
-use super::{Dark, RECORD, Sick, WARNING, doctor, doctor_with, found, says};
+use super::{Dark, RECORD, Sick, WARNING, doctor, doctor_with, found, says, small};
 
 pub(super) const SICK: &[Sick] = &[
     Sick {

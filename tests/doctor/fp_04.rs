@@ -2,8 +2,7 @@
 
 use std::fs;
 
-use super::worker;
-use super::worker::{Branch, Row, all_met, import, prepared_for, sick, well};
+use super::worker::{self, Branch, Row, all_met, import, prepared_for, sick, well};
 use super::{FINE, RECORD, Sick, WARNING};
 use crate::support::by_operator;
 use serde_json::{Value, json};

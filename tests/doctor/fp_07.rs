@@ -1,7 +1,6 @@
 //! FP-07: /boot is too full for the next OS.
 
-use std::fs;
-use std::fs::File;
+use std::fs::{self, File};
 
 use super::worker::{Branch, Row, all_met, healthy, is_well, on_a_node, sick, well};
 use super::{FINE, Sick, WARNING, doctor, doctor_on, doctor_with, finding, unseen};

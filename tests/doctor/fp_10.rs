@@ -3,8 +3,9 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use super::worker;
-use super::worker::{Branch, Row, all_met, copy, healthy, is_well, on_a_node, prepared_for, sick};
+use super::worker::{
+    self, Branch, Row, all_met, copy, healthy, is_well, on_a_node, prepared_for, sick,
+};
 use super::{CRITICAL, RECORD, Sick, WARNING, doctor, doctor_on, doctor_with, of};
 use crate::support::{Config, Lacks, PROGRAM, TestRoot, skip};
 

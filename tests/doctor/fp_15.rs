@@ -3,8 +3,7 @@
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use super::small;
-use super::small::{live, record_on};
+use super::small::{self, live, record_on};
 use super::worker::{Branch, CLIENT, healthy, is_well, on_a_node};
 use super::{CRITICAL, DAY, Sick, by_years, doctor, doctor_on, found, of, says, unseen};
 use crate::support::http::{Authority, Response, Routes, Server, VALID, Years};

@@ -5,8 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-use super::small;
-use super::small::{disk_of_a_node, live, record_on, run_at};
+use super::small::{self, disk_of_a_node, live, record_on, run_at};
 use super::{Dark, answer, doctor, doctor_on, found, of, says};
 use crate::support::TestRoot;
 use crate::support::mounts::{Disk, mount, with_mounts};

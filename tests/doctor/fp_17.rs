@@ -3,8 +3,7 @@
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use super::small;
-use super::small::{NAME, endless, live, record_on, rpm_ostree_says};
+use super::small::{self, NAME, endless, live, record_on, rpm_ostree_says};
 use super::{Dark, RECORD, doctor, doctor_on, found, of, says};
 use crate::support::ostree_node::{BOOTED, NEXT};
 use serde_json::{Value, json};

@@ -1,7 +1,6 @@
 //! FP-18: kernel arguments that cannot come right.
 
-use super::small;
-use super::small::{ENTRY, booted_with, live, record_on, recorded};
+use super::small::{self, ENTRY, booted_with, live, record_on, recorded};
 use super::{Dark, doctor, doctor_on, found, of, says};
 use serde_json::{Value, json};
 

@@ -1,7 +1,6 @@
 //! FP-20: a config that the node cannot be brought to.
 
-use super::small;
-use super::small::{ENTRY, NAME, live, record_on, recorded};
+use super::small::{self, ENTRY, NAME, live, record_on, recorded};
 use super::{Dark, doctor, doctor_on, found, of, says};
 use crate::support::file;
 use crate::support::mounts::mount;

@@ -1,7 +1,6 @@
 //! FP-22: the node's annotations are lost or incomplete.
 
-use super::small;
-use super::small::{NAME, directory};
+use super::small::{self, NAME, directory};
 use super::{Dark, RECORD, doctor, found, of, says};
 use serde_json::{Value, json};
 

@@ -1,7 +1,6 @@
 //! FP-24: the daemon's own files are not in order.
 
-use super::small;
-use super::small::endless;
+use super::small::{self, endless};
 use super::{Dark, doctor, found, of, says};
 use serde_json::Value;
 

@@ -1,7 +1,6 @@
 //! FP-25: units that cannot be loaded or enabled.
 
-use super::small;
-use super::small::{endless, live, record_on};
+use super::small::{self, endless, live, record_on};
 use super::{Dark, doctor, doctor_on, found, of, says};
 use serde_json::Value;
 

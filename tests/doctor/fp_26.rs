@@ -3,8 +3,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use super::small;
-use super::small::live;
+use super::small::{self, live};
 use super::{doctor, doctor_on, found, of, says, unseen};
 use crate::support::{Lacks, TestRoot, is_root, skip};
 use serde_json::{Value, json};

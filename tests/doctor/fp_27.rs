@@ -1,7 +1,6 @@
 //! FP-27: pull secrets and authorities of several writers.
 
-use super::small;
-use super::small::directory;
+use super::small::{self, directory};
 use super::worker::{Branch, SECRET, healthy};
 use super::{Dark, Sick, WARNING, doctor, found, of, says};
 use crate::support::{TestRoot, file};

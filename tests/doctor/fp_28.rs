@@ -1,7 +1,6 @@
 //! FP-28: the boot image is old.
 
-use super::small;
-use super::small::{directory, live, record_on, rpm_ostree_says};
+use super::small::{self, directory, live, record_on, rpm_ostree_says};
 use super::{Dark, doctor, doctor_on, found, of, says};
 use serde_json::Value;
 

@@ -2,8 +2,7 @@
 
 use std::fs;
 
-use super::small;
-use super::small::{ENTRY, booted_with, live, record_on};
+use super::small::{self, ENTRY, booted_with, live, record_on};
 use super::{Dark, doctor, doctor_on, found, of, says};
 use serde_json::Value;
 

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::small;
-use super::small::SIGNER;
+use super::small::{self, SIGNER};
 use super::{Dark, by_years, doctor, found, of, says};
 use serde_json::Value;
 

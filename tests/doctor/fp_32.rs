@@ -1,7 +1,6 @@
 //! FP-32: names cannot be resolved before the node runs.
 
-use super::small;
-use super::small::{directory, live, record_on};
+use super::small::{self, directory, live, record_on};
 use super::{Dark, doctor, doctor_on, found, of, says, unseen};
 use serde_json::Value;
 

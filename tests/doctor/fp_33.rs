@@ -3,8 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
-use super::small;
-use super::small::{directory, recorded};
+use super::small::{self, directory, recorded};
 use super::{Dark, answer, carry_out, doctor, found, of, says, unseen};
 use crate::support::{Lacks, PROGRAM, Run, TestRoot, is_root, skip};
 use serde_json::{Value, json};

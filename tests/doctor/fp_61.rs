@@ -1,7 +1,6 @@
 //! FP-61: the bootstrap kubeconfig is missing.
 
-use super::worker;
-use super::worker::{Branch, Row, all_met, healthy, import, prepared_for, sick, well};
+use super::worker::{self, Branch, Row, all_met, healthy, import, prepared_for, sick, well};
 use super::{RECORD, doctor, of};
 
 const KUBECONFIG: &str = "etc/kubernetes/kubeconfig";

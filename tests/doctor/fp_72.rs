@@ -1,7 +1,6 @@
 //! FP-72: units that the node needs are masked.
 
-use super::small;
-use super::small::{live, record_on};
+use super::small::{self, live, record_on};
 use super::{doctor, doctor_on, found, of, says};
 use serde_json::Value;
 

@@ -8,8 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
-use crate::support::faults;
-use crate::support::faults::{Scene, copy_tree, count, demand, left_over, on_threads};
+use crate::support::faults::{self, Scene, copy_tree, count, demand, left_over, on_threads};
 use crate::support::mounts::{Disk, mount, unmount, with_mounts};
 use crate::support::scenes::{WATCHED, bare, can_disturb, everything_is_asked_for, update};
 use crate::support::steps::Stepped;

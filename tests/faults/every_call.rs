@@ -9,9 +9,8 @@ use std::fmt;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use crate::support::faults;
 use crate::support::faults::{
-    Call, JOURNAL, READING, Scene, Traced, demand, duplicate, left_over, on_threads, traced,
+    self, Call, JOURNAL, READING, Scene, Traced, demand, duplicate, left_over, on_threads, traced,
 };
 use crate::support::scenes::{
     WATCHED, bare, can_disturb, everything_is_asked_for, taking_back, update,

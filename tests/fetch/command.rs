@@ -6,9 +6,8 @@ use std::process::{Command, Stdio};
 
 use crate::support::http::{Authority, Response, Routes, Server, VALID};
 use crate::support::mcs::{ca, fetch, fetch_within, rendered, server};
-use crate::support::trace;
 use crate::support::{
-    self, Lacks, PROGRAM, Run, TestRoot, by_operator, flat_run, is_root, say, skip,
+    self, Lacks, PROGRAM, Run, TestRoot, by_operator, flat_run, is_root, say, skip, trace,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};

@@ -4,8 +4,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use crate::support::dns;
-use crate::support::dns::{NameServer, Said};
+use crate::support::dns::{self, NameServer, Said};
 use crate::support::http::{Response, Routes, Server};
 use crate::support::{say, unused_port};
 use mco_rescue::host::net::{

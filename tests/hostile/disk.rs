@@ -7,8 +7,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 
 use crate::support::sysroot::Sysroot;
-use crate::support::trace;
-use crate::support::{self, PROGRAM, Run, TestRoot, file, machine_config};
+use crate::support::{self, PROGRAM, Run, TestRoot, file, machine_config, trace};
 use serde_json::json;
 
 const SECRET: &str = "canary-that-is-outside-of-the-disk";

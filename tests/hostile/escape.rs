@@ -9,8 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::trace;
-use crate::support::{self, Lacks, PROGRAM, TestRoot, file, is_root, machine_config, skip};
+use crate::support::{self, Lacks, PROGRAM, TestRoot, file, is_root, machine_config, skip, trace};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::notify::{Watcher, uses};
-use crate::support::trace;
-use crate::support::trace::can_trace;
+use crate::support::trace::{self, can_trace};
 use crate::support::{
     self, Lacks, PROGRAM, Run, STATE, TestRoot, file, is_root, machine_config, say, skip, unsealed,
 };

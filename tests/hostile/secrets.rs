@@ -9,8 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::support::trace;
-use crate::support::trace::{can_trace, traced};
+use crate::support::trace::{self, can_trace, traced};
 use crate::support::{self, Lacks, PROGRAM, TestRoot, file, is_root, machine_config, say, skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

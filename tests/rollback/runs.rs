@@ -6,8 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::support::mounts;
-use crate::support::{Lacks, Snapshot, TestRoot, file, machine_config, skip};
+use crate::support::{Lacks, Snapshot, TestRoot, file, machine_config, mounts, skip};
 use serde_json::{Value, json};
 
 fn unit(text: &str) -> String {

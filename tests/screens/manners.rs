@@ -1,12 +1,11 @@
 //! Proves how the program behaves towards a person: the line that asks, short plans, tips for names typed by habit,
 //! the list of runs that can be taken back, and progress on terminals and serial consoles.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use crate::support::{self, Lacks, PROGRAM, Run, TestRoot, file, flat, machine_config, skip};
 use serde_json::{Value, json};

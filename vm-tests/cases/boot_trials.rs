@@ -24,12 +24,11 @@ use serde_json::Value;
 use super::node::PROGRAM;
 use super::os::{self, Story};
 use crate::lab::grub::{Entry, FileSystem};
-use crate::lab::images;
 use crate::lab::loaded::{self, Loaded};
 use crate::lab::node::Booted;
 use crate::lab::qemu::{End, Shown};
 use crate::lab::random::Random;
-use crate::lab::{Case, checkout};
+use crate::lab::{Case, checkout, images};
 
 /// How long a boot that shows nothing any more is watched before its power is switched off.
 const WATCHED: Duration = Duration::from_secs(15);

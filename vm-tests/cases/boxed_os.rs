@@ -40,8 +40,7 @@ use super::os::{
 };
 use crate::lab::boxes::{BoxNode, Registry, golden, groups_left, registry_of};
 use crate::lab::{Case, Shell};
-use crate::support::oci;
-use crate::support::{Lacks, skip};
+use crate::support::{Lacks, oci, skip};
 
 /// Of a person who is far away.
 pub(super) const KEY: &str =

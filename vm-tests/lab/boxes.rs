@@ -6,20 +6,18 @@
 //! libraries that it needs, and the node has no rpm-ostree then unless `BOX_ENGINES=both`; the images are still made by the
 //! rpm-ostree of `BOX_RPM_OSTREE`.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 use super::images::{self, kept_in, name_of, script, text_of};
 use super::lan::{Lan, within};
 use super::{Case, Shell, checkout, disk, run};
-use crate::support::Lacks;
 use crate::support::http::{Response, Routes, Server};
-use crate::support::{self, Run, oci, say};
+use crate::support::{self, Lacks, Run, oci, say};
 
 /// How long a boot or a shutdown may take on a busy machine; it takes seconds.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -15,9 +15,8 @@ use crate::change::transaction::place::{self, Placement};
 use crate::change::transaction::{self, Lock, Pending};
 use crate::host::root::{Exposed, ExposedBy, Root, RootPath};
 use crate::judge::drift::text_object;
-use crate::node::command::CommandRunner;
-use crate::node::command::journalctl;
 use crate::node::command::systemctl::{self, StartResult};
+use crate::node::command::{CommandRunner, journalctl};
 use crate::node::host::systemd_runs;
 use crate::node::{Host, Labels};
 

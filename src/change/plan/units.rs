@@ -8,8 +8,7 @@ use crate::base::paths;
 use crate::config::document::ignition::Unit;
 use crate::formats::systemd::{self, UnitTree, needed};
 use crate::host::root::RootPath;
-use crate::judge::drift::enablement;
-use crate::judge::drift::{dropin_path, look_at_end, text_object, unit_path};
+use crate::judge::drift::{dropin_path, enablement, look_at_end, text_object, unit_path};
 use crate::node::originals::OriginalPaths;
 
 impl Builder<'_> {

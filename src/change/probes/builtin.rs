@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::ProbeContext;
 use crate::change::source::server;
-use crate::host::net::find_host;
 use crate::host::net::{
     CertificateDer, FetchCause, FetchRequest, FetchSettings, Knock, NameAnswer, TlsProblem,
-    fetch_url, parse_bundle, read_greeting,
+    fetch_url, find_host, parse_bundle, read_greeting,
 };
 use crate::judge::daemon::annotations;
 use crate::node::command::ip::{self, DefaultHop};

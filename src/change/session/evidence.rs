@@ -8,8 +8,7 @@ use crate::change::plan::{
     Findings, ImageEvidence, LiveEvidence, Logins, OsPlan, Plan, PlannedTrial, TrialFindings,
     find_leftovers,
 };
-use crate::change::session::Session;
-use crate::change::session::{access, policies};
+use crate::change::session::{Session, access, policies};
 use crate::change::source::identity::NodeIdentity;
 use crate::change::staging::image_source::{self, SourceOptions};
 use crate::change::staging::stage::Over;
@@ -27,13 +26,12 @@ use crate::node::fault_group::FaultGroup;
 use crate::node::host_name::{self, HostNames};
 use crate::node::kernel_modules::{self, KernelModules};
 use crate::node::lasting::Transient;
-use crate::node::login;
 use crate::node::network_faults::{NetworkFault, NodeKnowledge, find_network_faults};
 use crate::node::platform::NextConfig;
 use crate::node::pull_files::{PullFault, find_pull_faults};
 use crate::node::selinux_state::{self, SelinuxFaultKind};
 use crate::node::view::NodeView;
-use crate::node::{Activity, NodeState, network};
+use crate::node::{Activity, NodeState, login, network};
 
 /// The evidence for one plan.
 #[allow(missing_debug_implementations, reason = "it borrows a runner")]

@@ -9,10 +9,8 @@ use anyhow::{Context, Result};
 
 use crate::base::paths;
 use crate::change::plan::{self, Force, Plan};
-use crate::change::session::Session;
-use crate::change::session::access;
-use crate::change::session::policies;
-use crate::change::session::policies::DEFAULTS;
+use crate::change::session::policies::{self, DEFAULTS};
+use crate::change::session::{Session, access};
 use crate::change::source::cache::{self, CacheEntry, Cached};
 use crate::change::staging::awaited::{Awaited, Verdict, Way};
 use crate::change::staging::next_boot::find_next_boot;
@@ -21,9 +19,8 @@ use crate::config::document::{self, Desired, MachineConfig, brings_kubelet};
 use crate::config::render::{self, NameHash};
 use crate::host::root::{Root, RootError, RootPath};
 use crate::judge::daemon::first_boot::{FirstBootWork, find_first_boot_work};
-use crate::judge::daemon::forecast::Forecast;
 use crate::judge::daemon::forecast::{
-    ForecastEvidence, Witnesses, forecast_branches, gather_evidence,
+    Forecast, ForecastEvidence, Witnesses, forecast_branches, gather_evidence,
 };
 use crate::judge::daemon::midway::{self, Failure};
 use crate::judge::daemon::policies::ClusterSettings;

@@ -54,10 +54,9 @@ use crate::base::reason::Reason;
 use crate::change::plan::{Held, PlannedStep, Section, Step};
 use crate::host::progress::{self, Work};
 use crate::host::root::{Root, RootPath};
-use crate::host::sys::limits;
 use crate::host::sys::memory::RunStage;
-use crate::host::sys::parallel;
 use crate::host::sys::signals::{self, DeferredSignals, SignalAnswer};
+use crate::host::sys::{limits, parallel};
 use crate::node::Labels;
 use crate::node::command::job::{Done, Job};
 

@@ -7,8 +7,7 @@ use std::path::Path;
 
 use nix::unistd::{getegid, geteuid};
 
-use super::disk;
-use super::disk::ByteSource;
+use super::disk::{self, ByteSource};
 use crate::base::object::{Object, ObjectKind};
 use crate::base::reason::Reason;
 use crate::host::root::{Place, Root, RootError, RootPath};

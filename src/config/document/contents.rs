@@ -3,10 +3,9 @@
 //! The accepted syntax is RFC 2397 as Ignition checks it, character by character (docs/develop/ignition.md: Fetching). The hash of a
 //! resource covers its decompressed bytes.
 
-use std::fmt;
 use std::io::{self, Read};
-use std::slice;
 use std::sync::{Arc, OnceLock};
+use std::{fmt, slice};
 
 use base64::Engine;
 use base64::alphabet::STANDARD;

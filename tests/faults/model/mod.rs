@@ -18,9 +18,8 @@ use std::time::Instant;
 
 use crate::support::faults::{Scene, copy_tree};
 use crate::support::mounts::{mount, unmount, with_mounts};
-use crate::support::say;
 use crate::support::scenes::{bare, can_disturb, everything_is_asked_for, update};
-use crate::support::{STATE, TestRoot};
+use crate::support::{STATE, TestRoot, say};
 use random::{Allowed, Story};
 use recover::recover;
 use run::Fault;

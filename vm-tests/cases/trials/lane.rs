@@ -1,10 +1,9 @@
 //! A node in a box, and one trial after the other on it.
 
-use std::fs;
 use std::ops::{Deref, DerefMut};
 use std::process::{Child, Command};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use nix::time::{ClockId, clock_gettime};
 use serde_json::Value;

@@ -19,12 +19,11 @@ mod playbook;
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::{fs, thread};
 
 use changes::{Effect, Part, Site};
 use lane::{Held, Lane};

@@ -13,10 +13,9 @@ use super::WINDOW;
 use super::changes::Part;
 use super::judge::State;
 use super::lane::Lane;
-use crate::lab::images;
 use crate::lab::lan::NODE;
 use crate::lab::random::Random;
-use crate::lab::{Case, Shell};
+use crate::lab::{Case, Shell, images};
 use crate::support::TestRoot;
 use crate::support::ansible::Fleet;
 

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::scopes;
-use super::{ObjectRefusal, refuse_object};
+use super::{ObjectRefusal, refuse_object, scopes};
 use crate::base::go_quote::quote_go;
 use crate::config::controllers::ApiObject;
 

@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Arguments;
 
-use super::Checker;
 use super::resources::ResourcePlace;
-use super::with_hint;
+use super::{Checker, with_hint};
 use crate::config::document::ignition::{Ignition, Link, NodeOwner, Storage, Unit};
 use crate::config::document::modes::octal_hint;
 
