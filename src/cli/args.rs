@@ -37,19 +37,12 @@ pub struct ConfigArgs {
     #[arg(value_name = "CONFIG")]
     pub config: Option<String>,
 
-    /// The same as CONFIG, as with oc
-    #[arg(
-        short = 'f',
-        long = "filename",
-        value_name = "CONFIG",
-        conflicts_with_all = ["config", "latest"],
-        hide_short_help = true,
-        help_heading = WHICH
-    )]
-    pub filename: Option<String>,
+    /// The same as CONFIG.
+    #[command(flatten)]
+    pub named: ConfigFileArgs,
 
     /// Take the config of the node's pool that was fetched last; its name's hash must be right
-    #[arg(long, conflicts_with = "config", hide_short_help = true, help_heading = WHICH)]
+    #[arg(long, conflicts_with_all = ["config", "filename"], hide_short_help = true, help_heading = WHICH)]
     pub latest: bool,
 
     /// Show contents that may be secret, too [default: their sizes]
@@ -59,6 +52,27 @@ pub struct ConfigArgs {
     /// The capsule that it is read through.
     #[command(flatten)]
     pub capsule: CapsuleArgs,
+}
+
+/// CONFIG as an option.
+#[derive(Debug, Default, Args)]
+pub struct ConfigFileArgs {
+    /// The same as CONFIG, as with oc
+    #[arg(short = 'f', long, value_name = "CONFIG", conflicts_with = "config", hide_short_help = true, help_heading = WHICH)]
+    pub filename: Option<String>,
+}
+
+/// FILE as an option, several times.
+#[derive(Debug, Default, Args)]
+pub struct FilesArgs {
+    /// The same as FILE, as with oc
+    #[arg(
+        short = 'f',
+        long = "filename",
+        value_name = "FILE",
+        hide_short_help = true
+    )]
+    pub filenames: Vec<String>,
 }
 
 /// A medium with one signature.
@@ -100,7 +114,7 @@ impl ConfigArgs {
         if self.latest {
             Some(LATEST)
         } else {
-            self.config.as_deref().or(self.filename.as_deref())
+            self.config.as_deref().or(self.named.filename.as_deref())
         }
     }
 }

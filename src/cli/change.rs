@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
+use super::args::FilesArgs;
 use super::ui::Ui;
 use super::{Cli, Command, Output, plan};
 use crate::base::error::ExitCode;
@@ -75,14 +76,9 @@ pub struct WithArgs {
     #[arg(value_name = "FILE", required_unless_present = "filenames")]
     pub files: Vec<String>,
 
-    /// The same as FILE, as with oc
-    #[arg(
-        short = 'f',
-        long = "filename",
-        value_name = "FILE",
-        hide_short_help = true
-    )]
-    pub filenames: Vec<String>,
+    /// The same as FILE.
+    #[command(flatten)]
+    pub named: FilesArgs,
 
     /// What it is made from.
     #[command(flatten)]
@@ -131,7 +127,7 @@ impl ChangeCommand {
             Self::Kubelet(args) => (ChangeRequest::Kubelet(&args.settings), &args.from),
             Self::Runtime(args) => (ChangeRequest::Runtime(&args.settings), &args.from),
             Self::With(args) => {
-                let files = args.files.iter().chain(&args.filenames);
+                let files = args.files.iter().chain(&args.named.filenames);
                 let files = files.map(String::as_str).collect();
                 (ChangeRequest::With(files), &args.from)
             }

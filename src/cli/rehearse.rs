@@ -9,7 +9,7 @@ use clap::Args;
 use crate::base::error::ExitCode;
 use crate::change::session::{machine, open_root};
 use crate::change::trial::parse_time;
-use crate::cli::args::WHICH;
+use crate::cli::args::ConfigFileArgs;
 use crate::cli::ui::Ui;
 use crate::judge::crossing::has_inhibitor;
 use crate::rehearse::rehearsal::{RehearsalOptions, rehearse_boot};
@@ -24,16 +24,9 @@ pub struct RehearseArgs {
     #[arg(value_name = "CONFIG")]
     pub config: Option<String>,
 
-    /// The same as CONFIG, as with oc
-    #[arg(
-        short = 'f',
-        long = "filename",
-        value_name = "CONFIG",
-        conflicts_with = "config",
-        hide_short_help = true,
-        help_heading = WHICH
-    )]
-    pub filename: Option<String>,
+    /// The same as CONFIG.
+    #[command(flatten)]
+    pub named: ConfigFileArgs,
 
     /// Time for each of the two boots, such as 90s or 2m
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
@@ -52,7 +45,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RehearseArgs) -> Result<ExitCode> {
     let root = open_root(&ui.root)?;
     machine::expect_system(&root)?;
     let options = RehearsalOptions {
-        config: args.config.as_deref().or(args.filename.as_deref()),
+        config: args.config.as_deref().or(args.named.filename.as_deref()),
         limit: args.limit,
     };
     let rehearsal = rehearse_boot(&root, &ui.root, ui.runner, &options)?;
