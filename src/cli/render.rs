@@ -1,15 +1,15 @@
 //! `render`: merges the MachineConfigs of a pool into the config that the operator would render.
 
 use anyhow::Result;
-use serde_json::{Value, json};
-
-use crate::base::error::ExitCode;
-use crate::change::source::{self, objects};
-use crate::config::controllers::derive::{Derived, Request, derive_config};
-use crate::config::controllers::{ApiObject, read_objects};
-use crate::config::render::{self, Input, Pool};
-use crate::report;
 use clap::Args;
+use serde_json::json;
+
+use super::args::FilesArgs;
+use crate::base::error::ExitCode;
+use crate::change::source;
+use crate::config::render::Pool;
+use crate::report;
+use crate::run::render::{RenderRequest, render_config};
 
 /// What to render.
 #[derive(Debug, Args)]
@@ -25,14 +25,9 @@ pub struct RenderArgs {
     #[arg(value_name = "FILE", required_unless_present_any = ["parts", "filenames"])]
     pub files: Vec<String>,
 
-    /// The same as FILE, as with oc
-    #[arg(
-        short = 'f',
-        long = "filename",
-        value_name = "FILE",
-        hide_short_help = true
-    )]
-    pub filenames: Vec<String>,
+    /// The same as FILE.
+    #[command(flatten)]
+    pub named: FilesArgs,
 
     /// File or directory with the cluster's MachineConfigs, such as a must-gather
     ///
@@ -74,34 +69,22 @@ pub struct RenderArgs {
 
 /// Runs `render`. The output is always a document, so there is only one form of it.
 pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
-    let pool = Pool {
-        name: args.pool.clone(),
-        os_image: args.os_image.clone(),
-        extensions_image: args.extensions_image.clone(),
-        controller_version: args.controller_version.clone(),
-    };
     let mut files = Vec::new();
-    for file in args.files.iter().chain(&args.filenames) {
+    for file in args.files.iter().chain(&args.named.filenames) {
         files.push((file.as_str(), source::read_named(file)?));
     }
-    let derived = if args.parts.is_empty() && args.base.is_none() && !has_objects(&files) {
-        let mut inputs = Vec::new();
-        for (file, bytes) in &files {
-            inputs.extend(render::read_inputs(bytes, file)?);
-        }
-        warn(&inputs, &pool.name);
-        Derived {
-            rendered: render::render_pool(inputs, &pool)?,
-            generated: Vec::new(),
-            notes: Vec::new(),
-        }
-    } else {
-        derive_config(gather(args, &files, pool)?)?
-    };
-    for note in &derived.notes {
-        log::warn!("{note}");
-    }
-    warn_of_images(&derived.rendered);
+    let derived = render_config(RenderRequest {
+        pool: Pool {
+            name: args.pool.clone(),
+            os_image: args.os_image.clone(),
+            extensions_image: args.extensions_image.clone(),
+            controller_version: args.controller_version.clone(),
+        },
+        files: &files,
+        parts: &args.parts,
+        base: args.base.as_deref(),
+        release_image: args.release_image.as_deref(),
+    })?;
     let shown = if args.generated {
         json!({"apiVersion": "v1", "kind": "List", "items": derived.generated})
     } else {
@@ -110,95 +93,4 @@ pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
     let text = format!("{}\n", serde_json::to_string_pretty(&shown)?);
     report::print_document(&text)?;
     Ok(ExitCode::Done)
-}
-
-/// Returns true if a file contains an object that a controller reads.
-fn has_objects(files: &[(&str, Vec<u8>)]) -> bool {
-    files.iter().any(|(file, bytes)| {
-        objects::butane_text(bytes).is_some()
-            || read_objects(bytes, file).is_ok_and(|all| all.iter().any(ApiObject::is_read))
-    })
-}
-
-/// Gathers the objects and MachineConfigs of files, parts and base.
-fn gather(args: &RenderArgs, files: &[(&str, Vec<u8>)], pool: Pool) -> Result<Request> {
-    let mut given = Vec::new();
-    for (file, bytes) in files {
-        given.extend(objects::read_given(bytes, file)?);
-    }
-    let mut known = Vec::new();
-    for parts in &args.parts {
-        known.extend(objects::read_parts(parts)?);
-    }
-    let base = args.base.as_deref().map(objects::read_base).transpose()?;
-    let mut configs = Vec::new();
-    let in_pool = |object: &ApiObject| objects::has_role_of(object, &pool.name);
-    let parts: Vec<ApiObject> = known
-        .extract_if(.., |object| object.is_machine_config())
-        .collect();
-    let own: Vec<ApiObject> = given
-        .extract_if(.., |object| object.is_machine_config())
-        .collect();
-    for object in own.iter().filter(|object| !in_pool(object)) {
-        log::warn!(
-            "{}: {} is of another pool than {}, and is left out",
-            object.origin,
-            object.name,
-            pool.name
-        );
-    }
-    let (all, others): (Vec<ApiObject>, Vec<ApiObject>) =
-        parts.into_iter().chain(own).partition(in_pool);
-    for object in all {
-        let input = objects::read_config(&object)?;
-        configs.push((object, input));
-    }
-    for (_, input) in &configs {
-        warn_of(input, &pool.name);
-    }
-    Ok(Request {
-        pool,
-        configs,
-        others,
-        known,
-        given,
-        base,
-        release_image: args.release_image.clone(),
-    })
-}
-
-fn warn_of_images(rendered: &Value) {
-    for (key, option) in [
-        ("osImageURL", "--os-image"),
-        ("baseOSExtensionsContainerImage", "--extensions-image"),
-    ] {
-        if rendered
-            .pointer(&format!("/spec/{key}"))
-            .is_some_and(|image| image == "")
-        {
-            log::warn!("spec.{key} is empty, so the name is not the cluster's; give {option}");
-        }
-    }
-}
-
-fn warn(inputs: &[Input], pool: &str) {
-    for input in inputs {
-        warn_of(input, pool);
-    }
-}
-
-/// Warns about findings in a MachineConfig, and about one that seems to belong to another pool.
-fn warn_of(input: &Input, pool: &str) {
-    let (origin, name) = (&input.config.origin, &input.config.name);
-    for finding in &input.config.warnings {
-        log::warn!("{origin}: {name}: {finding}");
-    }
-    if ![pool, "worker"].contains(&input.role.as_str())
-        || objects::HAS_NO_WORKERS.contains(&pool) && input.role != pool
-    {
-        log::warn!(
-            "{origin}: {name} has the role {}; is it one of pool {pool}?",
-            input.role
-        );
-    }
 }

@@ -14,12 +14,10 @@ use anyhow::{Result, bail};
 use super::Output;
 use super::kept;
 use crate::base::error::{ExitCode, RunError};
-use crate::base::invocation::{mco_rescue, whole_command};
 use crate::base::text::count_noun;
 use crate::change::plan::{FinishedRun, Plan};
-use crate::change::session::machine;
-use crate::change::session::open_root;
-use crate::change::staging::awaited::{Awaited, Leaving, Ran};
+use crate::change::session::{machine, open_root};
+use crate::change::staging::awaited::{Awaited, Leaving};
 use crate::change::transaction::{self, Pending};
 use crate::change::trial::store::read_trial;
 use crate::cli::args::GuardArgs;
@@ -35,9 +33,8 @@ use crate::run::kept_runs;
 use crate::run::node_change::NodeChange;
 use crate::run::opening::{Needs, Opening};
 use crate::run::reverting::{name_before, revert_origin};
-use crate::run::rollback::RollbackOptions;
 use crate::run::rollback::{
-    GoingBack, HowBack, ONE_RUN, Together, WentBack, find_unfinished, forget_deployments,
+    GoingBack, HowBack, RollbackOptions, Together, WentBack, find_unfinished, forget_deployments,
     recorded_name,
 };
 use crate::run::status::RebootReport;
@@ -219,25 +216,8 @@ fn leave_staged(
     awaited: Awaited,
     leaving: Leaving,
 ) -> Result<ExitCode> {
-    if args.to.is_some() {
-        bail!(
-            "what was staged for {} has to go first. Nothing was changed. Next: {}, then {}",
-            awaited.config.name,
-            mco_rescue("rollback"),
-            whole_command()
-        );
-    }
-    if args.trial.window.is_some() {
-        bail!("{ONE_RUN}");
-    }
     let options = args.options();
-    let way = Together {
-        run: Ran {
-            id: String::new(),
-            config: awaited.config.name,
-        },
-        leaving,
-    };
+    let way = Together::of_staged(awaited, leaving, &options)?;
     if ui.output == Output::Text {
         let what = leaves(&way.run.config, &way.leaving);
         report::print(format!("Operating system:\n  - {what}\n\n").as_bytes())?;

@@ -40,6 +40,8 @@ pub mod trial;
 pub mod verify;
 pub mod watch;
 
+pub mod bundle;
+
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};

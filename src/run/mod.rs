@@ -13,6 +13,7 @@
 //!   place of the cluster's controllers.
 //! - [`first_boot`] does the work of a boot in the initramfs, and [`complete`] that after a reboot.
 //! - [`recover`] finishes or undoes an interrupted run, [`rollback`] and [`reverting`] revert finished runs.
+//! - [`image`] copies an OS image out of a node, and [`render`] renders the config of a pool.
 //! - [`capsule`] remembers the capsules that runs take something from, and lists a directory for a new one.
 //! - [`trial`] is a change that reverts automatically unless it is confirmed.
 //! - [`status`], [`handover`], [`history`], [`compared`] and [`keep`] observe a node as a whole, and change nothing.
@@ -81,6 +82,10 @@ pub mod keep;
 pub mod first_boot;
 
 pub mod complete;
+
+pub mod image;
+
+pub mod render;
 
 pub mod kept_runs;
 

@@ -2,7 +2,7 @@
 
 use super::kept_runs;
 use crate::base::error::{self, Changed, RunError};
-use crate::base::invocation::mco_rescue;
+use crate::base::invocation::{mco_rescue, whole_command};
 use crate::base::notice::Notice;
 use crate::change::install::completion::refuse_without_completion;
 use crate::change::plan::{Allowed, ChangedSince, FinishedRun, PlannedTrial, TrialReboot};
@@ -439,6 +439,33 @@ impl Together {
                 runs: runs.map(|run| run.id.clone()).collect(),
             },
         })
+    }
+
+    /// Returns the reverting of what is staged and has not run.
+    ///
+    /// # Errors
+    /// The options ask for older runs, or for a trial.
+    pub fn of_staged(
+        awaited: Awaited,
+        leaving: Leaving,
+        options: &RollbackOptions<'_>,
+    ) -> Result<Self> {
+        let config = awaited.config.name;
+        if options.to.is_some() {
+            bail!(
+                "what was staged for {config} has to go first. Nothing was changed. Next: {}, then {}",
+                mco_rescue("rollback"),
+                whole_command()
+            );
+        }
+        if options.trial.window.is_some() {
+            bail!("{ONE_RUN}");
+        }
+        let run = Ran {
+            id: String::new(),
+            config,
+        };
+        Ok(Self { run, leaving })
     }
 
     /// Refuses if the files are reverted at the next boot and no unit would complete that.

@@ -1,7 +1,6 @@
 //! FP-06: the certificate authorities with which the node verifies its Machine Config Server.
 
 use crate::base::time::format_utc;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
 };

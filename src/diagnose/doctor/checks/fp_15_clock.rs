@@ -2,7 +2,6 @@
 
 use crate::base::order::StableOrder;
 use crate::base::time::format_utc;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
 };

@@ -3,7 +3,6 @@
 use crate::base::invocation::shell_word;
 use crate::base::paths;
 use crate::base::time::format_utc;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages,
 };

@@ -1,7 +1,6 @@
 //! FP-51: packages layered on the image that no config requests.
 
 use super::fp_19_extensions::find_deployment;
-use crate::diagnose::doctor::messages;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
 };
