@@ -91,9 +91,11 @@ fn list_source(ui: &Ui<'_>, path: &Path) -> Result<ExitCode> {
 fn list(ui: &Ui<'_>, root: &Root, store: &ObjectStore) -> Result<ExitCode> {
     let machine = Machine::observe(root).context("reading the name of the node")?;
     let images = store.image_commits().context("reading the images")?;
+    // A list without the name of its cluster would count in any.
+    let cluster = annotations::name_cluster(root).context("reading the name of the cluster")?;
     let owner = Owner {
         node: machine.name,
-        api_server: annotations::name_cluster(root),
+        api_server: cluster,
     };
     print_list(ui, owner, store, images)
 }

@@ -40,7 +40,7 @@ pub struct PreflightArgs {
     /// Read the image in an OCI directory or archive
     ///
     /// Or in a directory that holds its files
-    /// [default: a deployment of this node, or containers-storage]
+    /// [default: this node's deployments or repository, or containers-storage]
     #[arg(long, value_name = "PATH")]
     pub os_from: Option<PathBuf>,
 
@@ -62,7 +62,8 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
         extensions_from: None,
     };
     let Some(tree) = find_target(&root, image.as_deref(), &options)? else {
-        bail!("{}", describe_missing(image.as_deref().unwrap_or_default()));
+        let image = image.as_deref().unwrap_or("the image");
+        bail!("{}", describe_missing(image, options.os_from));
     };
     let target = Target::from_tree(tree);
     let records = Records::read(&root)?;

@@ -424,6 +424,7 @@ impl NodeStatus {
         let images = system
             .facts()
             .map(|facts| unreadable.note_unreadable("images", deployed_images(root, facts)));
+        let api_server = unreadable.note_unreadable("api_server", annotations::name_cluster(root));
         let (trial, last_trial) = read_trials(root, runner, &mut unreadable)?;
         let neighbours =
             Neighbours::observe(root, &host, runner).context("looking for others at work")?;
@@ -434,7 +435,7 @@ impl NodeStatus {
             now: current_time(),
             root: root.shown().display().to_string(),
             node: Machine::observe(root)?.name,
-            api_server: annotations::name_cluster(root),
+            api_server: api_server.flatten(),
             images: images.flatten(),
             os: OsReport::from_system(
                 &system,

@@ -17,6 +17,10 @@ pub(super) const REPOSITORY: &str = "sysroot/ostree/repo";
 /// Ref of the second image.
 pub(super) const NEW_REF: &str = "ostree/container/image/docker_3A__2F__2F_quay_2E_example/os_40_sha256_3A_2222222222222222222222222222222222222222222222222222222222222222";
 
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
 /// A healthy node with both images.
 pub(super) fn sibling() -> Option<(TestRoot, ImageRepository)> {
     let root = TestRoot::new();
@@ -439,9 +443,90 @@ fn the_status_of_two_siblings_vouches_for_an_image() {
             "{said}"
         );
         other("w3", "https://api-int.a.example:6443");
+
+        // Whose cluster is not known is not of every cluster: here, on a sibling's status, and on its list.
+        let kubeconfig = node.root.read("var/lib/kubelet/kubeconfig");
+        node.root.write("var/lib/kubelet/kubeconfig", "clusters: [");
+        let run = pivot(&node, From::Directory, &trusted).exits(1);
+        let said = flat_run(&run);
+        assert!(said.contains("not known if the other nodes"), "{said}");
+        let run = node.run(&["image", "list"]).exits(1);
+        let said = flat(&run.err());
+        assert!(said.contains("reading the name of the cluster"), "{said}");
+        let unknown = status();
+        assert_eq!(unknown["unreadable"], serde_json::json!(["api_server"]));
+        node.root.write("var/lib/kubelet/kubeconfig", &kubeconfig);
+        let whole = node.root.read("w3.json");
+        let mut unknown: Value = serde_json::from_str(&whole).unwrap();
+        unknown["api_server"] = Value::Null;
+        unknown["unreadable"] = serde_json::json!(["api_server"]);
+        node.root.write("w3.json", &unknown.to_string());
+        let run = pivot(&node, From::Directory, &trusted).exits(1);
+        let said = flat_run(&run);
+        assert!(said.contains("not known which cluster"), "{said}");
+        node.root.write("w3.json", &whole);
         let said = flat_run(&pivot(&node, From::Directory, &trusted).ok());
         assert!(said.contains("on w1 and w3"), "{said}");
     });
+}
+
+/// What rpm-ostree leaves of an image when a power cut has undone its deployment, which was made of a commit: the origin, and no
+/// ref of the image.
+fn is_known_by_its_origin(node: &OstreeNode, commit: &str) {
+    ostree(&node.root.path(REPOSITORY), &["refs", "--delete", NEW_REF]);
+    let deployment = format!("sysroot/ostree/deploy/rhcos/deploy/{commit}.0");
+    let origin = format!("[origin]\nrefspec={commit}\ncustom-url=pivot://{NEXT}\n");
+    node.root.write(&format!("{deployment}.origin"), &origin);
+}
+
+#[test]
+fn an_image_in_the_nodes_own_repository_is_looked_into_and_needs_no_source() {
+    for has_ref in [true, false] {
+        let case = format!("ref {has_ref}");
+        with_mounts(|| {
+            let node = receiver(false);
+            let Some(repository) = ImageRepository::new(&node.root.path(REPOSITORY)) else {
+                return;
+            };
+            let commit = repository.import_release(
+                "2026-02-02T00:00:00Z",
+                "ID=\"rhel\"\nVARIANT_ID=coreos\nVERSION_ID=\"10.0\"\nRHEL_VERSION=10.0\n",
+            );
+            if !has_ref {
+                is_known_by_its_origin(&node, &commit);
+            }
+            let ifcfg = "etc/sysconfig/network-scripts/ifcfg-ens2";
+            node.root.write(ifcfg, "DEVICE=ens2\nONBOOT=yes\n");
+            let arguments = ["pivot", "--yes", NEXT, "--accept-risk", "boot-filesystem"];
+            for run in [node.run(&["preflight", NEXT]), node.run(&arguments)] {
+                let said = flat_run(&run.exits(1));
+                assert!(
+                    said.contains("EL 10 reads no ifcfg files"),
+                    "{case}: {said}"
+                );
+            }
+            node.root.remove(ifcfg);
+            let said = flat_run(&node.run(&arguments).ok());
+            assert!(!said.contains("cannot be looked at"), "{case}: {said}");
+            let calls = node.calls().join("\n");
+            assert!(calls.contains(&commit), "{case}: {calls}");
+            assert!(!calls.contains("pull-local"), "{case}: {calls}");
+            let listed = node.run(&["image", "list", "-o", "json"]).ok().json();
+            let images = listed["images"].as_array().unwrap();
+            assert!(images.iter().any(|one| one["image"] == NEXT), "{listed:#}");
+            // So it is on the disk of a dead node.
+            if !has_ref {
+                let other = receiver(false);
+                let disk = other.root.path("media/disk");
+                fs::create_dir_all(&disk).unwrap();
+                let there = node.root.path("sysroot");
+                mount(&["--bind", text(&there), text(&disk)]);
+                pivot(&other, From::Disk, &["--unproven-image"]).ok();
+                let calls = other.calls().join("\n");
+                assert!(calls.contains("pull-local"), "{case}: {calls}");
+            }
+        });
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::siblings::{
 };
 use crate::support::faults::{CHANGING, Call, calls, can_trace, copy_tree, traced};
 use crate::support::images::{ImageRepository, content_of, ostree};
-use crate::support::mounts::{Disk, unmount, with_mounts};
+use crate::support::mounts::{Disk, mount, unmount, with_mounts};
 use crate::support::ostree_node::{AWAITED, NEXT, OstreeNode, Turn};
 use crate::support::{Run, TestRoot, flat, flat_run, say};
 use mco_rescue::change::image::medium::MediumRoom;
@@ -367,5 +367,47 @@ fn the_rules_of_a_crossing_hold_for_an_image_from_a_stick() {
             }
             assert!(!node.root.exists("stub/staged"));
         }
+        // The files of an archive lie behind its head: they are looked at when they are in the repository.
+        for from in [From::Archive, From::Stream] {
+            let node = receiver(false);
+            node.root.write(
+                "etc/sysconfig/network-scripts/ifcfg-ens2",
+                "DEVICE=ens2\nBOOTPROTO=dhcp\nONBOOT=yes\n",
+            );
+            let path = bring(&node, &sibling, from);
+            if from == From::Archive {
+                let run = node.run(&["preflight", NEXT, "--os-from", path]).exits(1);
+                let said = flat(&run.err());
+                assert!(said.contains("export it to a directory"), "{said}");
+            }
+            let run = pivot(&node, from, &["--unproven-image"]);
+            let said = flat(&run.err());
+            assert!(
+                said.contains("[legacy-connections]") && said.contains("do not reboot yet"),
+                "{from:?}: {said}{}",
+                run.out()
+            );
+            node.run(&["rollback", "--yes"]).ok();
+            assert!(!node.root.exists("stub/staged"));
+        }
+    });
+}
+
+#[test]
+fn an_archive_is_refused_where_var_has_no_room_to_unpack_it() {
+    let Some((sibling, _)) = sibling() else {
+        return;
+    };
+    with_mounts(|| {
+        let node = receiver(false);
+        bring(&node, &sibling, From::Archive);
+        bring(&node, &sibling, From::Directory);
+        let var = node.root.path("var");
+        mount(&["-t", "tmpfs", "-o", "size=160k", "tmpfs", text(&var)]);
+        let run = pivot(&node, From::Archive, &["--unproven-image"]).exits(1);
+        let said = flat_run(&run);
+        assert!(said.contains("bytes are missing in /var"), "{said}");
+        pivot(&node, From::Directory, &["--unproven-image"]).ok();
+        unmount(&var);
     });
 }

@@ -67,7 +67,11 @@ fn sibling_leaves_everything(case: &Case) {
     // By default that which runs.
     case.tell(&node.ask(&format!("{PROGRAM} image export /run/media/os")));
     node.ask(&format!("{PROGRAM} image export - >/run/media/os.stream"));
-    node.ask("mkdir -p /run/media/disk/ostree && cp -a /ostree/repo /run/media/disk/ostree/");
+    // Of its disk the repository, and what names the deployments.
+    node.ask(
+        "mkdir -p /run/media/disk/ostree && cp -a /ostree/repo /run/media/disk/ostree/ && \
+         cd /ostree/deploy/rhcos/deploy && to=/run/media/disk/ostree/deploy/rhcos/deploy && mkdir -p $to && cp *.origin $to",
+    );
     let said = node.ask(&format!("{PROGRAM} status --output json"));
     let mut status: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(status["images"][0]["image"], golden().b(), "{status:#}");

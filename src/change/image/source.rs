@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::archive::{ArchiveReadError, ExportArchive};
@@ -64,6 +64,12 @@ impl ObjectSource {
             let archive = ExportArchive::open_archive(STREAM, Box::new(io::stdin()))?;
             let archive = archive.ok_or(ObjectSourceError::NoExport)?;
             return Ok(Some(Self::Archive(Box::new(archive))));
+        }
+        if let Some(sysroot) = sysroot_of(path)
+            && let Ok(directory) = Root::open(&sysroot)
+            && let Some(store) = ObjectStore::find(&directory)?
+        {
+            return Ok(Some(Self::Repository(store)));
         }
         match Root::open(path) {
             Ok(directory) => Ok(ObjectStore::find(&directory)?.map(Self::Repository)),
@@ -152,6 +158,17 @@ impl ObjectSource {
         };
         Ok(Some(read_image(metadata, name, &checksum)?))
     }
+}
+
+/// Returns the directory that a system's own repository is in, whose deployments name some of its images.
+fn sysroot_of(path: &Path) -> Option<PathBuf> {
+    let whole = std::path::absolute(path).ok()?;
+    let is_own = whole.ends_with("ostree/repo");
+    whole
+        .ancestors()
+        .nth(2)
+        .filter(|_| is_own)
+        .map(Path::to_owned)
 }
 
 fn is_same_path(shown: &str, path: &Path) -> bool {

@@ -61,6 +61,9 @@ struct Listed {
     node: Option<String>,
     api_server: Option<String>,
     images: Option<Vec<ListedImage>>,
+    /// Keys of a status that are `null` because they could not be read.
+    #[serde(default)]
+    unreadable: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -89,6 +92,9 @@ pub fn judge_content(
         };
         let node = listed.node.ok_or_else(|| form("it names no node"))?;
         let images = listed.images.ok_or_else(|| form("they are not known"))?;
+        if listed.unreadable.iter().any(|key| key == "api_server") {
+            return Err(form("it is not known which cluster it belongs to"));
+        }
         if let Some(other) = listed.api_server {
             match &cluster {
                 Some(cluster) if *cluster != other => {

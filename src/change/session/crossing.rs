@@ -31,7 +31,7 @@ pub fn judge_image(
     };
     let tree = match find_target(root, Some(image), options) {
         Ok(Some(tree)) => tree,
-        Ok(None) => return unseen(describe_missing(image)),
+        Ok(None) => return unseen(describe_missing(image, options.os_from)),
         // The plan refuses an unusable medium, with advice.
         Err(error) => return unseen(format!("the image cannot be looked at: {error:#}")),
     };

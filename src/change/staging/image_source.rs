@@ -29,6 +29,7 @@ use crate::node::images::object_store::ObjectStore;
 use crate::node::images::policy::Ruling;
 use crate::node::images::pull::{self, Trace};
 use crate::node::images::{ImageName, extensions, storage};
+use crate::node::ostree_repository::imported_images;
 use crate::node::space::{Fit, MIN_FREE_PERCENT, Space};
 
 /// Credentials files that bootc uses; the first that exists is used.
@@ -201,7 +202,10 @@ pub fn find_refusal(
         (None, Some(name)) if !options.from_storage => {
             let kept = deploy_directories::list_deploy_directories(root)
                 .map_err(|error| error.to_string())?;
-            if kept.iter().any(|one| one.image.as_deref() == image) {
+            let imported = imported_images(root).map_err(|error| error.to_string())?;
+            if kept.iter().any(|one| one.image.as_deref() == image)
+                || image.is_some_and(|image| imported.contains_key(image))
+            {
                 return Ok(None);
             }
             let trace = Trace::read(root, &name);
@@ -378,23 +382,7 @@ impl Search<'_> {
         }
         self.judge_architecture(need.image.architecture.as_deref(), image);
         self.judge_content(&need, image, proofs)?;
-        let path = RootPath::fixed("sysroot");
-        let space = Space::read_space(self.root, &path).map_err(|error| error.to_string())?;
-        // An archive is unpacked before ostree imports it.
-        let copies = if matches!(source, ObjectSource::Archive(_)) {
-            2
-        } else {
-            1
-        };
-        if let Some(space) = space
-            && let Fit::TooSmall { missing } =
-                space.fit_import(need.bytes.saturating_mul(copies), MIN_FREE_PERCENT)
-        {
-            return Err(format!(
-                "{missing} bytes are missing in /sysroot for what ostree imports and leaves free ({MIN_FREE_PERCENT} percent). \
-                 Make room: podman image prune --all, or rpm-ostree cleanup -m"
-            ));
-        }
+        self.expect_room(need.bytes, matches!(source, ObjectSource::Archive(_)))?;
         self.found.bring = Some(OsStep::Import {
             from: absolute_path(&shown)?,
             image: image.to_owned(),
@@ -402,6 +390,36 @@ impl Search<'_> {
             objects: need.missing.len(),
             bytes: need.bytes,
         });
+        Ok(())
+    }
+
+    /// Refuses an import that does not fit. An archive is unpacked below `/var` before ostree imports it.
+    fn expect_room(&self, bytes: u64, is_unpacked: bool) -> Result<(), String> {
+        let space = |path: &'static str| {
+            Space::read_space(self.root, &RootPath::fixed(path)).map_err(|error| error.to_string())
+        };
+        let (sysroot, var) = (
+            space(paths::SYSROOT)?,
+            space("var")?.filter(|_| is_unpacked),
+        );
+        let is_shared = |var: &Space| sysroot.is_some_and(|sysroot| sysroot.device == var.device);
+        let copies = 1 + u64::from(var.as_ref().is_some_and(is_shared));
+        let apart = var.filter(|var| !is_shared(var));
+        let imported =
+            format!("for what ostree imports and leaves free ({MIN_FREE_PERCENT} percent)");
+        let unpacked = "for the archive, which is unpacked there first".to_owned();
+        let rooms = [
+            (paths::SYSROOT, sysroot, copies, MIN_FREE_PERCENT, imported),
+            ("var", apart, 1, 0, unpacked),
+        ];
+        for (place, space, copies, percent, what) in rooms {
+            let fit = space.map(|space| space.fit_import(bytes.saturating_mul(copies), percent));
+            if let Some(Fit::TooSmall { missing }) = fit {
+                return Err(format!(
+                    "{missing} bytes are missing in /{place} {what}. Make room: podman image prune --all, or rpm-ostree cleanup -m"
+                ));
+            }
+        }
         Ok(())
     }
 
@@ -434,7 +452,15 @@ impl Search<'_> {
                 None => {}
             }
         }
-        let cluster = annotations::name_cluster(self.root);
+        let cluster = match proofs.lists {
+            [] => None,
+            _ => annotations::name_cluster(self.root).map_err(|error| {
+                format!(
+                    "{error}, so it is not known if the other nodes are of this cluster. Mend that file, or leave out --os-proof \
+                     and say --unproven-image"
+                )
+            })?,
+        };
         let judged = judge_content(&need.image, proofs.lists, cluster.as_deref());
         match judged.map_err(|error| error.to_string())? {
             ContentTrust::Agreed(nodes) => self.found.notices.push(Notice {

@@ -1,5 +1,5 @@
-//! The files of the image that a node is going to run, wherever they are: on a medium, in containers-storage, or in a
-//! deployment of the node. Nothing is fetched or unpacked for this.
+//! The files of the image that a node is going to run, wherever they are: on a medium, in containers-storage, in a deployment
+//! or in the repository of the node. Nothing is fetched or unpacked for this.
 
 use std::path::Path;
 
@@ -14,7 +14,8 @@ use crate::node::deploy_directories;
 use crate::node::images::ImageName;
 use crate::node::images::manifest::go_architecture;
 use crate::node::images::medium::{Medium, MediumError};
-use crate::node::images::object_store::{MetadataSource, ObjectStore};
+use crate::node::images::object_store::{MetadataSource, ObjectStore, read_image};
+use crate::node::images::ostree_objects::parse_checksum;
 use crate::node::images::tree::{self, ImageTree};
 
 /// Reads the files of an image; `None` if it is neither on the given medium nor on the node.
@@ -39,10 +40,13 @@ pub fn find_target(
     let Some(image) = image else {
         return Ok(None);
     };
-    if !options.from_storage
-        && let Some(tree) = read_deployment(root, image)?
-    {
-        return Ok(Some(tree));
+    if !options.from_storage {
+        if let Some(tree) = read_deployment(root, image)? {
+            return Ok(Some(tree));
+        }
+        if let Some(tree) = read_own_repository(root, image)? {
+            return Ok(Some(tree));
+        }
     }
     let stored = tree::read_stored(root, image).map_err(anyhow::Error::msg);
     stored.context("looking for the image in containers-storage")
@@ -118,11 +122,32 @@ fn read_deployment(root: &Root, image: &str) -> Result<Option<ImageTree>> {
     Ok(Some(tree::read_directory(&directory, &source)?))
 }
 
-/// Returns the message about an image that is not available locally.
-pub fn describe_missing(image: &str) -> String {
-    format!(
-        "{image} is not on this node, so it cannot be looked at before it is staged. Copy it to a medium: skopeo copy \
-         --all --preserve-digests docker://{image} oci:DIRECTORY; then: {}",
-        mco_rescue("preflight --os-from DIRECTORY")
-    )
+/// Reads an image that is in the node's repository and has no deployment.
+fn read_own_repository(root: &Root, image: &str) -> Result<Option<ImageTree>> {
+    let Some(store) = ObjectStore::of_node(root)? else {
+        return Ok(None);
+    };
+    let commits = store.image_commits()?;
+    let Some(commit) = commits.get(image).and_then(|commit| parse_checksum(commit)) else {
+        return Ok(None);
+    };
+    let stored = read_image(&store, image, &commit)?;
+    Ok(Some(tree::read_objects(&store, &[&store], &stored)?))
+}
+
+/// Returns the message about an image whose files cannot be looked at yet.
+pub fn describe_missing(image: &str, os_from: Option<&Path>) -> String {
+    match os_from {
+        Some(archive) => format!(
+            "{} is an archive or a stream, so {image} cannot be looked at before it is in the repository of this node. To look at it \
+             first, export it to a directory instead, or unpack the archive, and then: {}",
+            archive.display(),
+            mco_rescue("preflight --os-from DIRECTORY")
+        ),
+        None => format!(
+            "{image} is not on this node, so it cannot be looked at before it is staged. Copy it to a medium: skopeo copy \
+             --all --preserve-digests docker://{image} oci:DIRECTORY; then: {}",
+            mco_rescue("preflight --os-from DIRECTORY")
+        ),
+    }
 }

@@ -108,12 +108,22 @@ pub fn read_server(root: &Root) -> Result<ApiServer, ApiError> {
     server_in(root, &read_kubeconfig(root)?)
 }
 
-/// Returns the URL of the API server in the kubelet's kubeconfig, which names the cluster; `None` if no kubeconfig names one.
-pub fn name_cluster(root: &Root) -> Option<String> {
-    let config = read_kubeconfig(root).ok()?;
-    let cluster = find_part(&config, "clusters", "cluster").ok()?;
-    let server = cluster.get("server").and_then(Value::as_str)?;
-    Some(server.trim_end_matches('/').to_owned())
+/// Returns the URL of the API server in the kubelet's kubeconfig, which names the cluster; `None` if there is no kubeconfig.
+///
+/// # Errors
+/// The kubeconfig cannot be read, or names no server.
+pub fn name_cluster(root: &Root) -> Result<Option<String>, ApiError> {
+    match read_kubeconfig(root) {
+        Err(ApiError::NoKubeconfig) => Ok(None),
+        config => url_in(find_part(&config?, "clusters", "cluster")?).map(Some),
+    }
+}
+
+/// Returns the URL of a cluster in a kubeconfig.
+fn url_in(cluster: &Value) -> Result<String, ApiError> {
+    let server = cluster.get("server").and_then(Value::as_str);
+    let server = server.ok_or_else(|| ApiError::Kubeconfig("names no server".into()))?;
+    Ok(server.trim_end_matches('/').to_owned())
 }
 
 fn read_kubeconfig(root: &Root) -> Result<Value, ApiError> {
@@ -125,12 +135,10 @@ fn read_kubeconfig(root: &Root) -> Result<Value, ApiError> {
 
 fn server_in(root: &Root, config: &Value) -> Result<ApiServer, ApiError> {
     let cluster = find_part(config, "clusters", "cluster")?;
-    let server = cluster.get("server").and_then(Value::as_str);
-    let server = server.ok_or_else(|| ApiError::Kubeconfig("names no server".into()))?;
     let authorities = read_material(root, cluster, "certificate-authority")?;
     let authorities = net::parse_bundle(&authorities);
     Ok(ApiServer {
-        server: server.trim_end_matches('/').to_owned(),
+        server: url_in(cluster)?,
         authorities: authorities.map_err(|e| bad_material("certificate-authority", &e))?,
     })
 }

@@ -13,7 +13,10 @@ use serde_json::Value;
 use super::ostree_objects::{
     ArchivedHeader, Checksum, Commit, DirTree, OstreeObjectKind, object_path, parse_checksum,
 };
-use crate::host::root::{EntryType, Place, Root, RootError, RootPath, sha256_hex};
+use crate::host::root::{
+    EntryType, Place, Root, RootError, RootPath, sha256_hex, skip_obstacle, to_hex,
+};
+use crate::node::command::origin::OriginFile;
 use crate::node::command::rpm_ostree::status::digest_in;
 use crate::node::images::medium::ImageConfig;
 
@@ -74,6 +77,8 @@ pub enum FileContent {
 pub struct ObjectStore {
     root: Root,
     mode: StoreMode,
+    /// The directory with the stateroots beside it: what contains it, and its path there. An export has none.
+    stateroots: Option<(Root, RootPath)>,
 }
 
 /// The reason why a repository or an image in it cannot be used.
@@ -203,7 +208,18 @@ impl ObjectStore {
                 });
             }
         };
-        Ok(Some(Self { root, mode }))
+        let stateroots = match place.strip_suffix("ostree/repo") {
+            Some(above) => Some((
+                directory.open_again()?,
+                path_of(&format!("{above}ostree/deploy"))?,
+            )),
+            None => None,
+        };
+        Ok(Some(Self {
+            root,
+            mode,
+            stateroots,
+        }))
     }
 
     /// Returns how it stores files.
@@ -213,9 +229,66 @@ impl ObjectStore {
 
     /// Returns the commit of each complete image, by image name. Images without a digest in the name are skipped.
     ///
+    /// rpm-ostree removes the ref of an image that no deployment has as its container reference. An image that was imported from
+    /// another node is then known by the origin of its deployment alone; a power cut does not remove that.
+    ///
     /// # Errors
     /// The repository cannot be read.
     pub fn image_commits(&self) -> Result<BTreeMap<String, String>, RootError> {
+        let mut found = self.deployed_images()?;
+        found.extend(self.named_images()?);
+        Ok(found)
+    }
+
+    /// Returns the commit of each image that a deployment consists of, without layered packages.
+    fn deployed_images(&self) -> Result<BTreeMap<String, String>, RootError> {
+        let mut found = BTreeMap::new();
+        for (name, origin) in self.read_origins()? {
+            let commit = name.split('.').next().unwrap_or_default();
+            let image = origin.image_name();
+            let (Some(digest), Some(checksum)) = (digest_in(&image), parse_checksum(commit)) else {
+                continue;
+            };
+            if !self.is_complete(&checksum)? {
+                continue;
+            }
+            match read_content_checksum(self, &checksum, digest) {
+                Ok(Some(_)) => drop(found.insert(image, commit.to_owned())),
+                Ok(None) => {}
+                Err(error) => {
+                    log::warn!("it is not known if {image} is in the repository: {error}");
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reads the origins of deployments, each with the name of its file.
+    fn read_origins(&self) -> Result<Vec<(String, OriginFile)>, RootError> {
+        let mut origins = Vec::new();
+        let Some((root, stateroots)) = &self.stateroots else {
+            return Ok(origins);
+        };
+        for stateroot in skip_obstacle(root.list(stateroots))? {
+            let Ok(folder) = stateroots.join(&format!("{stateroot}/deploy")) else {
+                continue;
+            };
+            for name in skip_obstacle(root.list(&folder))? {
+                let path = folder.join(&name).ok();
+                let Some(path) = path.filter(|_| name.ends_with(".origin")) else {
+                    continue;
+                };
+                if let Some(bytes) = root.read_small(&path)? {
+                    let text = String::from_utf8_lossy(&bytes);
+                    origins.push((name, OriginFile::parse(&text)));
+                }
+            }
+        }
+        Ok(origins)
+    }
+
+    /// Returns the commit of each complete image that has a ref.
+    fn named_images(&self) -> Result<BTreeMap<String, String>, RootError> {
         let mut found = BTreeMap::new();
         let mut waiting = vec![String::new()];
         while let Some(folder) = waiting.pop() {
@@ -243,10 +316,14 @@ impl ObjectStore {
         let Some(checksum) = parse_checksum(&commit) else {
             return Ok(None);
         };
-        let partial = path_of(&format!("state/{commit}.commitpartial"))?;
-        let object = path_of(&object_path(&checksum, "commit"))?;
-        let is_complete = self.root.exists(&object)? && !self.root.exists(&partial)?;
-        Ok(is_complete.then_some(commit))
+        Ok(self.is_complete(&checksum)?.then_some(commit))
+    }
+
+    /// Returns true if a commit is in the repository and its pull is complete.
+    fn is_complete(&self, commit: &Checksum) -> Result<bool, RootError> {
+        let partial = path_of(&format!("state/{}.commitpartial", to_hex(commit)))?;
+        let object = path_of(&object_path(commit, "commit"))?;
+        Ok(self.root.exists(&object)? && !self.root.exists(&partial)?)
     }
 
     /// Returns the status of an object's file; `None` if it is missing.
