@@ -34,7 +34,7 @@ use crate::judge::drift::Drift;
 use crate::node::command::job::{Done, Job};
 use crate::node::host::systemd_runs;
 use crate::node::system::SystemFacts;
-use crate::run::capsule::{remember_capsule, remember_image_capsule};
+use crate::run::capsule::remember_capsule;
 
 /// Capabilities that are needed after the files are in place: to discard a staged deployment, and to reboot.
 const LATER: [Capability; 4] = [
@@ -103,28 +103,12 @@ impl<'a> ApplyRun<'a> {
         })
     }
 
-    /// Remembers the capsules of the config and the image.
-    fn remember_capsules(&self, change: &NodeChange<'_>) -> Result<()> {
-        let chosen = &self.session.chosen;
-        if let Some(signed) = &chosen.signed {
-            let (name, digest) = (&chosen.config.name, &chosen.config.digest);
-            remember_capsule(&change.root, signed, name, Some(digest))?;
-        }
-        if self.plan.os.changes_image() {
-            let image = &chosen.config.os_image_url;
-            remember_image_capsule(&change.root, &self.options.run.source, image)
-        } else {
-            Ok(())
-        }
-    }
-
     /// Carries out the plan, with everything that comes before and after it on a running node. A trial that fails is reverted.
     ///
     /// # Errors
     /// The plan has blockers, or something failed; the message says what was changed.
     pub fn carry_out(mut self, change: NodeChange<'a>) -> Result<Applied<'a>> {
         self.expect_no_blockers()?;
-        self.remember_capsules(&change)?;
         self.install_units(&change)?;
         let tried = self.begin_trial(&change)?;
         let jobs = match self.take_steps(&change) {
@@ -240,6 +224,12 @@ impl<'a> ApplyRun<'a> {
                 None => &[],
             },
             jobs: &jobs,
+            capsules: session
+                .chosen
+                .taken()
+                .into_iter()
+                .chain(plan.os.taken())
+                .collect(),
         };
         let facts = session.node.system.facts();
         let done = match facts.filter(|_| !plan.os.is_empty()) {
@@ -326,6 +316,9 @@ impl<'a> ApplyRun<'a> {
         keep_config(root, &session.records, config, text, &config.origin)?;
         staging.stage_all(facts)?;
         let Some(id) = files else {
+            for taken in &work.capsules {
+                remember_capsule(root, taken)?;
+            }
             if !os.needs_reboot() {
                 deployments::settle_awaited(root, runner);
             }

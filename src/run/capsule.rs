@@ -5,20 +5,15 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::base::paths;
-use crate::change::capsule::accepted::AcceptedCapsules;
+use crate::change::capsule::accepted::TakenFromCapsule;
 use crate::change::capsule::document::{
     CapsuleConfig, CapsuleDocument, CapsuleFile, CapsuleImage, VERSION, why_not_path,
 };
-use crate::change::capsule::opened::CapsuleFacts;
-use crate::change::capsule::policy::CapsuleInput;
 use crate::change::capsule::{CAPSULE, SIGNATURE};
 use crate::change::image::export::DESCRIPTION;
-use crate::change::image::source::{ObjectSource, STREAM};
+use crate::change::image::source::ObjectSource;
 use crate::change::source;
-use crate::change::source::gate::open_capsule;
-use crate::change::staging::image_source::SourceOptions;
-use crate::change::transaction::store_value;
+use crate::change::transaction;
 use crate::config::document;
 use crate::host::progress::{self, Work};
 use crate::host::root::{EntryType, Root, RootPath, digest_ahead, sha256_hex};
@@ -26,47 +21,16 @@ use crate::node::images::object_store::read_image;
 use crate::node::images::ostree_objects::parse_checksum;
 use crate::run::events::{self, NodeEvent};
 
-/// Remembers a capsule whose config or image (`what`) a run takes, so that no older one is accepted any more, and says so in the
-/// journal. `digest` is that of the config.
+/// Remembers what was taken from a capsule outside of a transaction, so that no older one is accepted any more, and says so in the
+/// journal.
 ///
 /// # Errors
-/// It cannot be remembered; nothing was changed.
-pub fn remember_capsule(
-    root: &Root,
-    facts: &CapsuleFacts,
-    what: &str,
-    digest: Option<&str>,
-) -> Result<()> {
-    let before = AcceptedCapsules::read(root)?;
-    let is_known = before.as_ref().is_some_and(|before| {
-        before.last == *facts && digest.is_none_or(|digest| before.signer_of(digest) == Some(facts))
-    });
-    // A config of the cache was signed by an earlier capsule.
-    let is_older = before
-        .as_ref()
-        .is_some_and(|before| before.last.sequence > facts.sequence);
-    if !is_known && !is_older {
-        let accepted =
-            AcceptedCapsules::after_capsule(before, facts, digest.map(|digest| (what, digest)));
-        store_value(root, paths::CAPSULES, &accepted).context("remembering the capsule")?;
-    }
-    events::send_event(root, &NodeEvent::CapsuleAccepted(&facts.to_string()), what);
+/// It cannot be remembered.
+pub fn remember_capsule(root: &Root, taken: &TakenFromCapsule) -> Result<()> {
+    transaction::remember_capsule(root, taken)?;
+    let signed = taken.signed.to_string();
+    events::send_event(root, &NodeEvent::CapsuleAccepted(&signed), &taken.what);
     Ok(())
-}
-
-/// Remembers the capsule of an image that is about to be staged from a medium.
-///
-/// # Errors
-/// The capsule was changed since the plan was made, or cannot be remembered.
-pub fn remember_image_capsule(root: &Root, options: &SourceOptions<'_>, image: &str) -> Result<()> {
-    let Some(path) = options.os_from else {
-        return Ok(());
-    };
-    let near = (path != Path::new(STREAM)).then_some(path);
-    match open_capsule(root, &options.capsule, CapsuleInput::Images, near)? {
-        Some(opened) => remember_capsule(root, &opened.facts, image, None),
-        None => Ok(()),
-    }
 }
 
 /// For whom a new capsule is.
@@ -104,7 +68,14 @@ pub fn list_directory(directory: &Path, scope: CapsuleScope) -> Result<CapsuleDo
             .collect(),
     };
     for name in root.list_top()? {
-        listing.add_path(&name)?;
+        let added = listing.add_path(&name);
+        added.with_context(|| format!("listing {}", directory.display()))?;
+    }
+    if listing.files.is_empty() && listing.images.is_empty() {
+        bail!(
+            "{} is empty; mount the stick, and copy onto it what the capsule is to hold",
+            directory.display()
+        );
     }
     let mut files = listing.files;
     files.sort_by(|a, b| a.path.cmp(&b.path));
@@ -130,6 +101,19 @@ pub fn list_directory(directory: &Path, scope: CapsuleScope) -> Result<CapsuleDo
     })
 }
 
+/// What file systems, other systems and an interrupted `capsule make` leave at the top of a stick. It changes without anybody's
+/// doing.
+const NOT_OURS: [&str; 8] = [
+    "lost+found",
+    "System Volume Information",
+    "$RECYCLE.BIN",
+    ".Trashes",
+    ".fseventsd",
+    ".Spotlight-V100",
+    ".capsule.json.new",
+    ".capsule.json.sig.new",
+];
+
 struct CapsuleListing<'a> {
     root: &'a Root,
     files: Vec<CapsuleFile>,
@@ -139,8 +123,7 @@ struct CapsuleListing<'a> {
 
 impl CapsuleListing<'_> {
     fn add_path(&mut self, relative: &str) -> Result<()> {
-        // Some file systems have it from the start.
-        if [CAPSULE, SIGNATURE, "lost+found"].contains(&relative) {
+        if [CAPSULE, SIGNATURE].contains(&relative) || NOT_OURS.contains(&relative) {
             return Ok(());
         }
         if let Some(why) = why_not_path(relative) {
@@ -169,7 +152,11 @@ impl CapsuleListing<'_> {
 
     fn add_directory(&mut self, path: &RootPath) -> Result<()> {
         if self.root.exists(&path.join(DESCRIPTION)?)? {
-            return self.add_images(path);
+            let place = self.root.shown().join(path.relative());
+            let source = ObjectSource::open(&place)?;
+            let source =
+                source.with_context(|| format!("{} is not a whole export", place.display()))?;
+            return self.add_images(&source);
         }
         for name in self.root.list(path)? {
             self.add_path(&format!("{}/{name}", path.relative()))?;
@@ -179,11 +166,7 @@ impl CapsuleListing<'_> {
 
     /// Adds the images of an export. Its files are not listed: their names are their hashes, and the checksum of the content is of
     /// all of them.
-    fn add_images(&mut self, path: &RootPath) -> Result<()> {
-        let place = self.root.shown().join(path.relative());
-        let source = ObjectSource::open(&place)?;
-        let source =
-            source.with_context(|| format!("{} is not a whole export", place.display()))?;
+    fn add_images(&mut self, source: &ObjectSource) -> Result<()> {
         for (image, commit) in source.list_images()? {
             let commit = parse_checksum(&commit);
             let commit = commit.with_context(|| format!("the ref of {image} is damaged"))?;
@@ -203,13 +186,15 @@ impl CapsuleListing<'_> {
             .transpose()?
             .flatten();
         let (Some(place), Some(stat)) = (place, stat.filter(|stat| is_plain(stat.st_mode))) else {
-            bail!("{relative} is a link or a device; a capsule has plain files only");
+            bail!(
+                "{relative} is a link, a device or a pipe; a capsule has plain files only. Remove it"
+            );
         };
         let expected = u64::try_from(stat.st_size).unwrap_or_default();
         if source::is_document(&relative) && expected <= document::MAX_JSON {
             let bytes = self.root.read_within(path, document::MAX_JSON)?;
             let bytes = bytes.with_context(|| format!("{relative} is gone"))?;
-            self.add_config(&relative, &bytes);
+            self.add_config(&relative, &bytes)?;
             self.files.push(CapsuleFile {
                 size: bytes.len() as u64,
                 sha256: sha256_hex(&bytes),
@@ -217,8 +202,11 @@ impl CapsuleListing<'_> {
             });
             return Ok(());
         }
-        let (size, sha256) = digest_ahead(place.open_file()?, expected)
-            .with_context(|| format!("reading {relative}"))?;
+        if let Some(source) = ObjectSource::open(&self.root.shown().join(&relative))? {
+            self.add_images(&source)?;
+        }
+        let (size, sha256) =
+            digest_ahead(place.open_file()?, expected).with_context(|| format!("reading {relative}"))?;
         self.files.push(CapsuleFile {
             path: relative,
             size,
@@ -227,16 +215,24 @@ impl CapsuleListing<'_> {
         Ok(())
     }
 
-    fn add_config(&mut self, relative: &str, bytes: &[u8]) {
-        match document::parse_document(bytes, relative) {
-            Ok(config) if !config.bare => {
-                self.configs.insert(config.name, sha256_hex(bytes));
+    fn add_config(&mut self, relative: &str, bytes: &[u8]) -> Result<()> {
+        let name = match document::parse_document(bytes, relative) {
+            Ok(config) if !config.bare => config.name,
+            Ok(_) => relative.replace([' ', '/'], "-"),
+            Err(error) => {
+                log::info!("{relative} is listed as a file: {error}");
+                return Ok(());
             }
-            Ok(_) => {
-                self.configs
-                    .insert(relative.replace([' ', '/'], "-"), sha256_hex(bytes));
-            }
-            Err(error) => log::info!("{relative} is listed as a file: {error}"),
+        };
+        let digest = sha256_hex(bytes);
+        if self
+            .configs
+            .get(&name)
+            .is_some_and(|known| *known != digest)
+        {
+            bail!("{relative} is another config with the name {name}. Leave one of both out");
         }
+        self.configs.insert(name, digest);
+        Ok(())
     }
 }

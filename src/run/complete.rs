@@ -329,6 +329,7 @@ fn bring_files(change: &NodeChange<'_>, awaited: &mut Awaited) -> Result<()> {
         undoes: None,
         more: &LATER_IN_TRIAL,
         // The services start later.
+        capsules: Vec::new(),
         jobs: &[],
     };
     let id = transaction::next_run_id(root, change.lock())?;

@@ -11,6 +11,7 @@ use super::capsule::remember_capsule;
 use super::cluster::{ClusterReport, ClusterRequest, HEADER_TIMEOUT, MAX_BYTES, ask_cluster};
 use crate::base::paths;
 use crate::base::time::current_time;
+use crate::change::capsule::accepted::TakenFromCapsule;
 use crate::change::capsule::opened::CapsuleFacts;
 use crate::change::session::policies::in_file;
 use crate::change::source::gate::CapsuleOptions;
@@ -212,8 +213,14 @@ fn take_data(
         )
     })?;
     check_config(&config, options, &got.origin)?;
-    if let Some(signed) = &got.signed {
-        remember_capsule(root, signed, &config.name, Some(&config.digest))?;
+    if let Some(signed) = got.signed {
+        let taken = TakenFromCapsule {
+            what: config.name.clone(),
+            digest: Some(config.digest.clone()),
+            signed,
+        };
+        // A number without its config loses nothing: the same capsule is read again.
+        remember_capsule(root, &taken)?;
     }
     keep_config(root, records, &config, text, &got.origin)
 }

@@ -222,6 +222,7 @@ impl<'a> FixRun<'a> {
                 Some(_) => &LATER_IN_TRIAL,
                 None => &[],
             },
+            capsules: Vec::new(),
             jobs: &self.plan.trial_jobs,
         };
         work.carry_out().map(drop)

@@ -84,6 +84,7 @@ impl<'a> KeyRun<'a> {
             },
             undoes: None,
             more: &[],
+            capsules: Vec::new(),
             jobs: &[],
         };
         work.carry_out()?;

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 
 use anyhow::{Context, Result, bail};
 
-use super::capsule::remember_image_capsule;
+use super::capsule::remember_capsule;
 use super::ending::Ending;
 use super::front::RunNews;
 use super::node_change::NodeChange;
@@ -148,6 +148,8 @@ impl<'a> PivotRun<'a> {
                 return Err(running::fail_change(trial, change, error));
             }
             tried = trial;
+        } else if self.plan.os.waits_for_reboot {
+            self.remember_image(&change)?;
         }
         match self.judge_staged(&change.root) {
             Ok(is_inhibited) => Ok(Pivoted {
@@ -169,16 +171,24 @@ impl<'a> PivotRun<'a> {
             change.install_completion(&self.options.completion, &self.plan, beforehand)?;
         }
         let print = |line: &str| change.front.tell(RunNews::Staging(line));
-        remember_image_capsule(&change.root, &self.options.source, &self.image)?;
         let staging = self.prepare_staging(change, &print)?;
         let (options, os) = (&self.options.trial, &self.plan.os);
         let request = TrialRequest::of_plan(options, &self.image, &self.plan, self.will_reboot());
         let tried = RunningTrial::begin_trial(change, request)?;
         let staged = staging.stage_all(self.facts()?);
+        let staged = staged.and_then(|()| self.remember_image(change));
         if staged.is_ok() && !os.needs_reboot() {
             deployments::settle_awaited(&change.root, change.runner());
         }
         Ok((tried, staged))
+    }
+
+    /// Remembers the capsule of an image that is staged for the next boot, also if an interrupted run staged it.
+    fn remember_image(&self, change: &NodeChange<'_>) -> Result<()> {
+        match self.plan.os.taken() {
+            Some(taken) => remember_capsule(&change.root, &taken),
+            None => Ok(()),
+        }
     }
 
     fn prepare_staging<'b>(

@@ -94,6 +94,7 @@ impl RunRevert {
             undoes: (!self.keeps_history).then(|| self.run.id.clone()),
             // More runs, queries about the deployments or a reboot may follow.
             more: &LATER_IN_TRIAL,
+            capsules: Vec::new(),
             jobs,
         };
         work.carry_out()?;

@@ -7,7 +7,8 @@ use crate::base::invocation::mco_rescue;
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::base::text::count_noun;
-use crate::base::time::current_time;
+use crate::base::time::now;
+use crate::change::capsule::accepted::TakenFromCapsule;
 use crate::change::plan::{self, Plan, restorecon_command};
 use crate::change::staging::state;
 use crate::change::transaction::journal::ConfigRef;
@@ -73,6 +74,8 @@ pub struct RunWork<'a> {
     pub more: &'a [Capability],
     /// The jobs for the running system, between files and records.
     pub jobs: &'a [Job],
+    /// What is taken from capsules; remembered when the run is done.
+    pub capsules: Vec<TakenFromCapsule>,
 }
 
 impl RunWork<'_> {
@@ -106,6 +109,7 @@ impl RunWork<'_> {
             separate_var: self.node.host.separate_var,
             undoes: self.undoes.clone(),
             jobs: self.jobs,
+            capsules: &self.capsules,
             running: RunningSystem {
                 runner,
                 boot: boot.as_ref(),
@@ -141,6 +145,10 @@ impl RunWork<'_> {
                     all.for_each(|(path, why)| log::info!("{path}: not labelled: {why}"));
                 }
                 error::note_changed(Changed::Part);
+                for taken in &self.capsules {
+                    let signed = taken.signed.to_string();
+                    events::send_event(root, &NodeEvent::CapsuleAccepted(&signed), &taken.what);
+                }
                 self.change.note_run(Event::Apply, config);
                 Ok(finished)
             }

@@ -33,6 +33,17 @@ pub struct SignedConfig {
     pub signed: CapsuleFacts,
 }
 
+/// A config or an image that a run takes from a capsule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenFromCapsule {
+    /// Name of the config, or of the image.
+    pub what: String,
+    /// SHA-256 of the config; `None` for an image.
+    pub digest: Option<String>,
+    /// The capsule.
+    pub signed: CapsuleFacts,
+}
+
 /// The reason why it is not known which capsules were accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum AcceptedError {
@@ -67,28 +78,33 @@ impl AcceptedCapsules {
         }
     }
 
-    /// Returns what is remembered after this capsule, and the config that was taken from it, if any.
-    pub fn after_capsule(
-        before: Option<Self>,
-        facts: &CapsuleFacts,
-        config: Option<(&str, &str)>,
-    ) -> Self {
+    /// Returns what is remembered after a run took something from a capsule; `None` if nothing changes, because it is known, or a
+    /// newer capsule is: a config of the cache was signed by an earlier one.
+    pub fn after_taking(before: Option<Self>, taken: &TakenFromCapsule) -> Option<Self> {
+        let facts = &taken.signed;
+        if let Some(before) = &before {
+            let digest = taken.digest.as_deref();
+            let is_known = digest.is_none_or(|digest| before.signer_of(digest) == Some(facts));
+            if before.last.sequence > facts.sequence || (before.last == *facts && is_known) {
+                return None;
+            }
+        }
         let mut configs = before.map(|before| before.configs).unwrap_or_default();
-        if let Some((name, digest)) = config {
-            configs.retain(|known| known.digest != digest);
+        if let Some(digest) = &taken.digest {
+            configs.retain(|known| known.digest != *digest);
             let new = SignedConfig {
-                name: name.to_owned(),
-                digest: digest.to_owned(),
+                name: taken.what.clone(),
+                digest: digest.clone(),
                 signed: facts.clone(),
             };
             configs.insert(0, new);
             configs.truncate(KEPT);
         }
-        Self {
+        Some(Self {
             version: VERSION,
             last: facts.clone(),
             configs,
-        }
+        })
     }
 
     /// Returns who signed the config with this digest.
@@ -102,8 +118,11 @@ impl AcceptedCapsules {
         let (last, new) = (&self.last, facts);
         if new.sequence < last.sequence {
             return Some(format!(
-                "is older than what this node has seen: its number is {}, and the last one was {}",
-                new.sequence, last.sequence
+                "is older than what this node has seen: its number is {}, and the last one was {}. If it is not: mco-rescue capsule \
+                 make DIR --sign KEY --sequence {}",
+                new.sequence,
+                last.sequence,
+                last.sequence.saturating_add(1)
             ));
         }
         (new.sequence == last.sequence && new.sha256 != last.sha256).then(|| {

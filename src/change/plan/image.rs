@@ -3,6 +3,7 @@
 use super::fit::{Accepted, Doubtful};
 use super::{OsStep, PackageRepository, Plan, PlannedStep};
 use crate::base::notice::Notice;
+use crate::change::capsule::opened::CapsuleFacts;
 use crate::node::images::extensions;
 
 /// The source of the image and of a plan's packages, and any blockers.
@@ -14,6 +15,8 @@ pub struct ImageEvidence {
     pub from_storage: bool,
     /// The step that copies the image from a medium into containers-storage.
     pub bring: Option<OsStep>,
+    /// The capsule that the image is read through.
+    pub signed: Option<CapsuleFacts>,
     /// Doubts that the user may accept.
     pub doubts: Vec<Doubtful>,
     /// Reasons why the image or the packages are unavailable.
@@ -43,6 +46,7 @@ pub(super) fn add_image(plan: &mut Plan, evidence: ImageEvidence, accepted: Acce
         let at = plan.os.steps.iter().position(is_image);
         plan.os.steps.insert(at.unwrap_or_default(), bring);
     }
+    plan.os.signed = evidence.signed;
     plan.blockers.extend(evidence.blockers);
     plan.notices.extend(evidence.notices);
     for doubtful in evidence.doubts {

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::kargs::{Kargs, KargsChange};
 use crate::base::notice::Notice;
+use crate::change::capsule::accepted::TakenFromCapsule;
+use crate::change::capsule::opened::CapsuleFacts;
 use crate::node::command::rpm_ostree::packages::layered_by;
 use crate::node::command::rpm_ostree::status::{Deployment, Deployments, Standing};
 use crate::node::engine::Engine;
@@ -160,9 +162,21 @@ pub struct OsPlan {
     pub booted: String,
     /// The deployment of the next boot exists already, but is not running yet.
     pub waits_for_reboot: bool,
+    /// The capsule that the image is taken from.
+    #[serde(skip)]
+    pub signed: Option<CapsuleFacts>,
 }
 
 impl OsPlan {
+    /// Returns what is taken from a capsule, if the image is read through one.
+    pub fn taken(&self) -> Option<TakenFromCapsule> {
+        Some(TakenFromCapsule {
+            what: self.image.clone()?,
+            digest: None,
+            signed: self.signed.clone()?,
+        })
+    }
+
     /// Plans the image alone, whatever else a config contains.
     pub fn of_image(facts: &SystemFacts, wanted: &str) -> Self {
         let mut plan = Self::default();

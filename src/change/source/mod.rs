@@ -22,6 +22,7 @@ use crate::base::invocation::mco_rescue;
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::change::capsule::CAPSULE;
+use crate::change::capsule::accepted::TakenFromCapsule;
 use crate::change::capsule::opened::{CapsuleError, CapsuleFacts};
 use crate::change::capsule::policy::CapsuleInput;
 use crate::change::source::identity::Membership;
@@ -488,6 +489,17 @@ fn read_document(reader: impl Read, size: u64, name: &str) -> Result<Vec<u8>, So
     whole
         .then_some(bytes)
         .ok_or_else(|| SourceError::TooLarge(name.to_owned()))
+}
+
+impl Chosen {
+    /// Returns what was taken from a capsule, if it was read through one.
+    pub fn taken(&self) -> Option<TakenFromCapsule> {
+        Some(TakenFromCapsule {
+            what: self.config.name.clone(),
+            digest: Some(self.config.digest.clone()),
+            signed: self.signed.clone()?,
+        })
+    }
 }
 
 impl fmt::Display for Chosen {

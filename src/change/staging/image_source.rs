@@ -9,7 +9,7 @@ use crate::base::invocation::{mco_rescue, shell_word};
 use crate::base::notice::Notice;
 use crate::base::paths;
 use crate::change::capsule::document::CapsuleImage;
-use crate::change::capsule::opened::OpenedCapsule;
+use crate::change::capsule::opened::{CapsuleFacts, OpenedCapsule};
 use crate::change::capsule::policy::CapsuleInput;
 use crate::change::image::import::{ImportNeed, find_import_need};
 use crate::change::image::source::{ObjectSource, STREAM};
@@ -129,6 +129,9 @@ pub fn find_image_source(
             return Ok(search.found);
         }
     };
+    search.found.signed = capsule
+        .as_ref()
+        .and_then(|capsule| signer_of(capsule, os.image.as_deref()?));
     if let Some(source) = objects {
         if let Some(image) = os.image_to_fetch(false) {
             let proofs = ContentProofs {
@@ -179,10 +182,18 @@ fn signed_image<'a>(capsule: &'a OpenedCapsule, digest: &str) -> Result<&'a Caps
         .find(|image| image.reference.ends_with(&suffix))
         .ok_or_else(|| {
             format!(
-                "the capsule of {} does not have an image with the digest {digest}",
+                "the capsule of {} does not have an image with the digest {digest}. On the machine with the key, beside the image: \
+                 mco-rescue capsule make DIR --sign KEY, and for OCI media --image NAME@{digest}",
                 capsule.facts
             )
         })
+}
+
+/// Returns the capsule, if it states something of this image.
+fn signer_of(capsule: &OpenedCapsule, image: &str) -> Option<CapsuleFacts> {
+    let digest = ImageName::parse(image).ok()?.digest?;
+    let signed = signed_image(capsule, &digest.to_string());
+    signed.is_ok().then(|| capsule.facts.clone())
 }
 
 /// Returns the reason why the node's tools refuse to fetch an image, regardless of the network; `None` if there is none, or if

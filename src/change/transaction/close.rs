@@ -13,6 +13,7 @@ use crate::base::reason::Reason;
 use crate::host::root::{Place, Root, RootPath};
 
 use super::boot::settle_boot;
+use super::capsules::remember_taken;
 use super::execute::Stages;
 use super::history::{prune_history, remove_history};
 use super::journal::{Journal, JournalStep, away_name, is_staged_name, new_name, old_name};
@@ -24,7 +25,9 @@ use super::{disk, strays as stray_stages};
 /// Moves, after the `committed` mark, backup copies to the history and removes staged names. An error is logged.
 pub(super) fn tidy_up(root: &Root, state: &StateDirectory, journal: &Journal, stages: &[RootPath]) {
     settle_boot(root, journal);
-    let tidied = keep_trees(root, journal)
+    let tidied = remember_taken(root, journal)
+        .map_err(RecoverError::from)
+        .and_then(|()| keep_trees(root, journal))
         .and_then(|()| forget_undone(root, journal))
         .and_then(|()| close_run(root, state, &journal.id, stages));
     warn_only(tidied);

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::change::capsule::accepted::TakenFromCapsule;
 use crate::change::plan::{Held, Section, Step};
 use crate::host::root::RootPath;
 use crate::node::boot::BootIdentity;
@@ -106,6 +107,9 @@ pub struct Journal {
     /// Jobs for the running system, which run before the records are written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<Job>,
+    /// What is taken from capsules, which is remembered when the run is done.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capsules: Vec<TakenFromCapsule>,
     /// The boot in which the jobs run; after another boot, every service has read the current files.
     #[serde(flatten)]
     pub boot: Option<BootIdentity>,

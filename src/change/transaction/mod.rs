@@ -14,6 +14,7 @@
 
 mod boot;
 mod boot_counter;
+mod capsules;
 mod close;
 mod disk;
 mod execute;
@@ -51,6 +52,7 @@ use nix::sys::stat::fstat;
 use crate::base::object::Stamp;
 use crate::base::paths;
 use crate::base::reason::Reason;
+use crate::change::capsule::accepted::TakenFromCapsule;
 use crate::change::plan::{Held, PlannedStep, Section, Step};
 use crate::host::progress::{self, Work};
 use crate::host::root::{Root, RootPath};
@@ -71,6 +73,7 @@ pub use boot::is_on_boot;
 pub use boot_counter::{
     BootCounterError, arm_boot_counter, disarm_boot_counter, read_counter_state,
 };
+pub use capsules::{CapsuleMemoryError, remember_capsule};
 pub use force::{request_force, withdraw_force};
 pub use history::{forget_run, id_order, read_history};
 pub use jobs::RunningSystem;
@@ -123,6 +126,8 @@ pub struct TransactionRequest<'a> {
     pub undoes: Option<String>,
     /// Jobs for the running system, which run between the files and the records.
     pub jobs: &'a [Job],
+    /// What is taken from capsules.
+    pub capsules: &'a [TakenFromCapsule],
     /// The running system; without a boot id no job runs.
     pub running: RunningSystem<'a>,
 }
@@ -509,6 +514,7 @@ impl<'a> TransactionRun<'a> {
             freeze: self.request.freeze.to_vec(),
             undoes: self.request.undoes.clone(),
             jobs: self.request.jobs.to_vec(),
+            capsules: self.request.capsules.to_vec(),
             boot: self.request.running.boot.cloned(),
         };
         self.state
@@ -611,6 +617,7 @@ impl<'a> TransactionRun<'a> {
     fn tidy_up(&self) -> Result<(), RecoverError> {
         let (root, stages) = (self.request.root, self.stage_paths());
         if let Some(journal) = &self.journal {
+            capsules::remember_taken(root, journal)?;
             boot::settle_boot(root, journal);
             close::keep_trees(root, journal)?;
             close::forget_undone(root, journal)?;

@@ -5,6 +5,7 @@ use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::host::root::RootPath;
 
+use super::capsules::CapsuleMemoryError;
 use super::execute::StepError;
 use super::flags::FlagsError;
 use super::jobs::JobError;
@@ -18,6 +19,9 @@ pub enum RecoverError {
     /// A file of the state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
+    /// What the run took from a capsule could not be remembered.
+    #[error(transparent)]
+    Capsule(#[from] CapsuleMemoryError),
     /// A step could not be taken.
     #[error(transparent)]
     Step(#[from] StepError),
