@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgGroup, Args, Subcommand};
+use nix::unistd::{AccessFlags, access};
 
 use crate::base::error::ExitCode;
 use crate::base::invocation::shell_words;
+use crate::base::reason::Reason;
 use crate::base::time::{current_time, parse_day_or_time};
 use crate::change::capsule::opened::UnverifiedCapsule;
 use crate::change::capsule::policy::read_signers;
@@ -131,6 +133,11 @@ pub(super) fn run(ui: &Ui<'_>, command: &CapsuleCommand) -> Result<ExitCode> {
 
 fn make(ui: &Ui<'_>, args: &MakeArgs) -> Result<ExitCode> {
     let directory = &args.directory;
+    expect_writable(directory)?;
+    let sequence = match args.sequence {
+        Some(sequence) => sequence,
+        None => next_sequence(directory)?,
+    };
     let document = list_directory(
         directory,
         CapsuleScope {
@@ -138,7 +145,7 @@ fn make(ui: &Ui<'_>, args: &MakeArgs) -> Result<ExitCode> {
             pools: args.pool.clone(),
             nodes: args.node.clone(),
             not_after: args.not_after.clone(),
-            sequence: args.sequence.unwrap_or_else(current_time),
+            sequence,
             images: args.image.clone(),
         },
     )?;
@@ -146,11 +153,14 @@ fn make(ui: &Ui<'_>, args: &MakeArgs) -> Result<ExitCode> {
     let text = document
         .to_text()
         .map_err(|fault| anyhow::anyhow!("the capsule {fault}; nothing was written"))?;
+    // A capsule from before stays as it is if nobody signs.
+    let signed = args.sign.as_deref().map(|key| sign(key, text.as_bytes()));
+    let signed = signed.transpose()?;
     write(&list, text.as_bytes(), is_list)?;
-    let key = match &args.sign {
-        Some(key) => Some(sign(directory, key, text.as_bytes())?),
-        None => None,
-    };
+    if let Some((bytes, _)) = &signed {
+        write(&directory.join(SIGNATURE), bytes, is_signature)?;
+    }
+    let key = signed.map(|(_, key)| key);
     let words = shell_words(&[
         "ssh-keygen",
         "-Y",
@@ -175,18 +185,40 @@ fn make(ui: &Ui<'_>, args: &MakeArgs) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// Signs the list, and returns the fingerprint of the key.
-fn sign(directory: &Path, key: &Path, text: &[u8]) -> Result<String> {
-    let list = directory.join(CAPSULE);
-    let file = caller::open_file(&list).with_context(|| format!("reading {}", list.display()))?;
-    let signed = ssh_keygen::sign_file(file, key, NAMESPACE)?;
+/// Refuses a directory in which nothing can be written, before its files are hashed and a key is touched.
+fn expect_writable(directory: &Path) -> Result<()> {
+    if caller::is_there(directory) && !caller::is_directory(directory) {
+        bail!("{} is not a directory", directory.display());
+    }
+    access(directory, AccessFlags::W_OK).map_err(|errno| {
+        let reason = Reason::from(errno);
+        anyhow::anyhow!(
+            "writing into {}: {reason}; nothing was signed",
+            directory.display()
+        )
+    })
+}
+
+/// Returns the seconds since 1970, or the number after that of the capsule in the directory, if that is larger: nodes take no two
+/// capsules of one number.
+fn next_sequence(directory: &Path) -> Result<u64> {
+    if !caller::exists(directory.join(CAPSULE))? {
+        return Ok(current_time());
+    }
+    let before = UnverifiedCapsule::read(directory).and_then(|capsule| capsule.document());
+    let before =
+        before.context("looking at the capsule that is there; remove it, or name a --sequence")?;
+    Ok(current_time().max(before.sequence.saturating_add(1)))
+}
+
+/// Signs a list. Returns the signature, and the fingerprint of the key.
+fn sign(key: &Path, text: &[u8]) -> Result<(Vec<u8>, String)> {
+    let signed = ssh_keygen::sign_text(text, key, NAMESPACE)?;
     let signature = SshSignature::parse(&signed)
         .map_err(|fault| anyhow::anyhow!("the signature {fault}; nothing was signed"))?;
-    // The file may have changed since it was written.
     let verified = signature.verify(text, NAMESPACE);
     verified.map_err(|fault| anyhow::anyhow!("the signature {fault}; nothing was signed"))?;
-    write(&directory.join(SIGNATURE), &signed, is_signature)?;
-    Ok(signature.key.fingerprint)
+    Ok((signed, signature.key.fingerprint))
 }
 
 fn write(path: &Path, bytes: &[u8], is_ours: fn(&[u8]) -> bool) -> Result<()> {
@@ -195,7 +227,8 @@ fn write(path: &Path, bytes: &[u8], is_ours: fn(&[u8]) -> bool) -> Result<()> {
 }
 
 fn is_list(beginning: &[u8]) -> bool {
-    beginning.starts_with(b"{\n  \"version\": ")
+    // In whatever form it was signed elsewhere.
+    String::from_utf8_lossy(beginning).contains("\"version\"") && beginning.starts_with(b"{")
 }
 
 fn is_signature(beginning: &[u8]) -> bool {

@@ -7,6 +7,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// Opens a file to read.
@@ -38,6 +39,12 @@ pub fn is_directory(path: impl AsRef<Path>) -> bool {
 /// Returns true for a regular file; links are followed.
 pub fn is_file(path: impl AsRef<Path>) -> bool {
     path.as_ref().is_file()
+}
+
+/// Returns true for a pipe or a terminal, such as `/dev/stdin`; links are followed.
+pub fn is_stream(path: impl AsRef<Path>) -> bool {
+    let kind = path.as_ref().metadata().map(|found| found.file_type());
+    kind.is_ok_and(|kind| kind.is_fifo() || kind.is_char_device() || kind.is_socket())
 }
 
 /// Returns the paths in a directory, in the order of the file system.

@@ -116,7 +116,7 @@ fn list(capsule: &CapsuleDocument) -> String {
         if list.is_empty() {
             format!("every {what}")
         } else {
-            list.join(", ")
+            format!("{what} {}", list.join(", "))
         }
     };
     let cluster: Vec<String> = capsule.cluster.iter().cloned().collect();

@@ -205,8 +205,8 @@ impl CapsuleListing<'_> {
         if let Some(source) = ObjectSource::open(&self.root.shown().join(&relative))? {
             self.add_images(&source)?;
         }
-        let (size, sha256) =
-            digest_ahead(place.open_file()?, expected).with_context(|| format!("reading {relative}"))?;
+        let (size, sha256) = digest_ahead(place.open_file()?, expected)
+            .with_context(|| format!("reading {relative}"))?;
         self.files.push(CapsuleFile {
             path: relative,
             size,

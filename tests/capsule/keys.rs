@@ -11,14 +11,14 @@ use crate::support::{Lacks, Run, TestRoot, file, flat, machine_config, skip};
 
 /// A key that `ssh-keygen` made.
 #[derive(Debug, Clone)]
-pub(super) struct SigningKey {
-    pub(super) file: PathBuf,
+pub struct SigningKey {
+    pub file: PathBuf,
     /// Type and key, without a comment.
-    pub(super) public: String,
+    pub public: String,
 }
 
 /// Makes a key; `None` without `ssh-keygen`.
-pub(super) fn make_key(directory: &Path, name: &str, kind: &[&str]) -> Option<SigningKey> {
+pub fn make_key(directory: &Path, name: &str, kind: &[&str]) -> Option<SigningKey> {
     let file = directory.join(name);
     let mut command = Command::new("ssh-keygen");
     command.args(["-q", "-N", "", "-C", "", "-t"]).args(kind);
@@ -38,7 +38,7 @@ pub(super) fn make_key(directory: &Path, name: &str, kind: &[&str]) -> Option<Si
 }
 
 /// Signs a message with `ssh-keygen -Y sign`.
-pub(super) fn sign(key: &Path, namespace: &str, message: &Path, options: &[&str]) -> Vec<u8> {
+pub fn sign(key: &Path, namespace: &str, message: &Path, options: &[&str]) -> Vec<u8> {
     let mut command = Command::new("ssh-keygen");
     command.args(["-q", "-Y", "sign", "-f"]).arg(key);
     command.args(["-n", namespace]).args(options);
@@ -49,25 +49,25 @@ pub(super) fn sign(key: &Path, namespace: &str, message: &Path, options: &[&str]
 }
 
 /// A stick and a node that trusts a key.
-pub(super) struct Stick {
-    pub(super) root: TestRoot,
-    pub(super) stick: TempDir,
-    pub(super) key: SigningKey,
+pub struct Stick {
+    pub root: TestRoot,
+    pub stick: TempDir,
+    pub key: SigningKey,
     _keys: TempDir,
 }
 
 /// The config on the stick.
-pub(super) const NAME: &str = "rendered-worker-1";
+pub const NAME: &str = "rendered-worker-1";
 
 /// A rendered config with one file.
-pub(super) fn config_text(name: &str, text: &str) -> String {
+pub fn config_text(name: &str, text: &str) -> String {
     let files = json!({"storage": {"files": [file("/etc/from-stick", 0o644, text)]}});
     machine_config(name, files).to_string()
 }
 
 impl Stick {
     /// A stick with a config, a signed capsule, and a node whose policy demands one for everything; `None` without `ssh-keygen`.
-    pub(super) fn new() -> Option<Self> {
+    pub fn new() -> Option<Self> {
         let keys = tempfile::tempdir().unwrap();
         let key = make_key(keys.path(), "key", &["ed25519"])?;
         let stick = Self {
@@ -84,28 +84,28 @@ impl Stick {
         Some(stick)
     }
 
-    pub(super) fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.stick.path().join(name).display().to_string()
     }
 
-    pub(super) fn config(&self) -> String {
+    pub fn config(&self) -> String {
         self.path("configs/one.json")
     }
 
-    pub(super) fn put(&self, name: &str, text: &str) {
+    pub fn put(&self, name: &str, text: &str) {
         let path = self.stick.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
 
     /// Makes the node trust the key, with options of a line.
-    pub(super) fn allow(&self, options: &str) {
+    pub fn allow(&self, options: &str) {
         let line = format!("alice@example.com {options} {}\n", self.key.public);
         self.root.write("etc/mco-rescue/allowed_signers", &line);
     }
 
     /// Makes the capsule anew, as a person elsewhere does.
-    pub(super) fn make(&self, more: &[&str]) -> Run {
+    pub fn make(&self, more: &[&str]) -> Run {
         let (stick, key) = (self.path(""), self.key.file.display().to_string());
         let args = [&["capsule", "make", &stick, "--sign", &key], more].concat();
         let run = self.root.run(&args);
@@ -114,14 +114,14 @@ impl Stick {
     }
 
     /// Signs `capsule.json` as it is.
-    pub(super) fn sign_as(&self, key: &Path, namespace: &str) {
+    pub fn sign_as(&self, key: &Path, namespace: &str) {
         let list = self.stick.path().join("capsule.json");
         let signature = sign(key, namespace, &list, &[]);
         fs::write(self.stick.path().join("capsule.json.sig"), signature).unwrap();
     }
 
     /// Changes `capsule.json` and signs it again.
-    pub(super) fn change(&self, from: &str, to: &str) {
+    pub fn change(&self, from: &str, to: &str) {
         let text = fs::read_to_string(self.path("capsule.json")).unwrap();
         let changed = text.replace(from, to);
         assert_ne!(changed, text, "{from}");
@@ -130,12 +130,12 @@ impl Stick {
     }
 
     /// Applies the config.
-    pub(super) fn apply(&self) -> Run {
+    pub fn apply(&self) -> Run {
         self.root.run(&["apply", "--yes", &self.config()])
     }
 
     /// Asserts that nothing is read from the stick, by any command, with these words.
-    pub(super) fn refuses(&self, words: &str) {
+    pub fn refuses(&self, words: &str) {
         let config = self.config();
         let stick = self.path("");
         let before = self.root.snapshot();

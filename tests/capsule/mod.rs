@@ -1,6 +1,10 @@
 //! Capsules: a stick with one signature.
 
 mod attacks;
-mod keys;
+mod first_boot;
+pub mod keys;
+mod making;
+mod moments;
+mod override_login;
 mod reading;
 mod signatures;

@@ -68,8 +68,11 @@ fn what_was_fetched_through_a_capsule_is_applied_from_the_cache_with_its_signer(
 }
 
 fn apply_stream(stick: &Stick, text: &str, more: &[&str]) -> Run {
-    let args = [&["apply", "--yes", "-"], more].concat();
-    let mut command = stick.root.command(&args);
+    stream(stick, text, &[&["apply", "--yes", "-"], more].concat())
+}
+
+fn stream(stick: &Stick, text: &str, args: &[&str]) -> Run {
+    let mut command = stick.root.command(args);
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -80,6 +83,41 @@ fn apply_stream(stick: &Stick, text: &str, more: &[&str]) -> Run {
     input.write_all(text.as_bytes()).unwrap();
     drop(input);
     Run::of(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn every_command_reads_standard_input_through_the_capsule_under_each_of_its_names() {
+    let Some(stick) = Stick::new() else { return };
+    stick
+        .root
+        .write("etc/mco-rescue/policy", "stdin = required\n");
+    let (good, capsule) = (config_text(NAME, "1\n"), stick.path(""));
+    let other = config_text(NAME, "2\n");
+    for name in ["-", "/dev/stdin", "/proc/self/fd/0"] {
+        for (command, code) in [("plan", 0), ("verify", 3), ("show", 0), ("fetch", 0)] {
+            let refused = stream(&stick, &good, &[command, name]);
+            assert_eq!(refused.code(), 1, "{command} {name}: {}", refused.out());
+            let said = flat(&refused.err());
+            assert!(
+                said.contains("stdin = required"),
+                "{command} {name}: {said}"
+            );
+            // It shows files of the stick by their names.
+            if command == "show" {
+                continue;
+            }
+            let args = [command, name, "--capsule", &capsule];
+            let said = flat(&stream(&stick, &other, &args).err());
+            assert!(
+                said.contains("not in the capsule"),
+                "{command} {name}: {said}"
+            );
+            let read = stream(&stick, &good, &args);
+            assert_eq!(read.code(), code, "{command} {name}: {}", read.err());
+        }
+    }
+    // A file is no stream.
+    assert_eq!(stick.root.run(&["plan", &stick.config()]).code(), 0);
 }
 
 #[test]
@@ -276,7 +314,7 @@ fn a_directory_with_what_no_capsule_can_hold_is_not_listed() {
         assert_eq!(fs::read(stick.path("capsule.json")).unwrap(), before);
     };
     std::os::unix::fs::symlink("/etc/shadow", stick.path("link")).unwrap();
-    refused("link is a link or a device");
+    refused("link is a link, a device or a pipe");
     fs::remove_file(stick.path("link")).unwrap();
     stick.put("caf\u{e9}", "");
     refused("cannot be in a capsule");

@@ -6,6 +6,7 @@ mod boot_counter;
 mod bootc;
 mod bootc_alone;
 mod bootc_kargs;
+mod capsules;
 mod checkpoints;
 mod cut_off;
 mod edges;

@@ -73,7 +73,7 @@ pub fn why_not_here(document: &CapsuleDocument, node: &dyn NodeScope) -> Option<
 pub fn why_not_now(document: &CapsuleDocument, time: &ProvenTime) -> Option<String> {
     let end = document.end_time().filter(|end| time.at > *end)?;
     Some(format!(
-        "was valid until {}, and it is {time}",
+        "was valid until {}, and it is {time}. Ask for a new one, or see if the clock is right: mco-rescue doctor",
         format_utc(end)
     ))
 }

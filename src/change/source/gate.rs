@@ -82,8 +82,8 @@ pub enum GateError {
     Capsule(#[from] CapsuleError),
     /// There is no capsule.
     #[error(
-        "this node reads {what} through a capsule only ({key} = required in its policy), and there is no {CAPSULE} with {what}. On the \
-         machine with the key: mco-rescue capsule make DIR --sign KEY"
+        "{what} is read through a capsule only ({key} = required in the policy), and there is none. Make one: mco-rescue capsule make \
+         DIR --sign KEY"
     )]
     Demanded {
         /// The input.
@@ -131,6 +131,13 @@ pub fn open_capsule(
     let found = match options.directory {
         Some(directory) => Some(directory.to_owned()),
         None => near.map(find_directory).transpose()?.flatten(),
+    };
+    let input = match near {
+        // Another name of standard input, or a pipe of the shell.
+        Some(path) if !policy.demands_capsule(input) && caller::is_stream(path) => {
+            CapsuleInput::Stdin
+        }
+        _ => input,
     };
     let is_demanded = policy.demands_capsule(input);
     let Some(directory) = found else {

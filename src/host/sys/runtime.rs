@@ -22,6 +22,8 @@ pub const DIRECTORY: &str = "/run/mco-rescue";
 pub const FIRSTBOOT: &str = "firstboot.json";
 /// The document that this program gave Ignition.
 pub const GIVEN: &str = "given.json";
+/// The capsule through which it was read.
+pub const GIVEN_CAPSULE: &str = "given-capsule.json";
 /// The origin of an imported image, from which ostree stages it.
 pub const ORIGIN: &str = "origin";
 /// Exists while rpm-ostreed uses files of this program.

@@ -8,7 +8,9 @@ use anyhow::{Context, Result, bail};
 use crate::base::paths;
 use crate::change::source::gate::{CapsuleOptions, ConfigOrigin};
 use crate::change::source::identity::{Membership, NodeIdentity};
-use crate::change::source::{self, ConfigMedium, ConfigMediumError, cache};
+use crate::change::source::{
+    self, ConfigMedium, ConfigMediumError, ReadConfig, SourceError, cache,
+};
 use crate::config::document::{self, MachineConfig};
 use crate::config::render;
 use crate::diagnose::first_boot::{self, AvailableConfig, Mode, Parameters};
@@ -169,14 +171,19 @@ impl FoundConfigs {
         }
     }
 
-    /// Adds every config of a medium, as far as the policy of `root` allows it.
+    /// Adds every config of a medium, as far as the policy of `root` allows it. Messages name the label: where the medium is mounted
+    /// means nothing to anybody.
     pub(super) fn add_medium(&mut self, root: &Root, medium: &ConfigMedium) {
         let documents = source::documents_in(&medium.path());
+        let before = self.passed_over.len();
         self.add_files(
             Some(root),
             documents.map_err(Into::into),
             "on the medium MCO-RESCUE",
         );
+        for why in self.passed_over.iter_mut().skip(before) {
+            *why = why.replace(&medium.path(), "MCO-RESCUE:");
+        }
     }
 
     /// Adds a config of the boot image, or with `root` one that is read by its policy.
@@ -199,10 +206,13 @@ impl FoundConfigs {
     /// Adds the config in a file: one of the boot image, or with `root` one that is read by its policy.
     pub(super) fn add_file(&mut self, root: Option<&Root>, path: &str, place: &'static str) {
         let bytes = match root {
-            Some(root) => read_by_policy(root, path),
-            None => source::read_named(path).map_err(Into::into),
+            Some(root) => {
+                read_by_policy(root, path, ConfigOrigin::FirstBoot).map(|read| read.bytes)
+            }
+            None => source::read_named(path),
         };
         let config = bytes
+            .map_err(anyhow::Error::from)
             .and_then(|bytes| Ok(document::parse_document(bytes, path)?))
             .and_then(require_rendered);
         match config {
@@ -217,7 +227,14 @@ impl FoundConfigs {
                 },
                 place,
             }),
-            Err(error) => self.pass_over(format!("{path} is passed over: {error:#}")),
+            Err(error) => {
+                let why = format!("{error:#}");
+                self.pass_over(if why.contains(path) {
+                    why
+                } else {
+                    format!("{path} is passed over: {why}")
+                });
+            }
         }
     }
 
@@ -242,13 +259,17 @@ impl FoundConfigs {
     }
 }
 
-/// Reads a config of a medium in an initramfs.
-pub(super) fn read_by_policy(root: &Root, path: &str) -> Result<Vec<u8>> {
+/// Reads a config of an initramfs: of the image, or as the policy of `root` demands it.
+pub(super) fn read_by_policy(
+    root: &Root,
+    path: &str,
+    origin: ConfigOrigin,
+) -> Result<ReadConfig, SourceError> {
     let options = CapsuleOptions {
-        origin: ConfigOrigin::FirstBoot,
+        origin,
         ..CapsuleOptions::default()
     };
-    Ok(source::read_config(root, path, &options)?.bytes)
+    source::read_config(root, path, &options)
 }
 
 /// Returns the files in the directory of the root, by the paths under which the initramfs opens them. A link on the root cannot

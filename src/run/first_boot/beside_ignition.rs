@@ -10,8 +10,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::available::{self, FoundConfigs};
-use crate::change::source::gate::ConfigOrigin;
-use crate::change::source::{self, ConfigMedium, Http, ReferenceNetwork};
+use crate::change::capsule::opened::CapsuleFacts;
+use crate::change::source::{self, ConfigMedium, Http, ReadConfig, ReferenceNetwork};
 use crate::config::document::{self, pointer};
 use crate::diagnose::first_boot::{self, AvailableConfig, Parameters};
 use crate::host::root::Root;
@@ -125,7 +125,7 @@ fn give_config(
         return Ok(None);
     }
     let chosen = first_boot::find_only(&all, pool).map_err(anyhow::Error::msg)?;
-    let served = serve_config(&initramfs, chosen)?;
+    let (served, signed) = serve_config(&initramfs, chosen)?;
     let config = pointer::with_served(pointer, &served)
         .map_err(|finding| anyhow::anyhow!("{}: {}", finding.path, finding.message))?;
     let before = running::exists(runtime::IGNITION_CONFIG);
@@ -138,6 +138,9 @@ fn give_config(
         runtime::write_ignition_config(before.as_deref())
             .with_context(|| format!("putting {} back", runtime::IGNITION_CONFIG))?;
         return Err(error.context(format!("giving Ignition {}", chosen.name)));
+    }
+    if let Some(signed) = &signed {
+        runtime::write_json(runtime::GIVEN_CAPSULE, signed).context("keeping who signed it")?;
     }
     runtime::write_runtime(runtime::GIVEN, served.as_bytes()).context("keeping what was given")?;
     end_fetch(runner)?;
@@ -167,22 +170,24 @@ fn all_available(
     Ok((all.into_configs()?, None))
 }
 
-/// Returns the config as a server would serve it: a rendered config gets the files of a first boot.
-fn serve_config(initramfs: &Root, chosen: &AvailableConfig) -> Result<String> {
-    let bytes = match chosen.origin {
-        ConfigOrigin::Trusted => source::read_named(&chosen.argument)?,
-        _ => available::read_by_policy(initramfs, &chosen.argument)?,
-    };
+/// Returns the config as a server would serve it, and who signed it: a rendered config gets the files of a first boot.
+fn serve_config(
+    initramfs: &Root,
+    chosen: &AvailableConfig,
+) -> Result<(String, Option<CapsuleFacts>)> {
+    let ReadConfig { bytes, signed } =
+        available::read_by_policy(initramfs, &chosen.argument, chosen.origin)?;
     let config = document::parse_document(bytes.as_slice(), &chosen.argument)?;
     if !config.bare && config.additions.is_empty() {
         let made = document::serve_config(&config);
-        return made.map_err(|finding| anyhow::anyhow!("{}: {}", finding.path, finding.message));
+        let made = made.map_err(|finding| anyhow::anyhow!("{}: {}", finding.path, finding.message));
+        return Ok((made?, signed));
     }
     let text = String::from_utf8(bytes).context("reading the config")?;
     if !text.trim_start().starts_with('{') {
         bail!("{}: Ignition reads JSON only", chosen.argument);
     }
-    Ok(text)
+    Ok((text, signed))
 }
 
 fn make_ignition_read(runner: &dyn CommandRunner) -> Result<()> {

@@ -18,6 +18,7 @@ use super::node_change::NodeChange;
 use super::opening::{Needs, Opening};
 use super::work::RunWork;
 use crate::base::paths;
+use crate::change::capsule::opened::CapsuleFacts;
 use crate::change::plan::fit::Accepted;
 use crate::change::plan::{PlanRequest, PlanScope};
 use crate::change::session::Session;
@@ -159,13 +160,19 @@ impl<'a> FirstBootAttempt<'a> {
                 ..self.capsule
             },
         };
-        let asked = (request, deadline, parameters.allow);
+        let given = match reason {
+            WorkReason::Given => runtime::read_json::<CapsuleFacts>(runtime::GIVEN_CAPSULE)
+                .context("reading who signed what Ignition was given")?,
+            _ => None,
+        };
+        let asked = (request, given, deadline, parameters.allow);
         let name = self.carry_out(&change, asked, first)?;
         drop(change);
         opened.give_back();
         if reason == WorkReason::Given {
             // The file contains secrets, and the node has it now.
             runtime::remove_runtime(runtime::GIVEN).context("removing what Ignition was given")?;
+            runtime::remove_runtime(runtime::GIVEN_CAPSULE).context("removing who signed it")?;
         }
         Ok(FirstBootResult::without_failure(
             FirstBootOutcome::Applied,
@@ -178,11 +185,17 @@ impl<'a> FirstBootAttempt<'a> {
     fn carry_out(
         &mut self,
         change: &NodeChange<'_>,
-        (request, timeout, accepted): (ConfigRequest<'_>, Duration, Accepted),
+        (request, given, timeout, accepted): (
+            ConfigRequest<'_>,
+            Option<CapsuleFacts>,
+            Duration,
+            Accepted,
+        ),
         first: bool,
     ) -> Result<String> {
         let root = change.root.open_again()?;
         let mut session = Session::in_boot(root, change.runner(), request, timeout, first)?;
+        session.chosen.signed = session.chosen.signed.take().or(given);
         let name = session.chosen.config.name.clone();
         self.phase = "planning";
         let plan = session.plan_files(&PlanRequest {
@@ -205,11 +218,11 @@ impl<'a> FirstBootAttempt<'a> {
         }
         self.phase = "applying";
         change.lock().keep_parents();
-        if let Some(signed) = &session.chosen.signed {
-            let digest = &session.chosen.config.digest;
-            remember_capsule(&change.root, signed, &name, Some(digest))?;
-        }
-        if !plan.is_empty() {
+        if plan.is_empty() {
+            if let Some(taken) = session.chosen.taken() {
+                remember_capsule(&change.root, &taken)?;
+            }
+        } else {
             let work = RunWork {
                 change,
                 node: &session.node,
@@ -219,6 +232,7 @@ impl<'a> FirstBootAttempt<'a> {
                 // Releasing the mounts afterwards needs this.
                 more: &[Capability::CAP_SYS_ADMIN],
                 jobs: &[],
+                capsules: session.chosen.taken().into_iter().collect(),
             };
             work.carry_out()?;
             self.phase = "verifying";
