@@ -7,7 +7,7 @@ use crate::base::invocation::mco_rescue;
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::base::text::count_noun;
-use crate::base::time::now;
+use crate::base::time::current_time;
 use crate::change::capsule::accepted::TakenFromCapsule;
 use crate::change::plan::{self, Plan, restorecon_command};
 use crate::change::staging::state;

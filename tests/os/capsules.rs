@@ -245,7 +245,7 @@ fn put_another_manifest(dir: &Path) {
     let mut manifest: Value = serde_json::from_slice(&manifest).unwrap();
     manifest["annotations"] = serde_json::json!({"by": "somebody else"});
     let text = manifest.to_string();
-    descriptor["digest"] = Value::from(Digest::of(text.as_bytes()).to_string());
+    descriptor["digest"] = Value::from(Digest::of_bytes(text.as_bytes()).to_string());
     descriptor["size"] = Value::from(text.len());
     fs::write(oci::blob(dir, descriptor), text).unwrap();
     fs::write(index, value.to_string()).unwrap();

@@ -8,6 +8,7 @@ mod boxed_next_boot;
 mod boxed_os;
 mod boxed_siblings;
 mod configs;
+mod console;
 mod crash_images;
 mod crossing;
 mod crossing_boot_loader;

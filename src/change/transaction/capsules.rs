@@ -53,7 +53,9 @@ pub(super) fn remember_taken(root: &Root, journal: &Journal) -> Result<(), Capsu
 fn wait_for_turn(root: &Root) -> Result<Option<File>, StateError> {
     let path = RootPath::fixed(paths::MARKER);
     let failed = |reason: Reason| StateError::System(path.to_string(), reason);
-    let place = root.place(&path).map_err(|error| failed(error.into()))?;
+    let place = root
+        .open_place(&path)
+        .map_err(|error| failed(error.into()))?;
     let Some(place) = place else {
         return Ok(None);
     };
