@@ -504,6 +504,10 @@ fn a_line_that_no_object_makes_is_named() {
             "line 6: no object of the API makes `prefix = \"x.io\"`",
         ),
         (
+            format!("{HEADER}{entry}").replace("  prefix", "prefix"),
+            "line 6: `prefix = \"\"` is not indented as the controller does it",
+        ),
+        (
             format!("{HEADER}credential-helpers = [\"x\"]\n"),
             "line 4: ",
         ),

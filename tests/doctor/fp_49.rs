@@ -42,10 +42,7 @@ const NO_IMAGE: Branch = Branch {
         "ID=fedora VARIANT_ID=coreos VERSION_ID=40, no OPENSHIFT_VERSION",
         "plain operating system",
     ],
-    next: &[
-        "mco-rescue plan --root ROOT",
-        "mco-rescue apply --reboot --root ROOT",
-    ],
+    next: &["mco-rescue plan --root ROOT", "mco-rescue apply --reboot"],
 };
 
 #[rustfmt::skip]

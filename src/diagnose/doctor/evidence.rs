@@ -2,7 +2,7 @@
 //!
 //! A new check that needs more evidence adds a field here, and one function that fills it in where the rest is gathered.
 
-use crate::base::invocation::{root_option, shell_word};
+use crate::base::invocation::{ON_THE_NODE, root_option, shell_word};
 use crate::base::kargs::Kargs;
 use crate::base::object::Flags;
 use crate::change::staging::awaited::Awaited;
@@ -586,8 +586,11 @@ impl DoctorEvidence {
         }
     }
 
-    /// Returns `mco-rescue ARGUMENTS` for this root.
+    /// Returns `mco-rescue ARGUMENTS` for this root, or for the booted node where nothing else can carry it out.
     pub fn own_command(&self, arguments: &str) -> String {
+        if !self.live && needs_booted_node(arguments) {
+            return format!("{ON_THE_NODE}mco-rescue {arguments}");
+        }
         format!("mco-rescue {arguments}{}", self.at_root())
     }
 
@@ -599,6 +602,12 @@ impl DoctorEvidence {
             root_option(&self.root)
         }
     }
+}
+
+/// Returns true if the command stages an operating system or confirms a trial, which no other root than `/` can.
+fn needs_booted_node(arguments: &str) -> bool {
+    let mut words = arguments.split(' ');
+    words.next() == Some("confirm") || words.any(|word| word == "--reboot")
 }
 
 /// Returns the path below `var`, where an OSTree system stores or links it.

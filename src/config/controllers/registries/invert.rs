@@ -157,6 +157,12 @@ fn compare_texts(path: &str, expected: &str, found: &str) -> Result<(), Inexpres
         ),
         (text, _) if text.starts_with('#') => format!("`{}` is a comment", make_inline(text)),
         (text, None) => format!("`{}` is too much", make_inline(text)),
+        (text, Some(wanted)) if text == wanted.trim() => {
+            format!(
+                "`{}` is not indented as the controller does it",
+                make_inline(text)
+            )
+        }
         (text, Some(wanted)) => format!(
             "no object of the API makes `{}`; they make `{}` here",
             make_inline(text),

@@ -1,6 +1,6 @@
 //! FP-01: the node does not run the recorded OS image or kernel arguments.
 
-use crate::base::invocation::{ON_THE_NODE, reboot_command};
+use crate::base::invocation::reboot_command;
 use crate::base::kargs::Kargs;
 use crate::change::staging::awaited::Way;
 use crate::change::staging::next_boot::{BootWay, NextBoot};
@@ -239,16 +239,7 @@ fn report_gap(
     if evidence.live {
         finding = finding.next(evidence.own_command("plan"));
     }
-    finding.next(apply_and_reboot(evidence))
-}
-
-/// Returns the command that stages the recorded OS, which works on the booted node alone.
-fn apply_and_reboot(evidence: &DoctorEvidence) -> String {
-    if evidence.live {
-        evidence.own_command("apply --reboot")
-    } else {
-        format!("{ON_THE_NODE}mco-rescue apply --reboot")
-    }
+    finding.next(evidence.own_command("apply --reboot"))
 }
 
 /// Reports files changed during this boot that are read only at a reboot.
@@ -316,7 +307,7 @@ fn stage_again(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFindi
         drifts.iter().any(|drift| !matches!(drift, Ok(None)))
     });
     if is_recorded {
-        return finding.next(apply_and_reboot(evidence));
+        return finding.next(evidence.own_command("apply --reboot"));
     }
     finding
         .next(evidence.own_command("cache list"))
