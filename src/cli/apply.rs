@@ -1,8 +1,9 @@
 //! `apply`: arguments, the plan on the screen, the question, and the result.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 
+use super::rehearse::PartRehearsal;
 use super::{Output, diffs};
 use crate::base::error::ExitCode;
 use crate::base::invocation::{mco_rescue, reboot_command, remember_soft_reboot};
@@ -20,6 +21,8 @@ use crate::host::root::Root;
 use crate::judge::daemon::forecast::Forecast;
 use crate::node::Records;
 use crate::node::boot::is_soft_prepared;
+use crate::node::command::rehearsal_unit::ENTER;
+use crate::rehearse::rehearsal::RehearsalSubject;
 use crate::report::plan::Heading;
 use crate::report::verify::VerifyFindings;
 use crate::report::{self, question};
@@ -113,6 +116,7 @@ impl ApplyArgs {
             },
             trial,
             no_actions: self.no_actions,
+            keeps: if args.rehearse { &ENTER } else { &[] },
         })
     }
 }
@@ -144,11 +148,47 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         run.carry_out(change)?
     };
     let shown = if applied.is_seen {
-        show_result(ui, &apply.plan, &applied)
+        let rehearsed = expect_good_rehearsal(ui, &apply.plan, &applied);
+        rehearsed.and_then(|()| show_result(ui, &apply.plan, &applied))
     } else {
         Ok(ExitCode::Done)
     };
     applied.finish_run(shown)
+}
+
+/// Rehearses the next boot, if that is asked for.
+///
+/// # Errors
+/// It has an inhibitor, or nothing can be rehearsed. The config stays in place, but for a trial.
+fn expect_good_rehearsal(ui: &Ui<'_>, args: &PlanArgs, applied: &Applied<'_>) -> Result<()> {
+    if !args.rehearse {
+        return Ok(());
+    }
+    let (root, config) = (
+        &applied.run.session.root,
+        &applied.run.session.chosen.config,
+    );
+    // What becomes of a trial is said when it has been reverted.
+    let in_place = |error: anyhow::Error| match args.trial.window {
+        Some(_) => error,
+        None => anyhow!(
+            "{error:#}. {} is in place, and the node was not rebooted. Undo: {}",
+            config.name,
+            mco_rescue("rollback")
+        ),
+    };
+    let rehearsal = PartRehearsal::carry_out(ui, root, RehearsalSubject::NextBoot);
+    let rehearsal = rehearsal.context("the next boot cannot be rehearsed");
+    let rehearsal = rehearsal.map_err(in_place)?;
+    if ui.output == Output::Text {
+        report::print_result(rehearsal.text().as_bytes());
+    }
+    if rehearsal.has_inhibitor() {
+        return Err(in_place(anyhow!(
+            "the rehearsal of the next boot has inhibitors"
+        )));
+    }
+    Ok(())
 }
 
 /// Reads the inputs that the command line names. Returns the config, unless the choice depends on the records of the node.

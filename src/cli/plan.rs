@@ -5,6 +5,7 @@ use crate::cli::ui::Ui;
 use anyhow::{Context, Result};
 
 use super::Output;
+use super::rehearse::PartRehearsal;
 use crate::base::error::ExitCode;
 use crate::base::invocation::{self, again_as, mco_rescue, shell_word};
 use crate::base::notice::Notice;
@@ -24,6 +25,7 @@ use crate::config::document;
 use crate::host::root::{Root, RootPath};
 use crate::judge::daemon::forecast::Forecast;
 use crate::node::{Machine, RecordReader, Recorded, Records};
+use crate::rehearse::rehearsal::RehearsalSubject;
 use crate::report;
 use crate::report::plan::{Diffs, Heading};
 
@@ -66,6 +68,7 @@ fn plan_session(
     diffs.retain(|path, _| !foreseen.contains(path));
     let heading = Heading::of_session(&session);
     let daemon = predict::of_plan(&session, &plan, args.policy.as_deref(), args.daemon.given());
+    let rehearsal = rehearse_plan(ui, &session, &plan, args)?;
     let text = match ui.output {
         Output::Json => report::plan::to_json(&heading, &plan, &diffs, &daemon)?,
         Output::Text => {
@@ -81,12 +84,31 @@ fn plan_session(
                 + &next(&plan, daemon.as_ref(), args.config.choice())
         }
     };
+    let text = match &rehearsal {
+        Some(rehearsal) => rehearsal.append_to(ui, text)?,
+        None => text,
+    };
     report::print_asked(&text, args.config.show_secrets)?;
-    Ok(if plan.blockers.is_empty() {
+    let is_inhibited = rehearsal.is_some_and(|rehearsal| rehearsal.has_inhibitor());
+    Ok(if plan.blockers.is_empty() && !is_inhibited {
         ExitCode::Done
     } else {
         ExitCode::Error
     })
+}
+
+/// Rehearses the boot with the config, if that is asked for and `apply` would not refuse.
+fn rehearse_plan(
+    ui: &Ui<'_>,
+    session: &Session<'_>,
+    plan: &Plan,
+    args: &PlanArgs,
+) -> Result<Option<PartRehearsal>> {
+    if !args.rehearse || !plan.blockers.is_empty() {
+        return Ok(None);
+    }
+    let subject = RehearsalSubject::Chosen(&session.chosen.config);
+    Ok(Some(PartRehearsal::carry_out(ui, &session.root, subject)?))
 }
 
 /// Prints the refusal of a wrong machine. No config is read for it, as its changes would not belong to this plan.

@@ -4,6 +4,8 @@ use crate::base::order::StableOrder;
 use crate::report::plan::Heading;
 use anyhow::{Context, Result, bail};
 
+use super::Output;
+use super::rehearse::PartRehearsal;
 use crate::base::error::ExitCode;
 use crate::base::invocation::on_node;
 use crate::change::plan::paths_of_interest;
@@ -23,6 +25,7 @@ use crate::node::images::{ImageName, NameError};
 use crate::node::judged_units::read_judged_units;
 use crate::node::platform::{NextConfig, Platform};
 use crate::node::{self, Records};
+use crate::rehearse::rehearsal::RehearsalSubject;
 use crate::report;
 use clap::Args;
 use std::path::PathBuf;
@@ -47,6 +50,12 @@ pub struct PreflightArgs {
     /// Read the image in containers-storage, by its name
     #[arg(long, conflicts_with = "os_from")]
     pub from_storage: bool,
+
+    /// Boot the next system in memory too, as rehearse does
+    ///
+    /// With the config, if one is given. An image that is not staged is not booted
+    #[arg(long)]
+    pub rehearse: bool,
 }
 
 /// Runs `preflight`.
@@ -90,12 +99,26 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
     for command in findings.iter_mut().flat_map(|finding| &mut finding.next) {
         *command = on_node(&*command);
     }
+    let subject = match &config {
+        Some(config) => RehearsalSubject::Chosen(config),
+        None => RehearsalSubject::NextBoot,
+    };
+    let rehearsal = args
+        .rehearse
+        .then(|| PartRehearsal::carry_out(ui, &root, subject));
+    let rehearsal = rehearsal.transpose()?;
     let heading = Heading::of_machine(&machine::observe_machine(&root)?);
-    ui.print(
-        || report::preflight::to_json(&heading, &target, &findings),
-        || report::preflight::to_text(&heading, &target, &findings),
-    )?;
-    Ok(if crossing::has_inhibitor(&findings) {
+    let text = match ui.output {
+        Output::Json => report::preflight::to_json(&heading, &target, &findings)?,
+        Output::Text => report::preflight::to_text(&heading, &target, &findings),
+    };
+    let text = match &rehearsal {
+        Some(rehearsal) => rehearsal.append_to(ui, text)?,
+        None => text,
+    };
+    report::print(text.as_bytes())?;
+    let is_inhibited = rehearsal.is_some_and(|rehearsal| rehearsal.has_inhibitor());
+    Ok(if is_inhibited || crossing::has_inhibitor(&findings) {
         ExitCode::Error
     } else {
         ExitCode::Done

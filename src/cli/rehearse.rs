@@ -6,13 +6,15 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 
+use super::Output;
 use crate::base::error::ExitCode;
 use crate::change::session::{machine, open_root};
 use crate::change::trial::parse_time;
 use crate::cli::args::ConfigFileArgs;
 use crate::cli::ui::Ui;
+use crate::host::root::Root;
 use crate::judge::crossing::has_inhibitor;
-use crate::rehearse::rehearsal::{RehearsalOptions, rehearse_boot};
+use crate::rehearse::rehearsal::{Rehearsal, RehearsalOptions, RehearsalSubject, rehearse_boot};
 use crate::rehearse::stage_entry::boot_stage;
 use crate::report;
 use crate::report::plan::Heading;
@@ -37,6 +39,55 @@ pub struct RehearseArgs {
     pub stage: Option<PathBuf>,
 }
 
+/// Time for each boot of a rehearsal that belongs to another command.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A rehearsal that belongs to another command.
+pub(super) struct PartRehearsal {
+    heading: Heading,
+    rehearsal: Rehearsal,
+}
+
+impl PartRehearsal {
+    /// Rehearses a boot of the root.
+    ///
+    /// # Errors
+    /// Nothing can be rehearsed.
+    pub(super) fn carry_out(
+        ui: &Ui<'_>,
+        root: &Root,
+        subject: RehearsalSubject<'_>,
+    ) -> Result<Self> {
+        let limit = LIMIT;
+        let options = RehearsalOptions { subject, limit };
+        Ok(Self {
+            rehearsal: rehearse_boot(root, &ui.root, ui.runner, &options)?,
+            heading: Heading::of_machine(&machine::observe_machine(root)?),
+        })
+    }
+
+    /// Returns true if the next boot would leave the node out of reach.
+    pub(super) fn has_inhibitor(&self) -> bool {
+        has_inhibitor(&self.rehearsal.findings)
+    }
+
+    /// Returns the text.
+    pub(super) fn text(&self) -> String {
+        report::rehearse::to_text(&self.heading, &self.rehearsal)
+    }
+
+    /// Appends the rehearsal to the text or the document of the command.
+    ///
+    /// # Errors
+    /// The serializer's error.
+    pub(super) fn append_to(&self, ui: &Ui<'_>, output: String) -> Result<String> {
+        Ok(match ui.output {
+            Output::Json => report::rehearse::add_to_document(&output, &self.rehearsal)?,
+            Output::Text => format!("{output}\n{}", self.text()),
+        })
+    }
+}
+
 /// Runs `rehearse`.
 pub(super) fn run(ui: &Ui<'_>, args: &RehearseArgs) -> Result<ExitCode> {
     if let Some(scene) = &args.stage {
@@ -45,7 +96,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &RehearseArgs) -> Result<ExitCode> {
     let root = open_root(&ui.root)?;
     machine::expect_system(&root)?;
     let options = RehearsalOptions {
-        config: args.config.as_deref().or(args.named.filename.as_deref()),
+        subject: match args.config.as_deref().or(args.named.filename.as_deref()) {
+            Some(config) => RehearsalSubject::Config(config),
+            None => RehearsalSubject::NextBootOrWanted,
+        },
         limit: args.limit,
     };
     let rehearsal = rehearse_boot(&root, &ui.root, ui.runner, &options)?;

@@ -7,7 +7,7 @@ use crate::base::order::StableOrder;
 use crate::judge::crossing::{CrossingFinding, CrossingSeverity};
 
 /// Units without which the node is unreachable, or not a node of its cluster.
-const VITAL: [&str; 17] = [
+pub const VITAL: [&str; 17] = [
     "sysinit.target",
     "basic.target",
     "local-fs.target",

@@ -6,25 +6,33 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::boot::{MEMORY, boot_scene};
-use super::facts::RehearsedBoot;
-use super::judge::judge_boot;
+use super::facts::{RehearsedBoot, UnitFacts};
+use super::judge::{VITAL, judge_boot};
 use super::scene::{EtcChanges, RehearsalScene, SceneInterface};
 use crate::base::invocation::mco_rescue;
 use crate::base::paths;
+use crate::base::time::current_time;
+use crate::change::plan::FinishedRun;
 use crate::change::session::{Unnamed, choose_config};
+use crate::change::staging::reboots;
+use crate::change::transaction;
+use crate::change::trial::store::read_trial;
 use crate::config::document::MachineConfig;
 use crate::host::root::Root;
 use crate::host::running;
 use crate::host::sys::runtime::{self, REHEARSAL};
-use crate::judge::crossing::CrossingFinding;
-use crate::node::Records;
+use crate::judge::crossing::{CrossingFinding, CrossingSeverity};
+use crate::node::boot::BootIdentity;
 use crate::node::command::ostree::StagedFile;
 use crate::node::command::rehearsal_unit::{UNIT, is_rehearsing};
+use crate::node::command::systemctl::{UnitActivity, query_activity};
 use crate::node::command::{CommandLine, CommandRunner, ip};
-use crate::node::kernel::kernel_command_line;
+use crate::node::kernel::{kernel_command_line, read_uptime};
 use crate::node::mounts::stage::StageLayers;
 use crate::node::staged::{read_staged_origin, staged_file};
 use crate::node::sysroot::{self, Deployed};
+use crate::node::system::System;
+use crate::node::{Host, Records};
 
 /// Parts of a root that may come from elsewhere.
 const PARTS: [&str; 3] = ["usr", "etc", "var"];
@@ -34,10 +42,23 @@ const RESERVE: u64 = 256 << 20;
 const INTERFACES: usize = 32;
 
 /// What to rehearse.
+#[derive(Debug, Clone, Copy)]
+pub enum RehearsalSubject<'a> {
+    /// What the next boot enters as the node is now.
+    NextBoot,
+    /// What the next boot enters if that is not what this one entered; otherwise the config that the node should have.
+    NextBootOrWanted,
+    /// This config, as the user names it.
+    Config(&'a str),
+    /// This config, which was read already.
+    Chosen(&'a MachineConfig),
+}
+
+/// What to rehearse, and for how long.
 #[derive(Debug, Clone)]
 pub struct RehearsalOptions<'a> {
-    /// The config; `None` for what is staged, or for the one that the node should have.
-    pub config: Option<&'a str>,
+    /// The next boot or a config.
+    pub subject: RehearsalSubject<'a>,
     /// Time for each of the two boots.
     pub limit: Duration,
 }
@@ -49,7 +70,9 @@ pub struct Rehearsal {
     pub subject: String,
     /// A part of the subject that could not be rehearsed.
     pub not_rehearsed: Option<String>,
-    /// The boot of what runs now.
+    /// Runs since the node booted, oldest first, that were reverted in the baseline.
+    pub reverted: Vec<String>,
+    /// The boot of what the node last booted.
     pub baseline: RehearsedBoot,
     /// The next boot.
     pub next: RehearsedBoot,
@@ -69,21 +92,62 @@ pub fn rehearse_boot(
 ) -> Result<Rehearsal> {
     expect_possible(runner)?;
     let scenes = prepare_scenes(root, disk, runner, options)?;
-    let baseline = boot_scene(runner, &scenes.baseline, options.limit);
-    let baseline = baseline.context("rehearsing what runs now")?;
+    let (baseline, unreverted) = boot_baseline(runner, &scenes, options.limit)?;
     if let Some(config) = &scenes.config {
         let path = Path::new(REHEARSAL).join("config.json");
         runtime::write_private(&path, config.record.as_bytes()).context("writing the config")?;
     }
     let next =
         boot_scene(runner, &scenes.next, options.limit).context("rehearsing the next boot")?;
+    let mut findings = judge_boot(&baseline, &next);
+    let reverted = match &unreverted {
+        Some(_) => Vec::new(),
+        None => scenes.since_boot,
+    };
+    findings.extend(unreverted);
     Ok(Rehearsal {
         subject: scenes.subject,
         not_rehearsed: scenes.not_rehearsed,
-        findings: judge_boot(&baseline, &next),
+        reverted,
+        findings,
         baseline,
         next,
     })
+}
+
+/// Boots what the node last booted: its present system without the runs since then. If these cannot be reverted in the rehearsal, the
+/// baseline has them too, and a finding says so.
+fn boot_baseline(
+    runner: &dyn CommandRunner,
+    scenes: &Scenes,
+    limit: Duration,
+) -> Result<(RehearsedBoot, Option<CrossingFinding>)> {
+    let scene = &scenes.baseline;
+    let doing = "rehearsing what runs now";
+    let Some(run) = scenes.since_boot.first() else {
+        return Ok((boot_scene(runner, scene, limit).context(doing)?, None));
+    };
+    let before = RehearsalScene {
+        rollbacks: plan_rollbacks(&scenes.since_boot, scenes.is_tried),
+        ..scene.clone()
+    };
+    let failed = match boot_scene(runner, &before, limit) {
+        Ok(mut boot) => {
+            add_running_units(runner, &mut boot)?;
+            return Ok((boot, None));
+        }
+        Err(error) => format!("{error:#}"),
+    };
+    let baseline = boot_scene(runner, scene, limit).context(doing)?;
+    let what = "its run came after the last boot and could not be reverted for the comparison: what fails because of it is not shown as new";
+    let finding = CrossingFinding::new(CrossingSeverity::Unknown, run, what)
+        .with_evidence("rollback", failed)
+        .next(mco_rescue("rollback --list"));
+    let finding = CrossingFinding {
+        check: "baseline",
+        ..finding
+    };
+    Ok((baseline, Some(finding)))
 }
 
 /// Returns an error with the way out if this machine cannot rehearse.
@@ -136,10 +200,116 @@ fn available_memory(text: &str) -> Option<u64> {
 /// The two boots.
 struct Scenes {
     baseline: RehearsalScene,
+    /// Runs since the node booted, oldest first.
+    since_boot: Vec<String>,
+    /// The newest run is a trial.
+    is_tried: bool,
     next: RehearsalScene,
     config: Option<MachineConfig>,
     subject: String,
     not_rehearsed: Option<String>,
+}
+
+/// What a clean reboot enters.
+enum NextSystem {
+    /// What runs.
+    Same,
+    /// What is staged.
+    Staged(StagedFile),
+    /// A deployment whose boot entry is already the first: the path of its tree, and its name.
+    Queued(PathBuf, String),
+}
+
+impl NextSystem {
+    fn observe(root: &Root, runner: &dyn CommandRunner) -> Result<Self> {
+        if !root.is_live() {
+            return Ok(Self::Same);
+        }
+        if let Some(staged) = staged_file(root).context("reading what is staged")? {
+            return Ok(Self::Staged(staged));
+        }
+        let host = Host::observe(root).context("looking at the node")?;
+        let system = System::observe(root, &host, runner);
+        let facts = match system.context("looking at the operating system")? {
+            System::Known(facts) => facts,
+            System::Silent(why) => bail!("it is not known what the next boot enters: {why}"),
+            System::NotAsked | System::Composefs(_) => return Ok(Self::Same),
+        };
+        let entered = facts.deployments.entered_next();
+        Ok(match entered.filter(|one| !one.booted && !one.staged) {
+            Some(one) => Self::Queued(deployment_tree(&one.osname, &one.name()), one.name()),
+            None => Self::Same,
+        })
+    }
+
+    /// Returns true if this is a staged deployment of the image.
+    fn is_staged_image(&self, root: &Root, image: &str) -> Result<bool> {
+        let Self::Staged(staged) = self else {
+            return Ok(false);
+        };
+        let origin = read_staged_origin(root, staged);
+        let origin = origin.context("reading the origin of what is staged")?;
+        Ok(origin.is_some_and(|origin| is_image(&origin.image_name(), image)))
+    }
+
+    fn scene(&self, now: &RehearsalScene, runner: &dyn CommandRunner) -> Result<RehearsalScene> {
+        match self {
+            Self::Same => Ok(now.clone()),
+            Self::Staged(staged) => scene_of_staged(now, staged, runner),
+            Self::Queued(tree, _) => Ok(RehearsalScene {
+                layers: StageLayers {
+                    tree: tree.clone(),
+                    within: vec![("var".to_owned(), PathBuf::from("/var"))],
+                    size: now.layers.size,
+                },
+                ..now.clone()
+            }),
+        }
+    }
+
+    fn describe(&self, root: &Root) -> String {
+        match self {
+            Self::Staged(staged) => format!("the staged deployment {}", staged.name),
+            Self::Queued(_, name) => format!("the deployment {name}, which the next boot enters"),
+            Self::Same if root.is_live() => "the running system".to_owned(),
+            Self::Same => "the system on this disk".to_owned(),
+        }
+    }
+}
+
+/// Adds the needed units that run, and that only the runs since the last boot brought: the next boot has to start them.
+fn add_running_units(runner: &dyn CommandRunner, baseline: &mut RehearsedBoot) -> Result<()> {
+    let all = query_activity(runner, &VITAL).context("asking for the units that run")?;
+    let is_new = |unit: &UnitActivity| {
+        let known = baseline.units.get(&unit.name);
+        unit.is_running() && known.is_none_or(|known| known.load != "loaded")
+    };
+    let new: Vec<_> = all.into_iter().filter(is_new).collect();
+    baseline.units.extend(new.into_iter().map(|unit| {
+        let facts = UnitFacts {
+            load: "loaded".to_owned(),
+            active: "active".to_owned(),
+            sub: unit.sub,
+            ..UnitFacts::default()
+        };
+        (unit.name, facts)
+    }));
+    Ok(())
+}
+
+/// Returns the arguments of the rollbacks that revert these runs, oldest first. A trial of the newest comes first and alone.
+fn plan_rollbacks(runs: &[String], is_tried: bool) -> Vec<Vec<String>> {
+    let mut rollbacks = Vec::new();
+    let mut left = runs;
+    if is_tried && let [older @ .., _] = runs {
+        rollbacks.push(Vec::new());
+        left = older;
+    }
+    if let Some(oldest) = left.first() {
+        let options = ["--files-only", "--leave-changed", "--to", oldest];
+        rollbacks.push(options.map(str::to_owned).to_vec());
+    }
+    rollbacks
 }
 
 fn prepare_scenes(
@@ -148,68 +318,78 @@ fn prepare_scenes(
     runner: &dyn CommandRunner,
     options: &RehearsalOptions<'_>,
 ) -> Result<Scenes> {
-    let now = scene_of_root(root, disk, runner)?;
+    let baseline = scene_of_root(root, disk, runner)?;
     let records = Records::read(root)?;
-    let staged = if root.is_live() {
-        staged_file(root).context("reading what is staged")?
-    } else {
-        None
+    let since_boot = find_runs_since_boot(root, runner)?;
+    let mut system = NextSystem::observe(root, runner)?;
+    let is_known = !matches!(system, NextSystem::Same) || !since_boot.is_empty();
+    let config = match options.subject {
+        RehearsalSubject::NextBoot => None,
+        RehearsalSubject::NextBootOrWanted if is_known => None,
+        RehearsalSubject::NextBootOrWanted => Some(read_config(root, &records, None)?),
+        RehearsalSubject::Config(config) => Some(read_config(root, &records, Some(config))?),
+        RehearsalSubject::Chosen(config) => Some(expect_rendered(config.clone())?),
     };
-    let origin = staged
-        .as_ref()
-        .map(|staged| read_staged_origin(root, staged));
-    let origin = origin
-        .transpose()
-        .context("reading the origin of what is staged")?
-        .flatten();
-    let config = match (&staged, options.config) {
-        (Some(_), None) => None,
-        (_, config) => Some(read_config(root, &records, config)?),
-    };
-    let is_wanted = |_: &&StagedFile| match (&config, &origin) {
-        (None, _) => true,
-        (Some(config), Some(origin)) => is_image(&origin.image_name(), &config.os_image_url),
-        (Some(_), None) => false,
-    };
-    let chosen = staged.as_ref().filter(is_wanted);
-    let mut next = match chosen {
-        Some(staged) => scene_of_staged(&now, staged, runner)?,
-        None => now.clone(),
-    };
+    let mut not_rehearsed = None;
+    if let Some(config) = &config
+        && !system.is_staged_image(root, &config.os_image_url)?
+    {
+        system = NextSystem::Same;
+        not_rehearsed = describe_other_image(&records, config);
+    }
+    let mut next = system.scene(&baseline, runner)?;
     next.config = config
         .as_ref()
         .map(|_| Path::new(REHEARSAL).join("config.json"));
-    let on = match chosen {
-        Some(staged) => format!("the staged deployment {}", staged.name),
-        None if root.is_live() => "the running system".to_owned(),
-        None => "the system on this disk".to_owned(),
-    };
-    let subject = match &config {
-        Some(config) => format!("{} on {on}", config.name),
-        None => on,
-    };
+    let on = system.describe(root);
     Ok(Scenes {
-        not_rehearsed: config
-            .as_ref()
-            .filter(|_| chosen.is_none())
-            .and_then(|config| other_image(&records, config)),
-        baseline: now,
+        subject: match &config {
+            Some(config) => format!("{} on {on}", config.name),
+            None => on,
+        },
+        baseline,
+        since_boot,
+        is_tried: read_trial(root)?.is_some(),
         next,
         config,
-        subject,
+        not_rehearsed,
     })
 }
 
+/// Returns the runs since the node booted, oldest first: by the node's clock, or because they wait for a reboot of this boot.
+fn find_runs_since_boot(root: &Root, runner: &dyn CommandRunner) -> Result<Vec<String>> {
+    let Some(boot) = BootIdentity::observe(root, None, runner) else {
+        return Ok(Vec::new());
+    };
+    let uptime = read_uptime().context("reading /proc/uptime")?;
+    let began = boot.start_time(current_time().saturating_sub(uptime));
+    let needs = reboots::read_needs(root, runner)?;
+    let mut history = transaction::read_history(root)?;
+    history.reverse();
+    let is_since = |run: &FinishedRun| {
+        run.start_time() >= began || needs.iter().any(|need| need.is_of_run(&run.id))
+    };
+    let first = history.iter().position(is_since).unwrap_or(history.len());
+    Ok(history
+        .split_off(first)
+        .into_iter()
+        .map(|run| run.id)
+        .collect())
+}
+
 fn read_config(root: &Root, records: &Records, config: Option<&str>) -> Result<MachineConfig> {
-    let chosen = choose_config(root, config, Unnamed::Wanted, records)?.config;
-    if chosen.bare {
+    expect_rendered(choose_config(root, config, Unnamed::Wanted, records)?.config)
+}
+
+fn expect_rendered(config: MachineConfig) -> Result<MachineConfig> {
+    if config.bare {
         bail!(
             "{} is an Ignition config; a rehearsal takes a rendered MachineConfig. Next: {}",
-            chosen.origin,
+            config.origin,
             mco_rescue("butane --help")
         );
     }
-    Ok(chosen)
+    Ok(config)
 }
 
 /// Returns true if an origin names this image.
@@ -218,7 +398,7 @@ fn is_image(origin: &str, image: &str) -> bool {
 }
 
 /// Returns a sentence if the config asks for an operating system other than the recorded one, which is not rehearsed with it.
-fn other_image(records: &Records, config: &MachineConfig) -> Option<String> {
+fn describe_other_image(records: &Records, config: &MachineConfig) -> Option<String> {
     let old = records.baseline().config()?;
     let differs = !config.os_image_url.is_empty() && config.os_image_url != old.os_image_url;
     differs.then(|| {
@@ -256,6 +436,7 @@ fn scene_of_root(root: &Root, disk: &Path, runner: &dyn CommandRunner) -> Result
     let host_name = root.is_live().then(sysinfo::System::host_name);
     Ok(RehearsalScene {
         layers,
+        rollbacks: Vec::new(),
         etc: None,
         config: None,
         program,
@@ -315,7 +496,7 @@ fn scene_of_staged(
     runner: &dyn CommandRunner,
 ) -> Result<RehearsalScene> {
     let (stateroot, name) = (&staged.stateroot, &staged.name);
-    let tree = Path::new("/").join(format!("{}/{stateroot}/deploy/{name}", paths::STATEROOTS));
+    let tree = deployment_tree(stateroot, name);
     let line = CommandLine {
         program: "ostree".to_owned(),
         args: ["admin", "config-diff"].map(str::to_owned).to_vec(),
@@ -346,6 +527,11 @@ fn scene_of_staged(
     })
 }
 
+/// Returns the path of a deployment of the running system.
+fn deployment_tree(stateroot: &str, name: &str) -> PathBuf {
+    Path::new("/").join(format!("{}/{stateroot}/deploy/{name}", paths::STATEROOTS))
+}
+
 /// Returns the kernel arguments that mean something to systemd in a rehearsal.
 fn boot_arguments(line: &str) -> Vec<String> {
     let is_kept = |word: &&str| {
@@ -363,6 +549,19 @@ fn boot_arguments(line: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_are_reverted_to_the_oldest_and_a_trial_first() {
+        let runs = ["1-1", "2-1"].map(str::to_owned);
+        let ends = |rollbacks: Vec<Vec<String>>| -> Vec<Option<String>> {
+            rollbacks.into_iter().map(|mut one| one.pop()).collect()
+        };
+        let oldest = || Some("1-1".to_owned());
+        assert_eq!(ends(plan_rollbacks(&runs, false)), [oldest()]);
+        assert_eq!(ends(plan_rollbacks(&runs, true)), [None, oldest()]);
+        assert_eq!(ends(plan_rollbacks(&runs[1..], true)), [None]);
+        assert!(plan_rollbacks(&[], false).is_empty());
+    }
 
     #[test]
     fn memory_is_read_in_bytes() {

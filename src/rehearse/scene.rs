@@ -13,6 +13,8 @@ use crate::node::mounts::stage::StageLayers;
 pub struct RehearsalScene {
     /// The directories of the node.
     pub layers: StageLayers,
+    /// Arguments of each `rollback` before the boot.
+    pub rollbacks: Vec<Vec<String>>,
     /// Changes of the running `/etc` to lay over that of the deployment; `None` if the deployment's own is used.
     pub etc: Option<EtcChanges>,
     /// A config to apply; `None` for the system as it is.

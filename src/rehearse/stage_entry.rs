@@ -34,6 +34,9 @@ const APPLY: [&str; 17] = [
     "--other-architecture",
 ];
 
+/// Options of `rollback` for such a root.
+const REVERT: [&str; 5] = ["--yes", "--quiet", "rollback", "--no-actions", "--takeover"];
+
 /// What the boot never gets, so that it cannot act on the kernel that it shares with the node.
 const FORBIDDEN: [Capability; 11] = [
     Capability::CAP_SYS_MODULE,
@@ -81,6 +84,13 @@ pub fn boot_stage(runner: &dyn CommandRunner, scene: &Path) -> Result<std::conve
     let place = Path::new(REHEARSAL).join("stage");
     let stage = PrivateRoot::lay_overlays(&place, &scene.layers)?;
     stage.mount_system(&scene.console)?;
+    for rollback in &scene.rollbacks {
+        let args = REVERT
+            .into_iter()
+            .chain(rollback.iter().map(String::as_str));
+        run_on_stage(runner, &scene, &stage, args)
+            .context("reverting the runs since the last boot")?;
+    }
     if let Some(changes) = &scene.etc {
         merge_etc(runner, &stage, changes).context("merging /etc")?;
     }
@@ -110,11 +120,22 @@ fn apply_config(
         "chroot",
         words.into_iter().chain(policies).collect(),
     )?;
-    let root = ["--root".to_owned(), root];
-    let args = root.into_iter().chain(APPLY.map(str::to_owned));
+    let config = config.display().to_string();
+    let args = APPLY.into_iter().chain([config.as_str()]);
+    run_on_stage(runner, scene, stage, args)
+}
+
+/// Runs this program with the private root as its root.
+fn run_on_stage<'a>(
+    runner: &dyn CommandRunner,
+    scene: &RehearsalScene,
+    stage: &PrivateRoot,
+    args: impl Iterator<Item = &'a str>,
+) -> Result<()> {
+    let root = ["--root".to_owned(), stage.root().display().to_string()];
     let line = CommandLine {
         program: scene.program.display().to_string(),
-        args: args.chain([config.display().to_string()]).collect(),
+        args: root.into_iter().chain(args.map(str::to_owned)).collect(),
         timeout: Duration::from_secs(60),
         capabilities: &WRITE,
     };

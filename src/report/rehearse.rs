@@ -1,6 +1,7 @@
 //! The findings of a rehearsal, as text and as JSON (`mco-rescue/rehearsal/v1`).
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::plan::{Heading, machine_line};
 use super::preflight::{FindingEntry, findings_text};
@@ -17,11 +18,31 @@ struct RehearsalDocument<'a> {
     node: &'a str,
     system: &'a str,
     root: &'a str,
+    #[serde(flatten)]
+    rehearsal: RehearsalEntry<'a>,
+}
+
+#[derive(Serialize)]
+struct RehearsalEntry<'a> {
     rehearsed: &'a str,
     not_rehearsed: Option<&'a str>,
+    reverted_in_baseline: &'a [String],
     baseline: BootEntry<'a>,
     next: BootEntry<'a>,
     findings: Vec<FindingEntry<'a>>,
+}
+
+impl<'a> RehearsalEntry<'a> {
+    fn of(rehearsal: &'a Rehearsal) -> Self {
+        Self {
+            rehearsed: &rehearsal.subject,
+            not_rehearsed: rehearsal.not_rehearsed.as_deref(),
+            reverted_in_baseline: &rehearsal.reverted,
+            baseline: BootEntry::of(&rehearsal.baseline),
+            next: BootEntry::of(&rehearsal.next),
+            findings: rehearsal.findings.iter().map(FindingEntry::of).collect(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -97,12 +118,19 @@ pub fn to_json(heading: &Heading, rehearsal: &Rehearsal) -> serde_json::Result<S
         node: &heading.node,
         system: &heading.system,
         root: &heading.root,
-        rehearsed: &rehearsal.subject,
-        not_rehearsed: rehearsal.not_rehearsed.as_deref(),
-        baseline: BootEntry::of(&rehearsal.baseline),
-        next: BootEntry::of(&rehearsal.next),
-        findings: rehearsal.findings.iter().map(FindingEntry::of).collect(),
+        rehearsal: RehearsalEntry::of(rehearsal),
     })
+}
+
+/// Returns another command's document with the rehearsal as its key `rehearsal`.
+///
+/// # Errors
+/// The serializer's error.
+pub fn add_to_document(document: &str, rehearsal: &Rehearsal) -> serde_json::Result<String> {
+    let mut document: Map<String, Value> = serde_json::from_str(document)?;
+    let part = serde_json::to_value(RehearsalEntry::of(rehearsal))?;
+    document.insert("rehearsal".to_owned(), part);
+    super::pretty(&document)
 }
 
 /// Returns the text.
@@ -110,6 +138,10 @@ pub fn to_text(heading: &Heading, rehearsal: &Rehearsal) -> String {
     let mut text = machine_line(heading);
     text += &wrap_text(&format!("Rehearsed {}", make_inline(&rehearsal.subject)), 0);
     text += &format!("Now       {}\n", boot_line(&rehearsal.baseline));
+    if !rehearsal.reverted.is_empty() {
+        let runs = count_noun(rehearsal.reverted.len(), "run");
+        text += &format!("          as the node last booted, without the {runs} since then\n");
+    }
     text += &format!("Next      {}\n", boot_line(&rehearsal.next));
     text += &format!("Result    {}\n", conclude(rehearsal));
     if let Some(words) = &rehearsal.not_rehearsed {

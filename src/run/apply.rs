@@ -55,6 +55,8 @@ pub struct ApplyOptions<'a> {
     pub trial: TrialOptions,
     /// No service is reloaded or restarted.
     pub no_actions: bool,
+    /// Capabilities that the front end needs before the run is finished.
+    pub keeps: &'a [Capability],
 }
 
 /// The results of the actions after the files.
@@ -212,17 +214,19 @@ impl<'a> ApplyRun<'a> {
         let stopped = self.stop_workloads()?;
         let restarts = stopped.is_some() && !plan.needs_reboot() && systemd_runs(&session.root);
         jobs.extend(restarts.then(Stopped::start_job));
+        let more: &[Capability] = match self.options.trial.window {
+            Some(_) => &LATER_IN_TRIAL,
+            None if plan.needs_reboot() => &LATER,
+            None => &[],
+        };
+        let more = [more, self.options.keeps].concat();
         let work = RunWork {
             change,
             node: &session.node,
             plan,
             config: session.config_ref(),
             undoes: None,
-            more: match self.options.trial.window {
-                Some(_) => &LATER_IN_TRIAL,
-                None if plan.needs_reboot() => &LATER,
-                None => &[],
-            },
+            more: &more,
             jobs: &jobs,
             capsules: session
                 .chosen

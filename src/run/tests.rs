@@ -190,6 +190,7 @@ fn options() -> ApplyOptions<'static> {
         run: RunOptions::default(),
         trial: no_trial(),
         no_actions: false,
+        keeps: &[],
     }
 }
 

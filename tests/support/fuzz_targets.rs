@@ -23,6 +23,7 @@ use mco_rescue::formats::etcd_data::start::{self, DatabaseState, MemberFiles, Sn
 use mco_rescue::formats::etcd_data::wal::{self, WalName, WalReader};
 use mco_rescue::formats::systemd::unit_name::UnitName;
 use mco_rescue::formats::systemd::{InstallSection, PresetDir, Presets, Support, unit_file};
+use mco_rescue::formats::{checkpoint, ovsdb};
 use mco_rescue::host::root::{Root, sha256_hex};
 use mco_rescue::host::sealed;
 use mco_rescue::judge::daemon::actions::ActionChanges;

@@ -23,6 +23,7 @@ mod node;
 mod os;
 mod other_machine;
 mod power_cut;
+mod rehearsal_changes;
 mod rehearsals;
 mod rescue_shell;
 mod selinux;

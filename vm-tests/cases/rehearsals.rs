@@ -9,7 +9,12 @@
 //! 2. What is staged is rehearsed with the `/etc` that its finalization would give it.
 //! 3. A rehearsal that is killed leaves nothing when its unit has ended, which the next one says.
 //!
-//! No rehearsal changes a byte of the node's trees.
+//! 4. What was applied since the last boot is found as well as what is not applied yet, by `rehearse`, `plan --rehearse` and
+//!    `apply --rehearse`, which then neither reboots nor keeps a trial.
+//! 5. A node on which nothing can be rehearsed says why, and how to change that.
+//! 6. A mounted disk is rehearsed as the node itself.
+//!
+//! No rehearsal changes a byte of the node's trees, and none sends a packet.
 
 use serde_json::{Value, json};
 
@@ -17,110 +22,10 @@ use super::boxed_os::Story;
 use super::configs;
 use super::node::PROGRAM;
 use super::os::is_staged;
+use super::rehearsal_changes::{Change, all_changes, failing_service, files, service, units};
 use crate::lab::boxes::{BoxNode, golden};
 use crate::lab::{Case, Shell};
 use crate::support::file;
-
-/// A change of the config, and what it does to the boot.
-struct Change {
-    name: &'static str,
-    /// Files and units, laid over the config.
-    more: Value,
-    /// A command that ends with 0 on a node that the change has broken; empty for a harmless one.
-    broken: &'static str,
-    /// The subject of the finding; empty where a rehearsal cannot see it.
-    subject: &'static str,
-}
-
-fn service(name: &str, text: &str) -> Value {
-    let text = format!(
-        "[Unit]\nDescription=Of the site\n[Service]\n{text}\n[Install]\nWantedBy=multi-user.target\n"
-    );
-    json!({"name": name, "enabled": true, "contents": text})
-}
-
-fn unit(name: &str, text: &str) -> Value {
-    json!({"name": name, "enabled": true, "contents": text})
-}
-
-fn drop_in(name: &str, text: &str) -> Value {
-    json!({"name": name, "dropins": [{"name": "60-site.conf", "contents": text}]})
-}
-
-fn units(units: Value) -> Value {
-    json!({"files": [], "units": units})
-}
-
-fn files(files: Value) -> Value {
-    json!({"files": files, "units": []})
-}
-
-fn broken(name: &'static str, more: Value, broken: &'static str, subject: &'static str) -> Change {
-    Change {
-        name,
-        more,
-        broken,
-        subject,
-    }
-}
-
-fn harmless(name: &'static str, more: Value) -> Change {
-    broken(name, more, "", "")
-}
-
-const SITE_FAILED: &str =
-    "systemctl show -p ActiveState,SubState site.service | grep -E 'failed|auto-restart'";
-
-#[rustfmt::skip]
-fn changes() -> Vec<Change> {
-    let bad_file = |path: &str, text: &str| files(json!([file(path, 0o600, text)]));
-    let socket = |name: &str| unit(name, "[Socket]\nListenStream=7777\nService=site-in.service\n[Install]\nWantedBy=sockets.target\n");
-    vec![
-        broken("a service that fails", units(json!([service("site.service", "Type=oneshot\nExecStart=/bin/false")])), SITE_FAILED, "site.service"),
-        harmless("a service that works", units(json!([service("site.service", "ExecStart=/bin/sleep infinity")]))),
-        broken("a program that is missing", units(json!([service("site.service", "ExecStart=/usr/bin/nothing-here")])), SITE_FAILED, "site.service"),
-        broken("a user that is missing", units(json!([service("site.service", "User=nobody-here\nExecStart=/bin/sleep infinity")])), SITE_FAILED, "site.service"),
-        broken("an option that sshd does not have", bad_file("/etc/ssh/sshd_config.d/60-site.conf", "NoSuchOption yes\n"), "! systemctl is-active ssh.service", "ssh.service"),
-        harmless("an option of sshd", bad_file("/etc/ssh/sshd_config.d/60-site.conf", "ClientAliveInterval 180\n")),
-        broken("sshd masked", units(json!([{"name": "ssh.service", "mask": true}])), "! systemctl is-active ssh.service", "ssh.service"),
-        broken("a mount unit of another name", units(json!([unit("data.mount", "[Mount]\nWhat=tmpfs\nType=tmpfs\nWhere=/var/other\n[Install]\nWantedBy=multi-user.target\n")])), "systemctl show -p LoadState data.mount | grep bad-setting", "data.mount"),
-        harmless("a mount unit", units(json!([unit("var-site.mount", "[Mount]\nWhat=tmpfs\nType=tmpfs\nWhere=/var/site\n[Install]\nWantedBy=multi-user.target\n")]))),
-        broken("sudoers that do not parse", files(json!([file("/etc/sudoers.d/60-site", 0o440, "core ALL=(ALL\n")])), "! visudo -c", "sudo"),
-        harmless("sudoers that parse", files(json!([file("/etc/sudoers.d/60-site", 0o440, "core ALL=(ALL) NOPASSWD: ALL\n")]))),
-        broken("two services that wait for each other", units(json!([
-            unit("site.service", "[Unit]\nAfter=site-two.service\n[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"),
-            unit("site-two.service", "[Unit]\nAfter=site.service\n[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"),
-        ])), "! systemctl is-active site.service || ! systemctl is-active site-two.service", "site"),
-        broken("the kubelet without its environment", units(json!([drop_in("kubelet.service", "[Service]\nEnvironmentFile=/etc/kubernetes/nothing\n")])), "! systemctl is-active kubelet.service", "kubelet.service"),
-        harmless("the kubelet with an optional environment", units(json!([drop_in("kubelet.service", "[Service]\nEnvironmentFile=-/etc/kubernetes/nothing\n")]))),
-        broken("the kubelet of a program that is missing", units(json!([drop_in("kubelet.service", "[Service]\nExecStart=\nExecStart=/usr/bin/kubelet-next\n")])), "! systemctl is-active kubelet.service", "kubelet.service"),
-        broken("the kubelet needs a unit that is missing", units(json!([drop_in("kubelet.service", "[Unit]\nRequires=nothing-here.service\nAfter=nothing-here.service\n")])), "! systemctl is-active kubelet.service", "kubelet.service"),
-        broken("crio as a user that is missing", units(json!([drop_in("crio.service", "[Service]\nUser=nobody-here\n")])), "! systemctl is-active crio.service", "crio.service"),
-        broken("rules that nft refuses", bad_file("/etc/sysconfig/nftables.conf", "table inet {{{\n"), "systemctl is-failed nftables.service", "nftables.service"),
-        harmless("rules of nft", bad_file("/etc/sysconfig/nftables.conf", "table inet site { chain in { type filter hook input priority 0; }; }\n")),
-        broken("a PAM module that is missing", files(json!([file("/etc/pam.d/sshd", 0o644, "account required pam_unix.so\nsession required pam_nothing.so\n")])), "! systemd-run -q --wait -p PAMName=sshd -p User=core true", "login"),
-        broken("a generator that fails", files(json!([file("/etc/systemd/system-generators/60-site", 0o755, "#!/bin/sh\nexit 1\n")])), "! /etc/systemd/system-generators/60-site", "systemd"),
-        broken("a path that is not absolute", units(json!([service("site.service", "ExecStart=bin/x y\nWorkingDirectory=relative")])), "systemctl show -p LoadState,ActiveState site.service | grep -E 'bad-setting|failed'", "site.service"),
-        broken("a service that is never ready", units(json!([service("site.service", "Type=notify\nTimeoutStartSec=4\nExecStart=/bin/sleep infinity")])), SITE_FAILED, "site.service"),
-        broken("a service that is restarted for ever", units(json!([service("site.service", "Restart=always\nRestartSec=30\nExecStart=/bin/false")])), SITE_FAILED, "site.service"),
-        broken("a step of the boot without an end", units(json!([unit("site.service", "[Unit]\nBefore=multi-user.target\n[Service]\nType=oneshot\nTimeoutStartSec=infinity\nExecStart=/bin/sleep infinity\n[Install]\nRequiredBy=multi-user.target\n")])), "systemctl list-jobs | grep -q 'site.service.*running'", "the boot"),
-        broken("a timer of a date that does not exist", units(json!([unit("site.timer", "[Timer]\nOnCalendar=someday\nUnit=site-in.service\n[Install]\nWantedBy=timers.target\n")])), "systemctl show -p LoadState site.timer | grep bad-setting", "site.timer"),
-        harmless("a timer", units(json!([service("site-in.service", "Type=oneshot\nExecStart=/bin/true"), unit("site.timer", "[Timer]\nOnCalendar=daily\nUnit=site-in.service\n[Install]\nWantedBy=timers.target\n")]))),
-        broken("two sockets on one port", units(json!([service("site-in.service", "ExecStart=/bin/sleep infinity"), socket("site.socket"), socket("site-two.socket")])), "systemctl --failed | grep -q 'site.*socket'", "socket"),
-        broken("a mount that the boot needs and that fails", units(json!([unit("var-site.mount", "[Unit]\nBefore=local-fs.target\n[Mount]\nWhat=tmpfs\nType=tmpfs\nOptions=size=nothing\nWhere=/var/site\n[Install]\nRequiredBy=local-fs.target\n")])), "systemctl is-active emergency.target", "the boot"),
-        broken("D-Bus masked", units(json!([{"name": "dbus.service", "mask": true}, {"name": "dbus.socket", "mask": true}])), "! systemctl is-active dbus.service", "dbus"),
-        broken("logind masked", units(json!([{"name": "systemd-logind.service", "mask": true}])), "! systemctl is-active systemd-logind.service", "systemd-logind.service"),
-        broken("a conflict with sshd", units(json!([unit("site.service", "[Unit]\nConflicts=ssh.service\nAfter=ssh.service\n[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n")])), "! systemctl is-active ssh.service", "ssh.service"),
-        broken("a condition that keeps sshd from starting", units(json!([drop_in("ssh.service", "[Unit]\nConditionPathExists=/etc/nothing-here\n")])), "! systemctl is-active ssh.service", "ssh.service"),
-        harmless("a condition of a service of the site", units(json!([unit("site.service", "[Unit]\nConditionPathExists=/etc/nothing-here\n[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n")]))),
-        broken("a setting of the kernel that does not exist", bad_file("/etc/sysctl.d/60-site.conf", "net.nothing.here = 1\n"), "false", ""),
-        harmless("a file of the site", bad_file("/etc/site/more.conf", "x\n")),
-        harmless("a drop-in of crio", units(json!([drop_in("crio.service", "[Service]\nNice=5\n")]))),
-        harmless("a service that asks for the network", units(json!([unit("site.service", "[Unit]\nWants=network-online.target\nAfter=network-online.target\n[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n")]))),
-        harmless("a directory by tmpfiles", bad_file("/etc/tmpfiles.d/site.conf", "d /run/site 0755 root root\n")),
-        harmless("an account by sysusers", bad_file("/etc/sysusers.d/site.conf", "u site - \"Of the site\" /run/site\n")),
-    ]
-}
 
 #[test]
 fn a_rehearsal_says_what_the_boot_does() {
@@ -130,10 +35,10 @@ fn a_rehearsal_says_what_the_boot_does() {
     let node = on_lan_in_a(&case);
     let all = std::env::var("REHEARSALS").is_ok_and(|which| which == "all");
     let mut wrong = Vec::new();
-    for change in changes()
+    for change in all_changes()
         .iter()
         .enumerate()
-        .filter(|(n, _)| all || n % 6 == 0)
+        .filter(|(n, _)| all || n % 17 == 0)
     {
         let (_, change) = change;
         let config = config_with(&node, &change.more);
@@ -245,24 +150,205 @@ fn leaves_nothing(node: &BoxNode<'_>) {
     assert_eq!(node.ask(left), "");
 }
 
+/// Returns the subjects of the findings of a rehearsal.
+fn subjects(rehearsal: &Value) -> Vec<&str> {
+    let findings = rehearsal["findings"].as_array();
+    let findings = findings.unwrap_or_else(|| panic!("{rehearsal:#}"));
+    let subjects = findings.iter().map(|finding| finding["subject"].as_str());
+    subjects.map(Option::unwrap).collect()
+}
+
+/// Runs a command with its JSON output, and returns the document.
+fn document(node: &BoxNode<'_>, command: &str) -> Value {
+    let run = node.run(&format!("{PROGRAM} {command} -o json"));
+    serde_json::from_str(&run.out())
+        .unwrap_or_else(|error| panic!("{command}: {error}: {}{}", run.out(), run.err()))
+}
+
 #[test]
-fn a_rehearsal_that_is_killed_leaves_nothing_and_the_next_one_waits_for_its_end() {
-    let Some(case) = Case::begin_in_box("box: a killed rehearsal") else {
+fn what_was_applied_since_the_last_boot_is_found_too() {
+    let Some(case) = Case::begin_in_box("box: a rehearsal after the files changed") else {
+        return;
+    };
+    let rehearsed = on_lan_in_a(&case);
+    let node = &rehearsed.node;
+    let fails = config_with(&rehearsed, &failing_service());
+    let no_ssh = json!([{"name": "ssh.service", "mask": true}]);
+    let no_ssh = config_with(&rehearsed, &units(no_ssh));
+    node.bring("/root/fails.json", fails.to_string().as_bytes());
+    node.bring("/root/no-ssh.json", no_ssh.to_string().as_bytes());
+
+    let plan = document(node, "plan --files-only --rehearse fails.json");
+    assert_eq!(subjects(&plan["rehearsal"]), ["site.service"], "{plan:#}");
+    node.ask(&format!(
+        "{PROGRAM} apply --yes --files-only --no-actions fails.json"
+    ));
+    let after = document(node, "rehearse");
+    assert_eq!(subjects(&after), ["site.service"], "{after:#}");
+    assert_eq!(after["rehearsed"], "the running system");
+    assert_eq!(after["reverted_in_baseline"].as_array().unwrap().len(), 2);
+
+    // An inhibitor reverts a trial, and stops a reboot.
+    let apply = format!("{PROGRAM} apply --yes --files-only --no-actions --rehearse no-ssh.json");
+    let tried = node.run(&format!("{apply} --try --detach")).exits(4);
+    let recorded = || document(node, "status")["recorded"].clone();
+    assert!(tried.err().contains("has inhibitors"), "{}", tried.err());
+    assert_eq!(recorded(), configs::name(&fails), "{}", tried.err());
+    node.ask("touch /run/this-boot");
+    let stopped = node.run(&format!("{apply} --reboot")).exits(5);
+    let undo = "was not rebooted. Undo: mco-rescue rollback";
+    assert!(stopped.err().contains(undo), "{}", stopped.err());
+    assert!(stopped.out().contains("ssh.service"), "{}", stopped.out());
+    node.ask("test -e /run/this-boot");
+    assert_eq!(recorded(), configs::name(&no_ssh));
+    node.ask(&format!("{PROGRAM} rollback --yes --no-actions"));
+    assert_eq!(subjects(&document(node, "rehearse")), ["site.service"]);
+    leaves_nothing(node);
+}
+
+/// What a node can lack, as a command in namespaces of its own, and words of the error.
+const LACKING: [(&str, &str); 4] = [
+    (
+        "mount -t tmpfs t /sys/fs/cgroup",
+        "Boot it with systemd.unified_cgroup_hierarchy=1",
+    ),
+    (
+        "mount --bind /dev/null /proc/filesystems",
+        "Next: modprobe overlay",
+    ),
+    (
+        "echo 'MemAvailable: 300000 kB' >/run/meminfo && mount --bind /run/meminfo /proc/meminfo",
+        "needs 768 MiB of free memory, and 292 MiB are free",
+    ),
+    (
+        "mount -t tmpfs t /run/systemd",
+        "systemd does not run on this machine",
+    ),
+];
+
+#[test]
+fn a_node_that_cannot_rehearse_says_why() {
+    let Some(case) = Case::begin_in_box("box: a node that cannot rehearse") else {
+        return;
+    };
+    let node = on_lan_in_a(&case).node;
+    for (command, words) in LACKING {
+        let line = format!("unshare --mount sh -c \"{command} && {PROGRAM} rehearse a.json\"");
+        let run = node.run(&line).exits(1);
+        assert!(run.err().contains(words), "{command}: {}", run.err());
+        leaves_nothing(&node);
+    }
+    let run = node.run(&format!(
+        "setpriv --reuid 65534 --clear-groups {PROGRAM} rehearse a.json"
+    ));
+    assert!(run.exits(1).err().contains("sudo"));
+    // Neither its disk nor its /run is written but for the scene.
+    let full = "unshare --mount sh -c \"mount -t tmpfs -o size=16k t /run/mco-rescue && head -c 1M /dev/zero >/run/mco-rescue/x; ";
+    node.run(&format!("{full} {PROGRAM} rehearse a.json\""))
+        .exits(0);
+    leaves_nothing(&node);
+}
+
+#[test]
+fn a_rehearsal_sends_no_packet_and_reaches_nothing_of_the_node() {
+    let Some(case) = Case::begin_in_box("box: a rehearsal that tries to get out") else {
+        return;
+    };
+    let rehearsed = on_lan_in_a(&case);
+    let node = &rehearsed.node;
+    let gets_out = "#!/bin/bash\n\
+        echo x >/dev/udp/192.0.2.1/7777\n\
+        for to in $(ip -o route show | grep -oE '[0-9]+([.][0-9]+){3}'); do echo x >/dev/udp/$to/7777; done\n\
+        echo 1 >/proc/sys/vm/drop_caches\n\
+        echo b >/proc/sysrq-trigger\n\
+        hostname out; touch /etc/out /usr/out /var/out /run/out /boot/out\n\
+        systemctl --root=/ mask ssh.service\n\
+        exit 0\n";
+    let more = json!({
+        "files": [file("/usr/local/bin/out", 0o755, gets_out)],
+        "units": [service("site.service", "Type=oneshot\nExecStart=/usr/local/bin/out")],
+    });
+    let config = config_with(&rehearsed, &more);
+    node.bring("/root/next.json", config.to_string().as_bytes());
+    node.ask(
+        "nft 'table inet counts { chain out { type filter hook output priority 0; udp dport 7777 counter; }; \
+         chain forward { type filter hook forward priority 0; udp dport 7777 counter; }; }'",
+    );
+    let before = trees(node);
+    let found = document(node, "rehearse next.json");
+    assert_eq!(subjects(&found), Vec::<&str>::new(), "{found:#}");
+    let counted = node.ask("nft list table inet counts");
+    assert_eq!(counted.matches("packets 0 bytes 0").count(), 2, "{counted}");
+    assert_eq!(trees(node), before);
+    let outside = "ls /etc/out /usr/out /var/out /run/out /boot/out 2>/dev/null; hostname";
+    assert_ne!(node.run(outside).out().trim(), "out");
+    assert!(
+        !node.run(outside).out().contains('/'),
+        "{}",
+        node.run(outside).out()
+    );
+    leaves_nothing(node);
+}
+
+#[test]
+fn a_mounted_disk_is_rehearsed_as_the_node_itself() {
+    let Some(case) = Case::begin_in_box("box: a mounted disk is rehearsed") else {
+        return;
+    };
+    let rehearsed = on_lan_in_a(&case);
+    let node = &rehearsed.node;
+    let config = config_with(&rehearsed, &failing_service());
+    node.bring("/root/fails.json", config.to_string().as_bytes());
+    // Another file system than that of the node, with the same files.
+    node.ask(
+        "mkdir /run/disk /run/disk.upper /run/disk.work && \
+         mount -t overlay -o lowerdir=/sysroot,upperdir=/run/disk.upper,workdir=/run/disk.work o /run/disk",
+    );
+    let found = document(node, "--root /run/disk rehearse /root/fails.json");
+    assert_eq!(subjects(&found), ["site.service"], "{found:#}");
+    leaves_nothing(node);
+}
+
+/// Conditions that come true one after the other in a rehearsal of a config.
+const MOMENTS: [&str; 4] = [
+    "test -e /run/mco-rescue-rehearsal/scene.json",
+    "systemctl is-active --quiet mco-rescue-rehearsal.service",
+    "test -e /run/mco-rescue-rehearsal/config.json",
+    "test -e /run/mco-rescue-rehearsal/config.json && systemctl is-active --quiet mco-rescue-rehearsal.service",
+];
+
+#[test]
+fn a_rehearsal_that_is_interrupted_leaves_nothing() {
+    let Some(case) = Case::begin_in_box("box: an interrupted rehearsal") else {
         return;
     };
     let node = on_lan_in_a(&case).node;
     let unit = "mco-rescue-rehearsal.service";
-    let begins = format!(
-        "{PROGRAM} rehearse a.json >/dev/null 2>&1 & \
-         until systemctl is-active --quiet {unit}; do :; done; kill -KILL $!"
-    );
-    node.ask(&begins);
-    let refused = node.run(&format!("{PROGRAM} rehearse a.json")).exits(1);
-    let next = format!("systemctl stop {unit}");
-    assert!(refused.err().contains(&next), "{}", refused.err());
-    node.ask(&next);
-    node.ask(&format!("{PROGRAM} rehearse a.json"));
-    leaves_nothing(&node);
+    let before = trees(&node);
+    for moment in MOMENTS {
+        for signal in ["TERM", "HUP", "KILL"] {
+            let begins = format!(
+                "{PROGRAM} rehearse a.json >/run/said 2>&1 & \
+                 until {moment}; do kill -0 $! || exit 9; done; kill -{signal} $!; wait $!; echo $?"
+            );
+            let code = node.ask(&begins);
+            if signal == "KILL" {
+                // systemd ends the unit at its limit; the next rehearsal says how to end it now.
+                let next = format!("systemctl stop {unit}");
+                let refused = node.run(&format!("{PROGRAM} rehearse a.json"));
+                if refused.code() != 0 {
+                    assert!(refused.err().contains(&next), "{}", refused.err());
+                    node.ask(&next);
+                    node.ask(&format!("{PROGRAM} rehearse a.json"));
+                }
+            } else {
+                let said = node.ask("cat /run/said");
+                assert_ne!(code, "0", "{moment}, {signal}: {said}");
+            }
+            leaves_nothing(&node);
+        }
+    }
+    assert_eq!(trees(&node), before);
 }
 
 #[test]
@@ -307,5 +393,8 @@ fn what_is_staged_is_rehearsed_with_the_etc_of_its_finalization() {
     assert!(subject.starts_with("the staged deployment"), "{subject}");
     assert_eq!(document["next"]["end"], "started", "{document:#}");
     assert_eq!(document["findings"], json!([]), "{document:#}");
+    // Its files are in place already, and are not in the boot that it is compared with.
+    let reverted = document["reverted_in_baseline"].as_array().unwrap();
+    assert_eq!(reverted.len(), 2, "{document:#}");
     leaves_nothing(&story.node);
 }

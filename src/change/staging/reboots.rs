@@ -60,6 +60,11 @@ impl RebootNeed {
             .or_else(|| found().map(|run| run.id.as_str()))
     }
 
+    /// Returns true if this run made the change, as far as the run is known.
+    pub fn is_of_run(&self, id: &str) -> bool {
+        self.run.as_deref() == Some(id)
+    }
+
     /// Returns true if its change is on the node: the run is in the history, or is so old that the history dropped it.
     fn is_in_place(&self, history: &[FinishedRun]) -> bool {
         let is_there = |id: &str| history.iter().any(|run| run.id == id);

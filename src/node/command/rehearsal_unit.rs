@@ -10,7 +10,7 @@ use crate::host::sys::privileges::Capability;
 pub const UNIT: &str = "mco-rescue-rehearsal.service";
 
 /// What entering the namespaces of another process needs.
-const ENTER: [Capability; 5] = [
+pub const ENTER: [Capability; 5] = [
     Capability::CAP_SYS_ADMIN,
     Capability::CAP_SYS_CHROOT,
     Capability::CAP_SYS_PTRACE,
