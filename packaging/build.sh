@@ -56,7 +56,7 @@ library=/rustc/$(rustc -vV | sed -n 's/^commit-hash: //p')
 # These would replace what is said below.
 unset CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_TARGET CFLAGS
 # As in .cargo/config.toml, once: in an export below a checkout cargo adds the flags of both, and functions get other names.
-export RUSTFLAGS='-C target-feature=+crt-static -C llvm-args=-inline-threshold=110'
+export RUSTFLAGS='-C target-feature=+crt-static'
 export CARGO_INCREMENTAL=0 LC_ALL=C TZ=UTC0
 CARGO_TARGET_DIR=$(realpath -m -- "${CARGO_TARGET_DIR:-target/dist}")
 export CARGO_TARGET_DIR
