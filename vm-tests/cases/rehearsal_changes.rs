@@ -162,7 +162,6 @@ fn broken_services() -> Vec<Change> {
 fn broken_parts_of_the_node() -> Vec<Change> {
     let ssh = |name: &'static str, text: &str| broken(name, files(json!([file("/etc/ssh/sshd_config.d/60-site.conf", 0o600, text)])), "! systemctl is-active ssh.service", "ssh");
     let drop_in_of = |name: &'static str, of: &'static str, text: &str| broken(name, units(json!([drop_in(of, text)])), of_inactive(of), of);
-    let masked = |name: &'static str, of: &'static str| broken(name, units(json!([{"name": of, "mask": true}])), of_inactive(of), of);
     vec![
         ssh("a port of sshd that is no number", "Port many\n"),
         ssh("a host key that is missing", "HostKey /etc/ssh/nothing-here\n"),
@@ -173,10 +172,6 @@ fn broken_parts_of_the_node() -> Vec<Change> {
         drop_in_of("D-Bus as a user that is missing", "dbus.service", "[Service]\nUser=nobody-here\n"),
         drop_in_of("crio needs a unit that is missing", "crio.service", "[Unit]\nRequires=nothing-here.service\nAfter=nothing-here.service\n"),
         drop_in_of("the kubelet after a condition", "kubelet.service", "[Unit]\nConditionPathExists=/etc/nothing-here\n"),
-        masked("the kubelet masked", "kubelet.service"),
-        masked("crio masked", "crio.service"),
-        broken("a policy of D-Bus that does not parse", files(json!([file("/etc/dbus-1/system.d/site.conf", 0o644, "<busconfig>\n")])), "! systemctl is-active dbus.service", "dbus"),
-        broken("accounts without that of D-Bus", files(json!([file("/etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/bash\nsshd:x:101:65534::/run/sshd:/usr/sbin/nologin\ncore:x:1000:1000::/home/core:/bin/bash\n")])), "! systemctl is-active dbus.service", "dbus"),
         broken("sudoers that everybody may write", files(json!([file("/etc/sudoers.d/60-site", 0o666, "core ALL=(ALL) NOPASSWD: ALL\n")])), "! visudo -c", "sudo"),
         broken("a stack of PAM without an end", files(json!([file("/etc/pam.d/sshd", 0o644, "account required pam_deny.so\n")])), "! systemd-run -q --wait -p PAMName=sshd -p User=core true", "login"),
         broken("a target that the boot needs and that is missing", units(json!([drop_in("multi-user.target", "[Unit]\nRequires=nothing-here.target\n")])), "! systemctl is-active multi-user.target", "the boot"),
