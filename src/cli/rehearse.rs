@@ -22,7 +22,10 @@ use crate::report::plan::Heading;
 /// What to rehearse.
 #[derive(Debug, Args)]
 pub struct RehearseArgs {
-    /// A config as for apply [default: what is staged, else the config wanted last]
+    /// A config as for apply [default: the next boot]
+    ///
+    /// [default: the next boot; if nothing has changed since the last one, a boot with the
+    /// config wanted last]
     #[arg(value_name = "CONFIG")]
     pub config: Option<String>,
 
@@ -43,10 +46,7 @@ pub struct RehearseArgs {
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A rehearsal that belongs to another command.
-pub(super) struct PartRehearsal {
-    heading: Heading,
-    rehearsal: Rehearsal,
-}
+pub(super) struct PartRehearsal(Rehearsal);
 
 impl PartRehearsal {
     /// Rehearses a boot of the root.
@@ -60,20 +60,17 @@ impl PartRehearsal {
     ) -> Result<Self> {
         let limit = LIMIT;
         let options = RehearsalOptions { subject, limit };
-        Ok(Self {
-            rehearsal: rehearse_boot(root, &ui.root, ui.runner, &options)?,
-            heading: Heading::of_machine(&machine::observe_machine(root)?),
-        })
+        rehearse_boot(root, &ui.root, ui.runner, &options).map(Self)
     }
 
     /// Returns true if the next boot would leave the node out of reach.
     pub(super) fn has_inhibitor(&self) -> bool {
-        has_inhibitor(&self.rehearsal.findings)
+        has_inhibitor(&self.0.findings)
     }
 
     /// Returns the text.
     pub(super) fn text(&self) -> String {
-        report::rehearse::to_text(&self.heading, &self.rehearsal)
+        report::rehearse::to_part_text(&self.0)
     }
 
     /// Appends the rehearsal to the text or the document of the command.
@@ -82,7 +79,7 @@ impl PartRehearsal {
     /// The serializer's error.
     pub(super) fn append_to(&self, ui: &Ui<'_>, output: String) -> Result<String> {
         Ok(match ui.output {
-            Output::Json => report::rehearse::add_to_document(&output, &self.rehearsal)?,
+            Output::Json => report::rehearse::add_to_document(&output, &self.0)?,
             Output::Text => format!("{output}\n{}", self.text()),
         })
     }

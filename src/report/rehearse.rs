@@ -135,8 +135,12 @@ pub fn add_to_document(document: &str, rehearsal: &Rehearsal) -> serde_json::Res
 
 /// Returns the text.
 pub fn to_text(heading: &Heading, rehearsal: &Rehearsal) -> String {
-    let mut text = machine_line(heading);
-    text += &wrap_text(&format!("Rehearsed {}", make_inline(&rehearsal.subject)), 0);
+    machine_line(heading) + &to_part_text(rehearsal)
+}
+
+/// Returns the text without the lines about the node, as the end of another text.
+pub fn to_part_text(rehearsal: &Rehearsal) -> String {
+    let mut text = wrap_text(&format!("Rehearsed {}", make_inline(&rehearsal.subject)), 0);
     text += &format!("Now       {}\n", boot_line(&rehearsal.baseline));
     if !rehearsal.reverted.is_empty() {
         let runs = count_noun(rehearsal.reverted.len(), "run");
