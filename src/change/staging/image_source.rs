@@ -18,7 +18,7 @@ use crate::change::plan::fit::{Doubt, Doubtful};
 use crate::change::plan::{ImageEvidence, OsPlan, OsStep, PackageRepository};
 use crate::change::source::gate::{CapsuleOptions, GateError, open_capsule};
 use crate::host::caller;
-use crate::host::root::{Root, RootPath, to_hex};
+use crate::host::root::{Root, RootError, RootPath, to_hex};
 use crate::judge::daemon::annotations;
 use crate::node::command::CommandRunner;
 use crate::node::deploy_directories;
@@ -393,7 +393,11 @@ impl Search<'_> {
         }
         self.judge_architecture(need.image.architecture.as_deref(), image);
         self.judge_content(&need, image, proofs)?;
-        self.expect_room(need.bytes, matches!(source, ObjectSource::Archive(_)))?;
+        let is_unpacked = matches!(source, ObjectSource::Archive(_));
+        let missing = self.find_missing_room(need.bytes, is_unpacked);
+        if let Some(missing) = missing.map_err(|error| error.to_string())? {
+            return Err(missing);
+        }
         self.found.bring = Some(OsStep::Import {
             from: absolute_path(&shown)?,
             image: image.to_owned(),
@@ -404,11 +408,13 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Refuses an import that does not fit. An archive is unpacked below `/var` before ostree imports it.
-    fn expect_room(&self, bytes: u64, is_unpacked: bool) -> Result<(), String> {
-        let space = |path: &'static str| {
-            Space::read_space(self.root, &RootPath::fixed(path)).map_err(|error| error.to_string())
-        };
+    /// Describes the room that an import lacks; `None` if it fits. An archive is unpacked below `/var` before ostree imports it.
+    fn find_missing_room(
+        &self,
+        bytes: u64,
+        is_unpacked: bool,
+    ) -> Result<Option<String>, RootError> {
+        let space = |path: &'static str| Space::read_space(self.root, &RootPath::fixed(path));
         let (sysroot, var) = (
             space(paths::SYSROOT)?,
             space("var")?.filter(|_| is_unpacked),
@@ -426,12 +432,12 @@ impl Search<'_> {
         for (place, space, copies, percent, what) in rooms {
             let fit = space.map(|space| space.fit_import(bytes.saturating_mul(copies), percent));
             if let Some(Fit::TooSmall { missing }) = fit {
-                return Err(format!(
+                return Ok(Some(format!(
                     "{missing} bytes are missing in /{place} {what}. Make room: podman image prune --all, or rpm-ostree cleanup -m"
-                ));
+                )));
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Adds the proofs of an image's content, or the doubt that there are none.
