@@ -130,13 +130,6 @@ pub struct PlanArgs {
     #[arg(long, hide_short_help = true)]
     pub summary: bool,
 
-    /// Boot the next system in memory first, as rehearse does
-    ///
-    /// plan rehearses the boot with the config; apply, the next boot once the config is in
-    /// place. An inhibitor ends apply (exit code 5) before it reboots, and reverts a trial
-    #[arg(long, hide_short_help = true, help_heading = AFTER)]
-    pub rehearse: bool,
-
     /// Pass over sections that are never applied on a running node (disks, raid,
     /// filesystems, luks, groups) instead of refusing, and take steps that the daemon
     /// refuses although they are harmless (changed directories and links)
@@ -165,6 +158,13 @@ pub struct PlanArgs {
     /// drains, and reboots
     #[arg(long, requires = "files_only", hide_short_help = true, help_heading = AFTER)]
     pub request_mcd_force: bool,
+
+    /// Boot the next system in memory first, as rehearse does
+    ///
+    /// plan rehearses the boot with the config; apply, the next boot once the config is in
+    /// place. An inhibitor ends apply (exit code 5) before it reboots, and reverts a trial
+    #[arg(long, hide_short_help = true, help_heading = AFTER)]
+    pub rehearse: bool,
 
     /// The MachineConfiguration object named cluster, JSON or YAML: the node disruption
     /// policies in it decide what is reloaded and restarted after the files, and
