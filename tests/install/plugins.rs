@@ -1,6 +1,7 @@
 //! The plugin of kubectl and oc, found by the real kubectl; the cluster is a stand-in `oc`.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -60,10 +61,17 @@ impl Cluster {
         self.dir.path().join(name)
     }
 
+    /// Writes a program. Another process writes it: a child that another test forks at that moment would keep the file open for
+    /// writing, and nothing could start it.
     fn script(&self, name: &str, text: &str) {
-        let path = self.path(name);
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut writer = Command::new("sh");
+        writer.args(["-c", "cat >\"$1\" && chmod 755 \"$1\"", "sh"]);
+        let writer = writer.arg(self.path(name)).stdin(Stdio::piped()).spawn();
+        let mut writer = writer.unwrap();
+        let mut input = writer.stdin.take().unwrap();
+        input.write_all(text.as_bytes()).unwrap();
+        drop(input);
+        assert!(writer.wait().unwrap().success());
     }
 
     fn command(&self, program: &str, args: &[&str]) -> Run {
