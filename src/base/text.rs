@@ -49,7 +49,7 @@ pub fn make_inline(text: &str) -> String {
 
 /// Joins a message of several lines: each line break becomes a semicolon, or a blank after `:`, `;` or `,`.
 ///
-/// For sentences; use [`inline`] for a name, which escapes its line breaks.
+/// For sentences; use [`make_inline`] for a name, which escapes its line breaks.
 pub fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let joined = lines.fold(String::new(), |mut out, line| {

@@ -1,7 +1,7 @@
 //! `apply`: brings a node to the state of a config.
 //!
-//! [`ApplyRun::plan`] makes the plan, which a front end shows. [`ApplyRun::carry_out`] carries it out; [`ApplyRun::leave_unchanged`]
-//! is for a plan without steps. Both return an [`Applied`], which a front end shows before [`Applied::finish`] ends the run.
+//! [`ApplyRun::make_plan`] makes the plan, which a front end shows. [`ApplyRun::carry_out`] carries it out; [`ApplyRun::leave_unchanged`]
+//! is for a plan without steps. Both return an [`Applied`], which a front end shows before [`Applied::finish_run`] ends the run.
 
 use std::cell::RefCell;
 

@@ -1,6 +1,6 @@
 //! `keep`: the changes made by hand on the node as one MachineConfig. Changes nothing.
 //!
-//! [`KeepRun::observe`] reads the node, [`KeepRun::make`] makes the MachineConfig, and [`KeepRun::prove`] tries what it would do.
+//! [`KeepRun::observe_node`] reads the node, [`KeepRun::make_config`] makes the MachineConfig, and [`KeepRun::prove_config`] tries what it would do.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! The single beginning of every command that changes a node.
 //!
-//! [`Opening::of`] refuses what must not begin, and takes the lock. [`Opening::begin`] handles an interrupted run and returns the
+//! [`Opening::check_needs`] refuses what must not begin, and takes the lock. [`Opening::begin_change`] handles an interrupted run and returns the
 //! [`NodeChange`] that every change of a node requires. The needs of a command are data ([`Needs`]), so that the commands can be
 //! compared.
 

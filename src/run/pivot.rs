@@ -1,6 +1,6 @@
 //! `pivot`: changes only the OS image.
 //!
-//! [`PivotRun::plan`] makes the plan, [`PivotRun::carry_out`] stages the image, and [`Pivoted::finish`] ends the run.
+//! [`PivotRun::plan_pivot`] makes the plan, [`PivotRun::carry_out`] stages the image, and [`Pivoted::finish_run`] ends the run.
 
 use std::cell::RefCell;
 

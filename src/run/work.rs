@@ -87,7 +87,7 @@ impl RunWork<'_> {
         )?)
     }
 
-    /// Does the same as [`Self::transact`], with an id that is already stored elsewhere.
+    /// Does the same as [`Self::carry_out`], with an id that is already stored elsewhere.
     pub fn transact_as(&self, id: String) -> Result<Finished> {
         let deployment = self.node.host.deployment.clone();
         let (root, runner) = (&self.change.root, self.change.runner());

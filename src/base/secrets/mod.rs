@@ -1,7 +1,7 @@
 //! The policy on secrets: which files, texts, settings, kernel arguments and addresses contain one, and how it is shown.
 //!
 //! Pure. All output passes through it: screens, documents, differences, `keep`, the recorder and bundles. A file is judged by
-//! [`reason_of_file`], foreign text by [`redacted`], kernel arguments by [`redacted_argument`], and sentences that quote such
+//! [`reason_of_file`], foreign text by [`redact_secrets`], kernel arguments by [`redacted_argument`], and sentences that quote such
 //! values by [`redacted_words`]. A digest of a secret is shown only if it is keyed: otherwise short secrets can be guessed.
 
 mod arguments;

@@ -98,7 +98,7 @@ impl Due {
         !self.found.iter().any(FoundItem::is_due)
     }
 
-    /// Returns the directories that [`Self::put`] creates, topmost first.
+    /// Returns the directories that [`Self::put_items`] creates, topmost first.
     ///
     /// # Errors
     /// A path cannot be resolved, or a directory cannot be created there.

@@ -10,7 +10,7 @@ pub use crate::change::plan::FixChange;
 /// The cure of a finding.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Fix {
-    /// The command that carries it out; filled in by [`super::examine`].
+    /// The command that carries it out; filled in by [`super::run_checks`].
     pub command: String,
     /// The changes, in order.
     pub changes: Vec<FixChange>,

@@ -76,7 +76,7 @@ pub struct CheckVerdict {
 /// A trouble of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DoctorFinding {
-    /// The id of the check; filled in by [`examine`].
+    /// The id of the check; filled in by [`run_checks`].
     pub id: &'static str,
     /// The severity.
     pub severity: CheckSeverity,

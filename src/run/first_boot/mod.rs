@@ -1,6 +1,6 @@
 //! `firstboot`: what happens to the root of a node before it is booted: recovering an interrupted run, or applying a config.
 //!
-//! [`FirstBootAttempt::run`] decides if there is work, and does it. [`available`] finds the configs that an initramfs has, and
+//! [`FirstBootAttempt::run_attempt`] decides if there is work, and does it. [`available`] finds the configs that an initramfs has, and
 //! [`beside_ignition`] gives one to an Ignition whose server does not answer.
 
 pub mod available;

@@ -54,7 +54,7 @@ pub struct Simulated {
     pub notices: Vec<String>,
 }
 
-/// The simulation of an update from a config to itself. The first call of [`Self::simulate`] computes it; later calls share the
+/// The simulation of an update from a config to itself. The first call of [`Self::simulate_units`] computes it; later calls share the
 /// result, on any thread.
 #[derive(Debug, Default)]
 pub struct UnchangedUnits(OnceLock<Simulated>);
