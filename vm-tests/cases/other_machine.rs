@@ -16,8 +16,9 @@ use crate::lab::qemu::Machine;
 use crate::lab::{Case, disk, run};
 use crate::support::file;
 
-const SCRIPT: &str = "mount -t ext4 /dev/vda /mnt\nmco-rescue doctor --root /mnt | sed 's/^/DOCTOR /'\n\
-    mco-rescue apply --root /mnt --yes /b.json; echo \"APPLY $?\"; umount /mnt\n";
+// A slow machine shows progress on the console; what is read begins a line of its own.
+const SCRIPT: &str = "mount -t ext4 /dev/vda /mnt\nmco-rescue doctor --root /mnt 2>/dev/null | sed 's/^/DOCTOR /'\n\
+    mco-rescue apply --root /mnt --yes /b.json; code=$?; echo; echo \"APPLY $code\"; umount /mnt\n";
 
 // The one big guest that `make test` runs.
 #[test]
