@@ -22,7 +22,7 @@ use crate::judge::daemon::forecast::Forecast;
 use crate::node::Records;
 use crate::node::boot::is_soft_prepared;
 use crate::node::command::rehearsal_unit::ENTER;
-use crate::rehearse::rehearsal::RehearsalSubject;
+use crate::rehearse::rehearsal::{RehearsalSubject, expect_possible_rehearsal};
 use crate::report::plan::Heading;
 use crate::report::verify::VerifyFindings;
 use crate::report::{self, question};
@@ -130,6 +130,10 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     if apply.stop_workloads && !root.is_live() {
         bail!("--stop-workloads is for the node that runs; leave it out for another root");
     }
+    if apply.plan.rehearse {
+        expect_possible_rehearsal(ui.runner)
+            .context("the next boot cannot be rehearsed; nothing was changed")?;
+    }
     let needs = Needs::APPLY.if_meant(apply.plan.guards.not_a_node);
     let opening = Opening::check_needs(ui, root, &needs)?;
     let given = opening.read_first(|root, _| read_given(root, &apply.plan))?;
@@ -147,12 +151,14 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         ui.confirm(&question(apply, &run.session, &run.plan))?;
         run.carry_out(change)?
     };
-    let shown = if applied.is_seen {
-        let rehearsed = expect_good_rehearsal(ui, &apply.plan, &applied);
-        rehearsed.and_then(|()| show_result(ui, &apply.plan, &applied))
-    } else {
-        Ok(ExitCode::Done)
-    };
+    let rehearsed = expect_good_rehearsal(ui, &apply.plan, &applied);
+    let shown = rehearsed.and_then(|()| {
+        if applied.is_seen {
+            show_result(ui, &apply.plan, &applied)
+        } else {
+            Ok(ExitCode::Done)
+        }
+    });
     applied.finish_run(shown)
 }
 
@@ -168,14 +174,17 @@ fn expect_good_rehearsal(ui: &Ui<'_>, args: &PlanArgs, applied: &Applied<'_>) ->
         &applied.run.session.root,
         &applied.run.session.chosen.config,
     );
-    // What becomes of a trial is said when it has been reverted.
-    let in_place = |error: anyhow::Error| match args.trial.window {
-        Some(_) => error,
-        None => anyhow!(
+    // What becomes of a trial is said when it has been reverted. Without a step there is no run to undo.
+    let has_undo = args.trial.window.is_none() && !applied.run.plan.is_empty();
+    let in_place = |error: anyhow::Error| {
+        if !has_undo {
+            return error;
+        }
+        anyhow!(
             "{error:#}. {} is in place, and the node was not rebooted. Undo: {}",
             config.name,
             mco_rescue("rollback")
-        ),
+        )
     };
     let rehearsal = PartRehearsal::carry_out(ui, root, RehearsalSubject::NextBoot);
     let rehearsal = rehearsal.context("the next boot cannot be rehearsed");

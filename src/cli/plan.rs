@@ -104,7 +104,11 @@ fn rehearse_plan(
     plan: &Plan,
     args: &PlanArgs,
 ) -> Result<Option<PartRehearsal>> {
-    if !args.rehearse || !plan.blockers.is_empty() {
+    if !args.rehearse {
+        return Ok(None);
+    }
+    if !plan.blockers.is_empty() {
+        log::warn!("nothing is rehearsed, as apply would refuse");
         return Ok(None);
     }
     let subject = RehearsalSubject::Chosen(&session.chosen.config);

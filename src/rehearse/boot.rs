@@ -27,6 +27,8 @@ use crate::node::command::rehearsal_unit::{
 };
 use crate::node::command::{CommandError, CommandOutput, CommandRunner, systemctl};
 
+/// Name of the file with the config, below [`REHEARSAL`].
+pub const CONFIG: &str = "config.json";
 /// Memory for processes and for what they write: 512 MiB.
 pub const MEMORY: u64 = 512 << 20;
 /// Processes and threads.
@@ -68,17 +70,20 @@ const PROBES: [(&str, &[&str]); 6] = [
 /// The status of nsenter if the program is missing.
 const NO_PROGRAM: i32 = 127;
 
-/// Boots a scene, and returns what was seen of it. Nothing of it is left afterwards.
+/// Boots a scene, and returns what was seen of it. `config` is the text of the config that the scene applies. Nothing of it is left
+/// afterwards.
 ///
 /// # Errors
 /// The boot cannot be started, or the program was asked to end.
 pub fn boot_scene(
     runner: &dyn CommandRunner,
     scene: &RehearsalScene,
+    config: Option<&str>,
     limit: Duration,
 ) -> Result<RehearsedBoot> {
     let signals = DeferredSignals::new();
-    let running = RunningBoot::start_boot(runner, scene, limit)?;
+    let running = RunningBoot::start_boot(runner, scene, config, limit);
+    let running = running.inspect_err(|_| remove_files())?;
     let facts = running.watch_boot(&signals, limit);
     running.end_boot();
     facts
@@ -94,6 +99,7 @@ impl<'a> RunningBoot<'a> {
     fn start_boot(
         runner: &'a dyn CommandRunner,
         scene: &RehearsalScene,
+        config: Option<&str>,
         limit: Duration,
     ) -> Result<Self> {
         let terminal = openpty(None, None).context("opening a terminal")?;
@@ -109,6 +115,9 @@ impl<'a> RunningBoot<'a> {
         write("scene.json", &text)
             .and_then(|()| runtime::make_directory(&stage))
             .context("writing the scene")?;
+        if let Some(config) = config {
+            write(CONFIG, config.as_bytes()).context("writing the config")?;
+        }
         let bounds = UnitBounds {
             memory: MEMORY,
             tasks: TASKS,
@@ -123,7 +132,6 @@ impl<'a> RunningBoot<'a> {
         forget_failure(runner)?;
         let started = runner.run(&line)?;
         if started.status != Some(0) {
-            remove_files();
             bail!("systemd-run: {}", started.stderr.trim());
         }
         let console = Console::new(terminal.master.into())?;
@@ -143,7 +151,7 @@ impl<'a> RunningBoot<'a> {
         loop {
             self.console.borrow_mut().read_output();
             if signals.waiting_signal().is_some() {
-                bail!("the rehearsal was ended; nothing was changed");
+                bail!("the rehearsal was ended before it had a result");
             }
             if first.is_none() {
                 first = self.find_init()?;

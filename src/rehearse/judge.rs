@@ -45,7 +45,8 @@ fn is_vital(name: &str) -> bool {
     VITAL.contains(&name)
 }
 
-fn rehearsal_finding(
+/// Returns a finding of a check of the rehearsal.
+pub(super) fn rehearsal_finding(
     check: &'static str,
     severity: CrossingSeverity,
     subject: &str,

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::boot::{MEMORY, boot_scene};
+use super::boot::{CONFIG, MEMORY, boot_scene};
 use super::facts::{RehearsedBoot, UnitFacts};
-use super::judge::{VITAL, judge_boot};
+use super::judge::{VITAL, judge_boot, rehearsal_finding};
 use super::scene::{EtcChanges, RehearsalScene, SceneInterface};
 use crate::base::invocation::mco_rescue;
 use crate::base::paths;
@@ -20,7 +20,7 @@ use crate::change::trial::store::read_trial;
 use crate::config::document::MachineConfig;
 use crate::host::root::Root;
 use crate::host::running;
-use crate::host::sys::runtime::{self, REHEARSAL};
+use crate::host::sys::runtime::REHEARSAL;
 use crate::judge::crossing::{CrossingFinding, CrossingSeverity};
 use crate::node::boot::BootIdentity;
 use crate::node::command::ostree::StagedFile;
@@ -90,15 +90,12 @@ pub fn rehearse_boot(
     runner: &dyn CommandRunner,
     options: &RehearsalOptions<'_>,
 ) -> Result<Rehearsal> {
-    expect_possible(runner)?;
+    expect_possible_rehearsal(runner)?;
     let scenes = prepare_scenes(root, disk, runner, options)?;
     let (baseline, unreverted) = boot_baseline(runner, &scenes, options.limit)?;
-    if let Some(config) = &scenes.config {
-        let path = Path::new(REHEARSAL).join("config.json");
-        runtime::write_private(&path, config.record.as_bytes()).context("writing the config")?;
-    }
-    let next =
-        boot_scene(runner, &scenes.next, options.limit).context("rehearsing the next boot")?;
+    let config = scenes.config.as_ref().map(|config| &*config.record);
+    let next = boot_scene(runner, &scenes.next, config, options.limit);
+    let next = next.context("rehearsing the next boot")?;
     let mut findings = judge_boot(&baseline, &next);
     let reverted = match &unreverted {
         Some(_) => Vec::new(),
@@ -125,33 +122,32 @@ fn boot_baseline(
     let scene = &scenes.baseline;
     let doing = "rehearsing what runs now";
     let Some(run) = scenes.since_boot.first() else {
-        return Ok((boot_scene(runner, scene, limit).context(doing)?, None));
+        return Ok((boot_scene(runner, scene, None, limit).context(doing)?, None));
     };
     let before = RehearsalScene {
         rollbacks: plan_rollbacks(&scenes.since_boot, scenes.is_tried),
         ..scene.clone()
     };
-    let failed = match boot_scene(runner, &before, limit) {
+    let failed = match boot_scene(runner, &before, None, limit) {
         Ok(mut boot) => {
             add_running_units(runner, &mut boot)?;
             return Ok((boot, None));
         }
         Err(error) => format!("{error:#}"),
     };
-    let baseline = boot_scene(runner, scene, limit).context(doing)?;
+    let baseline = boot_scene(runner, scene, None, limit).context(doing)?;
     let what = "its run came after the last boot and could not be reverted for the comparison: what fails because of it is not shown as new";
-    let finding = CrossingFinding::new(CrossingSeverity::Unknown, run, what)
+    let finding = rehearsal_finding("baseline", CrossingSeverity::Unknown, run, what)
         .with_evidence("rollback", failed)
         .next(mco_rescue("rollback --list"));
-    let finding = CrossingFinding {
-        check: "baseline",
-        ..finding
-    };
     Ok((baseline, Some(finding)))
 }
 
-/// Returns an error with the way out if this machine cannot rehearse.
-fn expect_possible(runner: &dyn CommandRunner) -> Result<()> {
+/// Checks if this machine can rehearse at all.
+///
+/// # Errors
+/// What it lacks, with the way out.
+pub fn expect_possible_rehearsal(runner: &dyn CommandRunner) -> Result<()> {
     if !nix::unistd::geteuid().is_root() {
         bail!("a rehearsal makes namespaces, for which it needs root. Run it with sudo");
     }
@@ -221,25 +217,28 @@ enum NextSystem {
 }
 
 impl NextSystem {
-    fn observe(root: &Root, runner: &dyn CommandRunner) -> Result<Self> {
+    fn find_staged(root: &Root) -> Result<Option<Self>> {
         if !root.is_live() {
-            return Ok(Self::Same);
+            return Ok(None);
         }
-        if let Some(staged) = staged_file(root).context("reading what is staged")? {
-            return Ok(Self::Staged(staged));
+        let staged = staged_file(root).context("reading what is staged")?;
+        Ok(staged.map(Self::Staged))
+    }
+
+    fn find_queued(root: &Root, runner: &dyn CommandRunner) -> Result<Option<Self>> {
+        if !root.is_live() {
+            return Ok(None);
         }
         let host = Host::observe(root).context("looking at the node")?;
         let system = System::observe(root, &host, runner);
         let facts = match system.context("looking at the operating system")? {
             System::Known(facts) => facts,
             System::Silent(why) => bail!("it is not known what the next boot enters: {why}"),
-            System::NotAsked | System::Composefs(_) => return Ok(Self::Same),
+            System::NotAsked | System::Composefs(_) => return Ok(None),
         };
         let entered = facts.deployments.entered_next();
-        Ok(match entered.filter(|one| !one.booted && !one.staged) {
-            Some(one) => Self::Queued(deployment_tree(&one.osname, &one.name()), one.name()),
-            None => Self::Same,
-        })
+        let queued = entered.filter(|one| !one.booted && !one.staged);
+        Ok(queued.map(|one| Self::Queued(deployment_tree(&one.osname, &one.name()), one.name())))
     }
 
     /// Returns true if this is a staged deployment of the image.
@@ -321,15 +320,21 @@ fn prepare_scenes(
     let baseline = scene_of_root(root, disk, runner)?;
     let records = Records::read(root)?;
     let since_boot = find_runs_since_boot(root, runner)?;
-    let mut system = NextSystem::observe(root, runner)?;
-    let is_known = !matches!(system, NextSystem::Same) || !since_boot.is_empty();
-    let config = match options.subject {
-        RehearsalSubject::NextBoot => None,
-        RehearsalSubject::NextBootOrWanted if is_known => None,
-        RehearsalSubject::NextBootOrWanted => Some(read_config(root, &records, None)?),
+    let mut system = NextSystem::find_staged(root)?;
+    let mut config = match options.subject {
+        RehearsalSubject::NextBoot | RehearsalSubject::NextBootOrWanted => None,
         RehearsalSubject::Config(config) => Some(read_config(root, &records, Some(config))?),
         RehearsalSubject::Chosen(config) => Some(expect_rendered(config.clone())?),
     };
+    // A config is laid over what is staged or runs, whatever the boot entries are.
+    if system.is_none() && config.is_none() {
+        system = NextSystem::find_queued(root, runner)?;
+        let is_unchanged = system.is_none() && since_boot.is_empty();
+        if is_unchanged && matches!(options.subject, RehearsalSubject::NextBootOrWanted) {
+            config = Some(read_config(root, &records, None)?);
+        }
+    }
+    let mut system = system.unwrap_or(NextSystem::Same);
     let mut not_rehearsed = None;
     if let Some(config) = &config
         && !system.is_staged_image(root, &config.os_image_url)?
@@ -338,9 +343,7 @@ fn prepare_scenes(
         not_rehearsed = describe_other_image(&records, config);
     }
     let mut next = system.scene(&baseline, runner)?;
-    next.config = config
-        .as_ref()
-        .map(|_| Path::new(REHEARSAL).join("config.json"));
+    next.config = config.as_ref().map(|_| Path::new(REHEARSAL).join(CONFIG));
     let on = system.describe(root);
     Ok(Scenes {
         subject: match &config {
@@ -358,9 +361,11 @@ fn prepare_scenes(
 
 /// Returns the runs since the node booted, oldest first: by the node's clock, or because they wait for a reboot of this boot.
 fn find_runs_since_boot(root: &Root, runner: &dyn CommandRunner) -> Result<Vec<String>> {
-    let Some(boot) = BootIdentity::observe(root, None, runner) else {
+    if !root.is_live() {
         return Ok(Vec::new());
-    };
+    }
+    let boot = BootIdentity::observe(root, None, runner);
+    let boot = boot.context("the kernel's boot id cannot be read")?;
     let uptime = read_uptime().context("reading /proc/uptime")?;
     let began = boot.start_time(current_time().saturating_sub(uptime));
     let needs = reboots::read_needs(root, runner)?;

@@ -195,7 +195,10 @@ fn what_was_applied_since_the_last_boot_is_found_too() {
     let recorded = || document(node, "status")["recorded"].clone();
     assert!(tried.err().contains("has inhibitors"), "{}", tried.err());
     assert_eq!(recorded(), configs::name(&fails), "{}", tried.err());
-    node.ask("touch /run/this-boot");
+    // The guard of the trial takes the lock once more before it ends.
+    node.ask(
+        "while systemctl is-active --quiet 'mco-rescue-guard*'; do :; done; touch /run/this-boot",
+    );
     let stopped = node.run(&format!("{apply} --reboot")).exits(5);
     let undo = "was not rebooted. Undo: mco-rescue rollback";
     assert!(stopped.err().contains(undo), "{}", stopped.err());
@@ -232,17 +235,35 @@ fn a_node_that_cannot_rehearse_says_why() {
     let Some(case) = Case::begin_in_box("box: a node that cannot rehearse") else {
         return;
     };
-    let node = on_lan_in_a(&case).node;
+    let rehearsed = on_lan_in_a(&case);
+    let more = files(json!([file("/etc/site/more.conf", 0o644, "x\n")]));
+    let more = config_with(&rehearsed, &more);
+    let node = rehearsed.node;
+    node.bring("/root/more.json", more.to_string().as_bytes());
     for (command, words) in LACKING {
         let line = format!("unshare --mount sh -c \"{command} && {PROGRAM} rehearse a.json\"");
         let run = node.run(&line).exits(1);
         assert!(run.err().contains(words), "{command}: {}", run.err());
+        // Nothing is applied that cannot be rehearsed afterwards.
+        let apply = "apply --yes --files-only --allow-lockout --rehearse more.json";
+        let line = format!("unshare --mount sh -c \"{command} && {PROGRAM} {apply}\"");
+        let run = node.run(&line).exits(1);
+        assert!(run.err().contains("nothing was changed"), "{}", run.err());
+        node.ask("test ! -e /etc/site/more.conf");
         leaves_nothing(&node);
     }
     let run = node.run(&format!(
         "setpriv --reuid 65534 --clear-groups {PROGRAM} rehearse a.json"
     ));
     assert!(run.exits(1).err().contains("sudo"));
+    // Only without a config does it matter what the boot entries are.
+    let silent = "unshare --mount sh -c \"mount --bind /dev/null $(command -v rpm-ostree || command -v bootc) && ";
+    node.run(&format!("{silent} {PROGRAM} rehearse a.json\""))
+        .exits(0);
+    let run = node.run(&format!("{silent} {PROGRAM} rehearse\"")).exits(1);
+    let words = "not known what the next boot enters";
+    assert!(run.err().contains(words), "{}", run.err());
+    leaves_nothing(&node);
     // Neither its disk nor its /run is written but for the scene.
     let full = "unshare --mount sh -c \"mount -t tmpfs -o size=16k t /run/mco-rescue && head -c 1M /dev/zero >/run/mco-rescue/x; ";
     node.run(&format!("{full} {PROGRAM} rehearse a.json\""))
