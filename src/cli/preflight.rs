@@ -4,7 +4,6 @@ use crate::base::order::StableOrder;
 use crate::report::plan::Heading;
 use anyhow::{Context, Result, bail};
 
-use super::Output;
 use super::rehearse::PartRehearsal;
 use crate::base::error::ExitCode;
 use crate::base::invocation::on_node;
@@ -108,10 +107,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
         .then(|| PartRehearsal::carry_out(ui, &root, subject));
     let rehearsal = rehearsal.transpose()?;
     let heading = Heading::of_machine(&machine::observe_machine(&root)?);
-    let text = match ui.output {
-        Output::Json => report::preflight::to_json(&heading, &target, &findings)?,
-        Output::Text => report::preflight::to_text(&heading, &target, &findings),
-    };
+    let text = ui.shape(
+        || report::preflight::to_json(&heading, &target, &findings),
+        || report::preflight::to_text(&heading, &target, &findings),
+    )?;
     let text = match &rehearsal {
         Some(rehearsal) => rehearsal.append_to(ui, text)?,
         None => text,

@@ -90,7 +90,11 @@ impl Ui<'_> {
         Ok(())
     }
 
-    fn shape<E: Into<anyhow::Error>>(
+    /// Returns a report in the requested form; the other form is not made.
+    ///
+    /// # Errors
+    /// The document cannot be made.
+    pub(super) fn shape<E: Into<anyhow::Error>>(
         &self,
         json: impl FnOnce() -> Result<String, E>,
         text: impl FnOnce() -> String,

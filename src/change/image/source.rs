@@ -65,16 +65,15 @@ impl ObjectSource {
             let archive = archive.ok_or(ObjectSourceError::NoExport)?;
             return Ok(Some(Self::Archive(Box::new(archive))));
         }
-        if let Some(sysroot) = sysroot_of(path)
-            && let Ok(directory) = Root::open(&sysroot)
-            && let Some(store) = ObjectStore::find(&directory)?
+        let Ok(directory) = Root::open(path) else {
+            return Self::open_file(path);
+        };
+        if let Some(sysroot) = sysroot_of(path)?
+            && let Some(store) = ObjectStore::find(&Root::open(&sysroot)?)?
         {
             return Ok(Some(Self::Repository(store)));
         }
-        match Root::open(path) {
-            Ok(directory) => Ok(ObjectStore::find(&directory)?.map(Self::Repository)),
-            Err(_) => Self::open_file(path),
-        }
+        Ok(ObjectStore::find(&directory)?.map(Self::Repository))
     }
 
     fn open_file(path: &Path) -> Result<Option<Self>, ObjectSourceError> {
@@ -161,14 +160,13 @@ impl ObjectSource {
 }
 
 /// Returns the directory that a system's own repository is in, whose deployments name some of its images.
-fn sysroot_of(path: &Path) -> Option<PathBuf> {
-    let whole = std::path::absolute(path).ok()?;
-    let is_own = whole.ends_with("ostree/repo");
-    whole
-        .ancestors()
-        .nth(2)
-        .filter(|_| is_own)
-        .map(Path::to_owned)
+fn sysroot_of(path: &Path) -> Result<Option<PathBuf>, RootError> {
+    let shown = path.display().to_string();
+    let whole = std::path::absolute(path);
+    let whole = whole.map_err(|error| RootError::of_system(&shown, &error))?;
+    let above = whole.ancestors().nth(2);
+    let own = above.filter(|_| whole.ends_with("ostree/repo"));
+    Ok(own.map(Path::to_owned))
 }
 
 fn is_same_path(shown: &str, path: &Path) -> bool {
