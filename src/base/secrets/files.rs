@@ -126,7 +126,7 @@ const MIXED: [&str; 4] = [
     "etc/mco-rescue/",
 ];
 
-/// Returns true for a path that may contain a secret; broader than [`reason_of_file`], for cases in which there is no prompt.
+/// Returns true for a path that may contain a secret; broader than [`reason_of_file`], for use without a prompt.
 pub fn may_be_secret(path: &str) -> bool {
     let path = path.trim_start_matches('/');
     let small = path.to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! What is remembered of capsules. Their numbers only grow, so that no older one is accepted again.
+//! Records which capsules were accepted. The number only grows, so an older capsule is never accepted again.
 
 use std::fs::File;
 
