@@ -120,14 +120,13 @@ fn print_list(
             Some(Err(error)) => (None, Some(error.to_string())),
             None => (None, Some("its ref is damaged".to_owned())),
         };
-        let (content_checksum, architecture) = known
-            .map(|known| (Some(known.content), known.architecture))
-            .unwrap_or_default();
+        let known = known.as_ref();
         ImageEntry {
             image,
             commit,
-            content_checksum,
-            architecture,
+            content_checksum: known.map(|known| known.content.clone()),
+            layers_checksum: known.map(|known| known.layers_checksum.clone()),
+            architecture: known.and_then(|known| known.architecture.clone()),
             problem,
         }
     });

@@ -15,6 +15,8 @@ pub struct ImageEntry {
     pub commit: String,
     /// Checksum of its tree, which is the same on every node; `null` if the image cannot be used.
     pub content_checksum: Option<String>,
+    /// Checksum of its layers, which is the same on every node; `null` if the image cannot be used.
+    pub layers_checksum: Option<String>,
     /// Architecture in Go's names; `null` if unknown.
     pub architecture: Option<String>,
     /// The reason why the image cannot be used; `null` if it can.

@@ -93,9 +93,13 @@ pub fn list_directory(directory: &Path, scope: CapsuleScope) -> Result<CapsuleDo
             .map(|(name, sha256)| CapsuleConfig { name, sha256 })
             .collect(),
         images: images
-            .map(|(reference, content_checksum)| CapsuleImage {
-                reference,
-                content_checksum,
+            .map(|(reference, checksums)| {
+                let (content_checksum, layers_checksum) = checksums.unzip();
+                CapsuleImage {
+                    reference,
+                    content_checksum,
+                    layers_checksum,
+                }
             })
             .collect(),
     })
@@ -118,7 +122,8 @@ struct CapsuleListing<'a> {
     root: &'a Root,
     files: Vec<CapsuleFile>,
     configs: BTreeMap<String, String>,
-    images: BTreeMap<String, Option<String>>,
+    /// By reference: the checksums of the tree and of the layers, if its digest does not prove it.
+    images: BTreeMap<String, Option<(String, String)>>,
 }
 
 impl CapsuleListing<'_> {
@@ -171,7 +176,8 @@ impl CapsuleListing<'_> {
             let commit = parse_checksum(&commit);
             let commit = commit.with_context(|| format!("the ref of {image} is damaged"))?;
             let stored = read_image(source.metadata(), &image, &commit)?;
-            self.images.insert(image, Some(stored.content));
+            self.images
+                .insert(image, Some((stored.content, stored.layers_checksum)));
         }
         Ok(())
     }

@@ -33,7 +33,9 @@ use crate::node::boot::BootIdentity;
 use crate::node::command::CommandRunner;
 use crate::node::command::rpm_ostree::status::{Deployment, Deployments, digest_in};
 use crate::node::engine::Engine;
-use crate::node::images::object_store::{ObjectStore, StoreError, read_content_checksum};
+use crate::node::images::object_store::{
+    ObjectStore, StoreError, read_content_checksum, read_layers_checksum,
+};
 use crate::node::images::ostree_objects::{OstreeObjectKind, parse_checksum};
 use crate::node::login_session::milliseconds_since_boot;
 use crate::node::system::SystemFacts;
@@ -123,6 +125,8 @@ pub struct DeployedImage {
     pub image: String,
     /// Checksum of its tree, which is the same on every node.
     pub content_checksum: String,
+    /// Checksum of its layers, which is the same on every node; `None` if a layer is not in the repository.
+    pub layers_checksum: Option<String>,
 }
 
 /// A running operating system other than the recorded one.
@@ -575,6 +579,7 @@ fn deployed_images(root: &Root, facts: &SystemFacts) -> Result<Vec<DeployedImage
             images.push(DeployedImage {
                 image,
                 content_checksum,
+                layers_checksum: read_layers_checksum(&store, &commit)?,
             });
         }
     }

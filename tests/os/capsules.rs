@@ -13,7 +13,7 @@ use super::siblings::{
 };
 use crate::capsule::keys::{SigningKey, make_key, sign};
 use crate::support::faults::copy_tree;
-use crate::support::images::{content_of, ostree};
+use crate::support::images::{ImageRepository, content_of, ostree};
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::ostree_node::{NEXT, OstreeNode};
 use crate::support::{Lacks, Run, TestRoot, copy_program, flat, flat_run, oci, skip};
@@ -134,10 +134,26 @@ fn an_image_that_is_not_the_signed_one_is_not_staged() {
         for args in [&[][..], &trusted, &["--unproven-image"]] {
             refused(args, "one of both was changed");
         }
+        make(&node, &key, &[]);
+        change(&node, &key, |list| {
+            list["images"][0]["layers_checksum"] = Value::from("0".repeat(64));
+        });
+        for args in [&[][..], &trusted, &["--unproven-image"]] {
+            refused(args, "the checksum of its layers is");
+        }
+        // One without the other says too little.
+        make(&node, &key, &[]);
+        change(&node, &key, |list| {
+            list["images"][0]["layers_checksum"] = Value::Null;
+        });
+        refused(&trusted, "without digests");
+        fs::remove_file(node.root.path("media/capsule.json")).unwrap();
         // The digest alone is signed: then others have to vouch for the content, as ever.
         make(&node, &key, &[]);
         change(&node, &key, |list| {
-            list["images"][0]["content_checksum"] = Value::Null;
+            for key in ["content_checksum", "layers_checksum"] {
+                list["images"][0][key] = Value::Null;
+            }
         });
         refused(&[], "no other node vouches");
         make(&node, &key, &["--node", "worker-9"]);
@@ -155,6 +171,8 @@ fn a_stick_that_changes_before_the_pull_brings_nothing_but_the_signed_image() {
     };
     // An image of the same name and digest by somebody else: the manifest is the same, the files are not.
     let content = content_of(&repository.path, NEW_REF);
+    let [_, added] = ImageRepository::layer_refs();
+    let layer = content_of(&repository.path, &added);
     let hook = "mv /media/os /media/was;";
     for (what, swap) in [
         ("a link to another export", "ln -s /evil /media/os"),
@@ -166,6 +184,10 @@ fn a_stick_that_changes_before_the_pull_brings_nothing_but_the_signed_image() {
         (
             "an object with other bytes",
             "cp -r /media/was /media/os; for f in /media/os/objects/*/*.filez; do printf x >>$f; done",
+        ),
+        (
+            "the refs of other layers",
+            "cp -r /media/was /media/os; cp -r /false-layer/refs /false-layer/objects /media/os/",
         ),
         ("nothing", "true"),
         (
@@ -184,13 +206,19 @@ fn a_stick_that_changes_before_the_pull_brings_nothing_but_the_signed_image() {
             }
             bring(&node, &sibling, From::Directory);
             make(&node, &key, &["--sequence", "7"]);
-            let evil = TestRoot::new();
-            let other =
-                crate::support::images::ImageRepository::new(&evil.path(REPOSITORY)).unwrap();
-            other.import_release("2026-05-05T00:00:00Z", "evil");
-            let target = node.root.path("evil").display().to_string();
-            evil.run(&["image", "export", &target, "--image", NEXT])
-                .ok();
+            for (name, has_other_tree) in [("evil", true), ("false-layer", false)] {
+                let evil = TestRoot::new();
+                let other = ImageRepository::new(&evil.path(REPOSITORY)).unwrap();
+                if has_other_tree {
+                    other.import_release("2026-05-05T00:00:00Z", "evil");
+                } else {
+                    other.import_new("2026-02-02T00:00:00Z");
+                }
+                other.replace_layer();
+                let target = node.root.path(name).display().to_string();
+                evil.run(&["image", "export", &target, "--image", NEXT])
+                    .ok();
+            }
             let stub = node.root.read("usr/sbin/ostree");
             let stub = stub.split_once('\n').unwrap().1;
             node.program(
@@ -205,6 +233,7 @@ fn a_stick_that_changes_before_the_pull_brings_nothing_but_the_signed_image() {
             assert_eq!(is_staged, node.root.exists(KNOWN), "{what}");
             if is_staged {
                 assert_eq!(content_of(&there, NEW_REF), content, "{what}");
+                assert_eq!(content_of(&there, &added), layer, "{what}");
             } else {
                 // The stick as it was is read by the same command.
                 fs::remove_dir_all(node.root.path("media/os"))
@@ -214,6 +243,7 @@ fn a_stick_that_changes_before_the_pull_brings_nothing_but_the_signed_image() {
                 node.program("ostree", stub);
                 pivot(&node, From::Directory, &[]).ok();
                 assert_eq!(content_of(&there, NEW_REF), content, "{what}");
+                assert_eq!(content_of(&there, &added), layer, "{what}");
                 assert!(node.root.read(KNOWN).contains("\"sequence\": 7"));
             }
         });

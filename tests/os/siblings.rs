@@ -334,6 +334,7 @@ fn a_node_without_a_registry_comes_to_the_image_of_another_one() {
         return;
     };
     let content = content_of(&repository.path, NEW_REF);
+    let [base, added] = ImageRepository::layer_refs();
     for bootc in [false, true] {
         for from in [From::Directory, From::Archive, From::Stream, From::Disk] {
             with_mounts(|| {
@@ -342,6 +343,7 @@ fn a_node_without_a_registry_comes_to_the_image_of_another_one() {
                 bring(&node, &sibling, from);
                 let [one, two] = proofs(&node, &sibling);
                 let before = objects(&there);
+                let own_base = ostree(&there, &["rev-parse", &base]);
                 // Nobody vouches for it, and one node is not enough.
                 let run = pivot(&node, from, &["--os-proof", &one]).exits(1);
                 let said = flat_run(&run);
@@ -366,6 +368,12 @@ fn a_node_without_a_registry_comes_to_the_image_of_another_one() {
                 );
                 ostree(&there, &["fsck"]);
                 assert_eq!(content_of(&there, NEW_REF), content);
+                // A layer that the node had is not replaced, and the one that it lacked has its ref.
+                assert_eq!(ostree(&there, &["rev-parse", &base]), own_base);
+                assert_eq!(
+                    content_of(&there, &added),
+                    content_of(&repository.path, &added)
+                );
                 let staged = if bootc {
                     node.root.read("stub/bootc-staged")
                 } else {
@@ -414,10 +422,12 @@ fn the_status_of_two_siblings_vouches_for_an_image() {
             "clusters: [{name: a, cluster: {server: 'https://api-int.a.example:6443'}}]\n",
         );
         let own = status();
-        let image =
-            serde_json::json!([{"image": IMAGE, "content_checksum": content_of(&there, &old)}]);
-        assert_eq!(own["images"], image, "{own:#}");
         let listed = node.run(&["image", "list", "-o", "json"]).ok().json();
+        let layers = listed["images"][0]["layers_checksum"].clone();
+        let image = serde_json::json!([{
+            "image": IMAGE, "content_checksum": content_of(&there, &old), "layers_checksum": layers,
+        }]);
+        assert_eq!(own["images"], image, "{own:#}");
         assert_eq!(own["node"], listed["node"]);
         assert_eq!(own["api_server"], listed["api_server"]);
         assert_eq!(own["api_server"], "https://api-int.a.example:6443");
@@ -425,12 +435,17 @@ fn the_status_of_two_siblings_vouches_for_an_image() {
             .write("stub/booted", &booted.replace(&commit, BOOTED));
 
         // The same of two others, with the wanted image.
+        let wanted = sibling.run(&["image", "list", "-o", "json"]).ok().json();
+        let wanted = wanted["images"].as_array().unwrap().clone();
+        let wanted = wanted.iter().find(|one| one["image"] == NEXT).unwrap();
+        assert_eq!(wanted["content_checksum"], content.as_str());
         let other = |name: &str, server: &str| {
             let mut other = own.clone();
             other["node"] = Value::from(name);
             other["api_server"] = Value::from(server);
-            other["images"][0]["image"] = Value::from(NEXT);
-            other["images"][0]["content_checksum"] = Value::from(content.as_str());
+            for key in ["image", "content_checksum", "layers_checksum"] {
+                other["images"][0][key] = wanted[key].clone();
+            }
             node.root.write(&format!("{name}.json"), &other.to_string());
         };
         other("w1", "https://api-int.a.example:6443");
@@ -527,6 +542,36 @@ fn an_image_in_the_nodes_own_repository_is_looked_into_and_needs_no_source() {
             }
         });
     }
+}
+
+#[test]
+fn a_layer_that_nobody_vouches_for_is_not_left_for_a_later_update() {
+    let Some((sibling, repository)) = sibling() else {
+        return;
+    };
+    let [_, added] = ImageRepository::layer_refs();
+    with_mounts(|| {
+        for from in [From::Directory, From::Archive, From::Stream, From::Disk] {
+            let node = receiver(false);
+            let there = node.root.path(REPOSITORY);
+            let [one, two] = proofs(&node, &sibling);
+            let trusted = ["--os-proof", &one, "--os-proof", &two];
+            // The image is the same, and so is its tree.
+            let evil = TestRoot::new();
+            let other = ImageRepository::new(&evil.path(REPOSITORY)).unwrap();
+            other.import_new("2026-02-02T00:00:00Z");
+            other.replace_layer();
+            let content = content_of(&other.path, NEW_REF);
+            assert_eq!(content, content_of(&repository.path, NEW_REF));
+            bring(&node, &evil, from);
+            let before = objects(&there);
+            let said = flat_run(&pivot(&node, from, &trusted).exits(1));
+            assert!(said.contains("no other node vouches"), "{from:?}: {said}");
+            assert_eq!(objects(&there), before);
+            let refs = ostree(&there, &["refs", "--list"]);
+            assert!(!refs.contains(&added), "{from:?}: {refs}");
+        }
+    });
 }
 
 #[test]

@@ -84,6 +84,20 @@ impl ImageRepository {
         commit
     }
 
+    /// Returns the refs of the layers of the second image.
+    pub fn layer_refs() -> [String; 2] {
+        [BASE, ADDED].map(|layer| format!("ostree/container/blob/sha256_3A_{layer}"))
+    }
+
+    /// Lets the ref of the second image's own layer name another tree, as only somebody with bad intent would.
+    pub fn replace_layer(&self) {
+        let tree = self.scratch.path().join("evil");
+        fs::create_dir_all(tree.join("usr/lib/new")).unwrap();
+        fs::write(tree.join("usr/lib/new/one"), "evil\n").unwrap();
+        let [_, added] = Self::layer_refs();
+        self.commit(&added, &tree, "2026-05-05T00:00:00Z", &[]);
+    }
+
     /// A tree with what is easily stored wrongly: owners, modes, attributes, links, and sizes at the edge of a block.
     fn base_tree(&self) -> PathBuf {
         let tree = self.scratch.path().join("tree");

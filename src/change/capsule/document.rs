@@ -72,6 +72,9 @@ pub struct CapsuleImage {
     /// Checksum of the tree in OSTree; `None` for an image that its digest proves, such as an OCI archive.
     #[serde(deserialize_with = "require_field")]
     pub content_checksum: Option<String>,
+    /// Checksum of the layers in OSTree, as `image list` prints it; `None` where there is no checksum of the tree.
+    #[serde(deserialize_with = "require_field")]
+    pub layers_checksum: Option<String>,
 }
 
 /// The reason why a text is not a capsule; its text is the end of a sentence.
@@ -166,8 +169,13 @@ impl CapsuleDocument {
         for image in &self.images {
             let name = ImageName::parse(&image.reference);
             let has_digest = name.is_ok_and(|name| name.digest.is_some());
-            let content = image.content_checksum.as_deref();
-            if !has_digest || !content.is_none_or(is_digest) {
+            let checksums = (&image.content_checksum, &image.layers_checksum);
+            let is_complete = match checksums {
+                (None, None) => true,
+                (Some(content), Some(layers)) => is_digest(content) && is_digest(layers),
+                _ => false,
+            };
+            if !has_digest || !is_complete {
                 return value(format!("the image {:?} without digests", image.reference));
             }
         }
@@ -256,6 +264,7 @@ mod tests {
             images: vec![CapsuleImage {
                 reference: format!("quay.io/os@sha256:{}", "2".repeat(64)),
                 content_checksum: Some("3".repeat(64)),
+                layers_checksum: Some("4".repeat(64)),
             }],
         }
     }

@@ -163,14 +163,13 @@ impl ExportArchive {
         self.sizes.get(&exported_path(id)).copied()
     }
 
-    /// Unpacks the metadata and the given files as a repository with refs of these layers. Names of files are not taken from the
-    /// archive. Contents are checked when they are pulled from there.
+    /// Unpacks the metadata and the given files as a repository without refs. Names of files are not taken from the archive.
+    /// Contents are checked when they are pulled from there.
     ///
     /// # Errors
     /// The archive ends too early, or the target cannot be written.
     pub fn unpack_objects(
         self,
-        layers: &[(String, Checksum)],
         wanted: &BTreeSet<ObjectId>,
         target: &mut DirectoryTarget,
     ) -> Result<(), ArchiveReadError> {
@@ -218,10 +217,6 @@ impl ExportArchive {
                 path: shown,
                 why: format!("the export ends before {}", exported_path(id)),
             });
-        }
-        for (name, commit) in layers {
-            let text = format!("{}\n", to_hex(commit));
-            put_file(target, &format!("refs/heads/{name}"), text.as_bytes()).map_err(failed)?;
         }
         Ok(())
     }

@@ -8,12 +8,15 @@ use super::medium::DirectoryTarget;
 use super::source::{ObjectSource, ObjectSourceError, WithNode};
 use crate::base::reason::Reason;
 use crate::node::images::object_store::{ObjectId, ObjectStore, StoredImage, list_objects};
+use crate::node::images::ostree_objects::Checksum;
 
 /// What has to be imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportNeed {
     /// The image.
     pub image: StoredImage,
+    /// Layers that have no ref in the node's repository: the full ref and the commit of each. One that is there is not replaced.
+    pub layers: Vec<(String, Checksum)>,
     /// Objects that the node's repository lacks.
     pub missing: BTreeSet<ObjectId>,
     /// Their size at the source, in bytes.
@@ -68,8 +71,15 @@ pub fn find_import_need(
         return Ok(None);
     };
     let all = list_objects(&metadata, &image.commits()).map_err(ObjectSourceError::from)?;
+    let mut layers = Vec::new();
+    for (layer, commit) in &image.layers {
+        if !node.has_layer(layer).map_err(ObjectSourceError::from)? {
+            layers.push((layer.clone(), *commit));
+        }
+    }
     let mut need = ImportNeed {
         image,
+        layers,
         missing: BTreeSet::new(),
         bytes: 0,
     };
@@ -115,5 +125,5 @@ pub fn unpack_for_pull(
     };
     DirectoryTarget::remove_directory(scratch).map_err(failed)?;
     let mut target = DirectoryTarget::make_directory(scratch).map_err(failed)?;
-    Ok(archive.unpack_objects(&need.image.layers, &need.missing, &mut target)?)
+    Ok(archive.unpack_objects(&need.missing, &mut target)?)
 }

@@ -1,9 +1,10 @@
 //! Who vouches that the tree at a source is the wanted image.
 //!
 //! Objects prove that the tree has a content checksum. The digest in `osImageURL` is that of a manifest, from which the tree cannot
-//! be computed again. So a witness has to know both: two other nodes that imported the image from a registry, or the user.
+//! be computed again. So a witness has to know both: two other nodes that imported the image from a registry, or the user. The same
+//! is true of each layer, which a later update takes from the repository: a witness has to know the layers too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -22,7 +23,7 @@ const WITNESSES: usize = 2;
 /// The verdict on the content of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContentTrust {
-    /// These nodes have the same content under the same digest.
+    /// These nodes have the same content and the same layers under the same digest.
     Agreed(Vec<String>),
     /// Nobody vouches for it, or too few do: the nodes that agree.
     Unproven(Vec<String>),
@@ -70,6 +71,7 @@ struct Listed {
 struct ListedImage {
     image: String,
     content_checksum: Option<String>,
+    layers_checksum: Option<String>,
 }
 
 /// Compares the content of an image with what other nodes have. A node counts once, whatever number of documents it has. Nodes of
@@ -83,7 +85,7 @@ pub fn judge_content(
     cluster: Option<&str>,
 ) -> Result<ContentTrust, ProofError> {
     let mut cluster = cluster.map(str::to_owned);
-    let mut contents = BTreeMap::new();
+    let mut nodes = BTreeSet::new();
     for path in documents {
         let listed = read_document(path)?;
         let form = |why: &str| ProofError::Form {
@@ -105,14 +107,18 @@ pub fn judge_content(
         }
         let suffix = format!("@{}", image.digest);
         let same = images.iter().filter(|one| one.image.ends_with(&suffix));
-        for content in same.filter_map(|one| one.content_checksum.as_ref()) {
+        for one in same {
+            let Some(content) = &one.content_checksum else {
+                continue;
+            };
             if *content != image.content {
                 return Ok(ContentTrust::Contradicted(node, content.clone()));
             }
-            contents.insert(node.clone(), content.clone());
+            if one.layers_checksum.as_ref() == Some(&image.layers_checksum) {
+                nodes.insert(node.clone());
+            }
         }
     }
-    let nodes: BTreeSet<String> = contents.into_keys().collect();
     let nodes: Vec<String> = nodes.into_iter().collect();
     Ok(if nodes.len() >= WITNESSES {
         ContentTrust::Agreed(nodes)

@@ -45,6 +45,8 @@ pub enum OsStep {
         image: String,
         /// Its merge commit.
         commit: String,
+        /// Checksum of its layers.
+        layers_checksum: String,
         /// Number of objects that the node lacks.
         objects: usize,
         /// Their size at the source, in bytes.

@@ -402,6 +402,7 @@ impl Search<'_> {
             from: absolute_path(&shown)?,
             image: image.to_owned(),
             commit: to_hex(&need.image.commit),
+            layers_checksum: need.image.layers_checksum,
             objects: need.missing.len(),
             bytes: need.bytes,
         });
@@ -451,22 +452,29 @@ impl Search<'_> {
         if let Some(capsule) = proofs.capsule {
             let signed = signed_image(capsule, &need.image.digest)?;
             let signer = &capsule.facts;
-            match &signed.content_checksum {
-                Some(signed) if signed == content => {
-                    self.found.notices.push(Notice {
-                        subject: "content".to_owned(),
-                        message: format!("{content} is the content of {image}, signed by {signer}"),
-                    });
-                    return Ok(());
-                }
-                Some(other) => {
+            let compared = [
+                ("content", content, &signed.content_checksum),
+                (
+                    "layers",
+                    &need.image.layers_checksum,
+                    &signed.layers_checksum,
+                ),
+            ];
+            for (what, found, signed) in compared {
+                if let Some(signed) = signed.as_ref().filter(|signed| *signed != found) {
                     return Err(format!(
-                        "its content is {content}, and the capsule of {signer} says {other}: one of both was changed. Take the \
-                         image from another node"
+                        "the checksum of its {what} is {found}, and the capsule of {signer} says {signed}: one of both was \
+                         changed. Take the image from another node"
                     ));
                 }
-                // The capsule proves the digest alone.
-                None => {}
+            }
+            // Without a checksum the capsule proves the digest alone.
+            if signed.content_checksum.is_some() {
+                self.found.notices.push(Notice {
+                    subject: "content".to_owned(),
+                    message: format!("{content} is the content of {image}, signed by {signer}"),
+                });
+                return Ok(());
             }
         }
         let cluster = match proofs.lists {
@@ -505,7 +513,7 @@ impl Search<'_> {
                     None => "no other node vouches".to_owned(),
                 };
                 let why = format!(
-                    "{known} that {content} is the content of {image}: the digest proves the manifest, not the files. On two more \
+                    "{known} that {content} is the content of {image}, with the layers that are there: the digest proves the manifest, not the files. On two more \
                      nodes: mco-rescue image list --output json >NODE.json, or mco-rescue status --output json >NODE.json if it runs there; then give both documents: --os-proof NODE.json"
                 );
                 let doubtful = Doubtful::new(Doubt::UnprovenImage, "content", why);

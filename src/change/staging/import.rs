@@ -21,20 +21,38 @@ fn not_imported(from: &str, why: &dyn Display) -> RpmOstreeError {
     }
 }
 
+/// An image that was judged when the plan was made.
+#[derive(Debug)]
+pub(super) struct PlannedImport<'a> {
+    /// The repository, archive or stream.
+    pub(super) from: &'a str,
+    /// The image.
+    pub(super) image: &'a str,
+    /// Its merge commit.
+    pub(super) commit: &'a str,
+    /// Checksum of its layers.
+    pub(super) layers_checksum: &'a str,
+}
+
 /// Compares the image at a source with the node's repository again, as it is now.
 fn find_need(
     root: &Root,
     source: &ObjectSource,
-    image: &str,
-    commit: &str,
+    planned: &PlannedImport<'_>,
 ) -> Result<ImportNeed, RpmOstreeError> {
+    let image = planned.image;
     let failed = |error: &dyn Display| not_imported(&source.metadata().shown(), error);
     let node = ObjectStore::of_node(root).map_err(|error| failed(&error))?;
     let node = node.ok_or_else(|| failed(&"the node's OSTree repository is gone"))?;
     let digest = digest_in(image).unwrap_or_default();
     let need = find_import_need(&node, source, image, digest).map_err(|error| failed(&error))?;
     match need {
-        Some(need) if to_hex(&need.image.commit) == commit => Ok(need),
+        Some(need)
+            if to_hex(&need.image.commit) == planned.commit
+                && need.image.layers_checksum == planned.layers_checksum =>
+        {
+            Ok(need)
+        }
         _ => Err(failed(&"it has another image than when the plan was made")),
     }
 }
@@ -51,15 +69,14 @@ fn remove_scratch(scratch: &Path) {
 /// The source has changed or cannot be read, or ostree fails.
 pub(super) fn import_image(
     root: &Root,
-    from: &str,
-    image: &str,
-    commit: &str,
+    planned: &PlannedImport<'_>,
     run: &dyn Fn(&CommandLine) -> Result<(), RpmOstreeError>,
 ) -> Result<(), RpmOstreeError> {
+    let from = planned.from;
     let failed = |error: &dyn Display| not_imported(from, error);
     let source = ObjectSource::open(Path::new(from)).map_err(|error| failed(&error))?;
     let source = source.ok_or_else(|| failed(&"it is gone"))?;
-    let need = find_need(root, &source, image, commit)?;
+    let need = find_need(root, &source, planned)?;
     let scratch = PathBuf::from(format!("/{}", paths::IMAGE_IMPORT));
     let is_archive = matches!(source, ObjectSource::Archive(_));
     let pulled_from = if is_archive {
@@ -75,13 +92,14 @@ pub(super) fn import_image(
             return Err(failed(&error));
         }
     }
-    let layers: Vec<&str> = need
-        .image
+    let layers = need
         .layers
         .iter()
-        .map(|(name, _)| name.as_str())
-        .collect();
-    let pulled = run(&ostree::pull_objects(&pulled_from, commit, &layers));
+        .map(|(name, commit)| (name.clone(), to_hex(commit)));
+    let image = (need.image.image_ref(), planned.commit.to_owned());
+    let refs: Vec<(String, String)> = layers.chain([image]).collect();
+    let commits: Vec<String> = refs.iter().map(|(_, commit)| commit.clone()).collect();
+    let pulled = run(&ostree::pull_commits(&pulled_from, &commits));
     if is_archive {
         remove_scratch(&scratch);
     }
@@ -93,5 +111,5 @@ pub(super) fn import_image(
         | RpmOstreeError::NoSpace { .. } => cause,
         other => not_imported(from, &other),
     })?;
-    run(&ostree::set_ref(&need.image.image_ref(), commit))
+    run(&ostree::set_refs(&refs))
 }

@@ -10,7 +10,7 @@ use super::deployments::{
     read_deployments, run_transaction, settle_after_run,
 };
 use super::image_source::ImageSource;
-use super::import::import_image;
+use super::import::{PlannedImport, import_image};
 use super::lease::Lease;
 use super::{local_commits, pins, state};
 use crate::base::error::RunError;
@@ -351,11 +351,18 @@ impl Staging<'_> {
                 from,
                 image,
                 commit,
+                layers_checksum,
                 ..
             } => {
                 (self.print)(&format!("{} from {from}\n", step_gerund(step)));
                 let is_ended = || signals.waiting_signal().is_some();
-                return import_image(self.root, from, image, commit, &|line| {
+                let planned = PlannedImport {
+                    from,
+                    image,
+                    commit,
+                    layers_checksum,
+                };
+                return import_image(self.root, &planned, &|line| {
                     run_transaction(self.root, self.runner, line, &is_ended)
                 });
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::rpm_ostree::status::{Deployment, Deployments};
 use super::{CommandLine, bootc};
+use crate::base::invocation::shell_word;
 use crate::base::kargs::KargsChange;
 use crate::base::order::StableOrder;
 use crate::formats::gvariant::Dictionary;
@@ -74,30 +75,30 @@ pub fn stage_commit(
     bootc::in_unit(bootc::SMALL, &all)
 }
 
-/// Returns the command line that copies commits from another repository into that of the system, and checks every object. ostree
-/// makes `/sysroot` writable for itself, if it is that of the system.
-pub fn pull_objects(from: &str, commit: &str, refs: &[&str]) -> CommandLine {
+/// Returns the command line that copies commits from another repository into the system's repository. Each object is hashed.
+/// ostree makes `/sysroot` writable for itself.
+pub fn pull_commits(from: &str, commits: &[String]) -> CommandLine {
     let fixed = [
         "ostree",
         "pull-local",
         "--untrusted",
         "--disable-verify-bindings",
+        from,
     ];
-    let all: Vec<&str> = fixed
-        .into_iter()
-        .chain([from, commit])
-        .chain(refs.iter().copied())
-        .collect();
+    let commits = commits.iter().map(String::as_str);
+    let all: Vec<&str> = fixed.into_iter().chain(commits).collect();
     bootc::in_unit(bootc::LARGE, &all)
 }
 
-/// Returns the command line that lets a ref of the system's repository name a commit.
-pub fn set_ref(name: &str, commit: &str) -> CommandLine {
-    let create = format!("--create={name}");
-    bootc::in_unit(
-        bootc::SMALL,
-        &["ostree", "refs", "--force", &create, commit],
-    )
+/// Returns the command line that lets refs of the system's repository name commits, in this order.
+pub fn set_refs(refs: &[(String, String)]) -> CommandLine {
+    // `ostree refs` sets one at a time, and each unit takes a while.
+    let set = |(name, commit): &(String, String)| {
+        let create = shell_word(&format!("--create={name}"));
+        format!("ostree refs --force {create} {}", shell_word(commit))
+    };
+    let script: Vec<String> = refs.iter().map(set).collect();
+    bootc::in_unit(bootc::SMALL, &["sh", "-c", &script.join(" && ")])
 }
 
 /// Returns `CHECKSUM.SERIAL` of each deployment in the output of `ostree admin status`, in the order of the boot menu.

@@ -140,6 +140,8 @@ pub struct StoredImage {
     pub labels: BTreeMap<String, String>,
     /// Layers, lowest first: the full ref and the commit of each.
     pub layers: Vec<(String, Checksum)>,
+    /// Checksum of the trees of all layers: see [`checksum_layers`].
+    pub layers_checksum: String,
 }
 
 impl StoredImage {
@@ -319,6 +321,15 @@ impl ObjectStore {
         Ok(self.is_complete(&checksum)?.then_some(commit))
     }
 
+    /// Returns true if a layer has a ref in the repository, and its pull is complete.
+    ///
+    /// # Errors
+    /// The repository cannot be read.
+    pub fn has_layer(&self, name: &str) -> Result<bool, RootError> {
+        let commit = self.complete_commit(&format!("refs/heads/{name}"))?;
+        Ok(commit.is_some())
+    }
+
     /// Returns true if a commit is in the repository and its pull is complete.
     fn is_complete(&self, commit: &Checksum) -> Result<bool, RootError> {
         let partial = path_of(&format!("state/{}.commitpartial", to_hex(commit)))?;
@@ -473,25 +484,20 @@ pub fn read_image(
     let text = |key: &str| parsed.metadata.text(key.as_bytes());
     let digest = text(MANIFEST_DIGEST);
     let digest = digest.ok_or_else(|| wrong("was not imported from a container registry"))?;
-    let manifest = text("ostree.manifest").ok_or_else(unknown)?;
-    let manifest: Value = serde_json::from_str(&manifest).map_err(|_| unknown())?;
     let config = match text("ostree.container.image-config") {
         None => ImageConfig::default(),
         Some(config) => serde_json::from_str(&config).map_err(|_| unknown())?,
     };
     let mut layers = Vec::new();
-    let listed = manifest.get("layers").and_then(Value::as_array);
-    for layer in listed.ok_or_else(unknown)? {
-        let digest = layer.get("digest").and_then(Value::as_str);
-        let digest = digest.ok_or_else(unknown)?;
-        let layer_ref = format!("{LAYER_PREFIX}/{}", escape_ref(digest));
-        let Some(commit) = source.find_layer(&layer_ref)? else {
-            return Err(wrong(&format!(
-                "lacks its layer {digest}; take it from another node"
-            )));
-        };
-        layers.push((layer_ref, commit));
+    for (name, commit) in find_layers(source, &parsed)?.ok_or_else(unknown)? {
+        let commit = commit.ok_or_else(|| {
+            wrong(&format!(
+                "lacks its layer {name}; take it from another node"
+            ))
+        })?;
+        layers.push((name, commit));
     }
+    let layers_checksum = checksum_layers(source, &layers)?;
     Ok(StoredImage {
         name: name.to_owned(),
         commit: *commit,
@@ -500,7 +506,75 @@ pub fn read_image(
         architecture: (!config.architecture.is_empty()).then_some(config.architecture),
         labels: config.config.labels.unwrap_or_default(),
         layers,
+        layers_checksum,
     })
+}
+
+/// Returns the full ref of each layer in the manifest of an image's commit, lowest first, with its commit at the source. `None` if
+/// there is no manifest in the commit.
+#[allow(
+    clippy::type_complexity,
+    reason = "each of the three answers is another one"
+)]
+fn find_layers(
+    source: &dyn MetadataSource,
+    image: &Commit<'_>,
+) -> Result<Option<Vec<(String, Option<Checksum>)>>, StoreError> {
+    let manifest = image.metadata.text(b"ostree.manifest");
+    let manifest = manifest.and_then(|manifest| serde_json::from_str::<Value>(&manifest).ok());
+    let listed = manifest
+        .as_ref()
+        .and_then(|manifest| manifest.get("layers")?.as_array());
+    let Some(listed) = listed else {
+        return Ok(None);
+    };
+    let mut layers = Vec::new();
+    for layer in listed {
+        let Some(digest) = layer.get("digest").and_then(Value::as_str) else {
+            return Ok(None);
+        };
+        let name = format!("{LAYER_PREFIX}/{}", escape_ref(digest));
+        let commit = source.find_layer(&name)?;
+        layers.push((name, commit));
+    }
+    Ok(Some(layers))
+}
+
+/// Returns the SHA-256 of lines with the ref of each layer, a blank, and the checksum of its tree.
+///
+/// The digest of a layer is that of a compressed archive, from which its tree cannot be computed again. A later update takes a layer
+/// that has a ref from the repository. So a witness has to know the trees of the layers too, not only that of the image.
+fn checksum_layers(
+    source: &dyn MetadataSource,
+    layers: &[(String, Checksum)],
+) -> Result<String, StoreError> {
+    let mut lines = String::new();
+    for (name, commit) in layers {
+        let id = (OstreeObjectKind::Commit, *commit);
+        let bytes = source.read_metadata(&id)?;
+        let parsed = Commit::parse(&bytes).ok_or_else(|| source.object_fault(&id, FORM))?;
+        lines += &format!("{name} {}\n", parsed.content_checksum());
+    }
+    Ok(sha256_hex(lines.as_bytes()))
+}
+
+/// Returns the checksum of the layers of an image's commit; `None` if a layer has no ref.
+///
+/// # Errors
+/// A commit is missing or damaged.
+pub fn read_layers_checksum(
+    source: &dyn MetadataSource,
+    commit: &Checksum,
+) -> Result<Option<String>, StoreError> {
+    let id = (OstreeObjectKind::Commit, *commit);
+    let bytes = source.read_metadata(&id)?;
+    let parsed = Commit::parse(&bytes).ok_or_else(|| source.object_fault(&id, FORM))?;
+    let layers = find_layers(source, &parsed)?.into_iter().flatten();
+    let layers: Option<Vec<_>> = layers.map(|(name, commit)| Some((name, commit?))).collect();
+    match layers {
+        Some(layers) if !layers.is_empty() => checksum_layers(source, &layers).map(Some),
+        _ => Ok(None),
+    }
 }
 
 /// Returns the checksum of the tree of a commit that is the image with this digest; `None` if it has layered packages or is another
