@@ -73,8 +73,7 @@ const SWALLOWERS: [&str; 6] = [
 const TEXT_ERRORS: &[(&str, usize)] = &[
     ("base", 1),
     ("change", 57),
-    ("cli", 5),
-    ("config", 57),
+    ("cli", 3),
     ("diagnose", 34),
     ("formats", 11),
     ("judge", 16),

@@ -2,13 +2,17 @@
 
 use nix::errno::Errno;
 
-/// A system error's text, in lower case and without numbers, for the end of a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Why something failed, in words for a person. Where a caller tells failures apart, they are an enum instead.
+///
+/// A system error's text is in lower case and without numbers.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct Reason(String);
 
-impl std::fmt::Display for Reason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+impl Reason {
+    /// Returns the words of an error of another kind.
+    pub fn from_error(error: impl std::fmt::Display) -> Self {
+        Self(error.to_string())
     }
 }
 
@@ -43,6 +47,18 @@ impl From<serde_json::Error> for Reason {
 impl From<String> for Reason {
     fn from(text: String) -> Self {
         Self(text)
+    }
+}
+
+impl From<&str> for Reason {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl From<Reason> for String {
+    fn from(reason: Reason) -> Self {
+        reason.0
     }
 }
 

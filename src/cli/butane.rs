@@ -11,6 +11,7 @@ use super::Output;
 use super::ui::Ui;
 use crate::base::error::ExitCode;
 use crate::base::order::StableOrder;
+use crate::base::reason::Reason;
 use crate::change::source;
 use crate::config::butane::{self, FilesDir, OutputOptions, Translation, TreeEntry, TreeEntryKind};
 use crate::host::root::{EntryType, ResolveError, Root, RootError, RootPath};
@@ -151,7 +152,7 @@ impl NamedDir {
                 "{}: nested deeper than {MAX_DEPTH} directories",
                 self.shown(&full)
             );
-            return add(below.to_owned(), TreeEntryKind::Unreadable(message));
+            return add(below.to_owned(), TreeEntryKind::Unreadable(message.into()));
         }
         add(below.to_owned(), TreeEntryKind::Directory);
         let listed = match place(&full) {
@@ -162,7 +163,7 @@ impl NamedDir {
             Ok(entries) => entries,
             Err(error) => {
                 let message = format!("open {}: {}", self.shown(&full), cause(&error));
-                return add(below.to_owned(), TreeEntryKind::Unreadable(message));
+                return add(below.to_owned(), TreeEntryKind::Unreadable(message.into()));
             }
         };
         entries.order_by(|a, b| a.0.cmp(&b.0));
@@ -175,7 +176,7 @@ impl NamedDir {
                 let message = format!("{}: more than {MAX_ENTRIES} entries", self.shown(top));
                 found.push(TreeEntry {
                     path,
-                    kind: TreeEntryKind::Unreadable(message),
+                    kind: TreeEntryKind::Unreadable(message.into()),
                 });
                 return;
             }
@@ -194,8 +195,9 @@ impl NamedDir {
     }
 
     fn kind_of(&self, path: &str, kind: EntryType) -> TreeEntryKind {
-        let unreadable =
-            |error: &str| TreeEntryKind::Unreadable(format!("lstat {}: {error}", self.shown(path)));
+        let unreadable = |error: &str| {
+            TreeEntryKind::Unreadable(format!("lstat {}: {error}", self.shown(path)).into())
+        };
         let Some(place) = place(path) else {
             return TreeEntryKind::Other;
         };
@@ -231,7 +233,7 @@ fn cause(error: &RootError) -> String {
 }
 
 impl FilesDir for NamedDir {
-    fn read_file(&self, path: &str) -> Result<Vec<u8>, String> {
+    fn read_file(&self, path: &str) -> Result<Vec<u8>, Reason> {
         let shown = self.shown(path);
         let missing = || {
             let link = place(path).and_then(|place| self.root.read_link(&place).ok().flatten());
@@ -250,31 +252,32 @@ impl FilesDir for NamedDir {
                     .set(self.left.get().saturating_sub(bytes.len() as u64));
                 Ok(bytes)
             }
-            Ok(None) => Err(missing()),
+            Ok(None) => Err(missing().into()),
             Err(error) if error.cause == Errno::EFBIG.into() => Err(format!(
                 "read {shown}: larger than {} MiB, or all files together than {} MiB",
                 MAX_FILE >> 20,
                 MAX_FILES >> 20
-            )),
-            Err(error) => Err(format!("open {shown}: {}", cause(&error))),
+            )
+            .into()),
+            Err(error) => Err(format!("open {shown}: {}", cause(&error)).into()),
         }
     }
 
-    fn walk_tree(&self, path: &str) -> Result<Vec<TreeEntry>, String> {
+    fn walk_tree(&self, path: &str) -> Result<Vec<TreeEntry>, Reason> {
         let shown = self.shown(path);
         if let Some(place) = place(path) {
             match self.root.open_directory(&place) {
                 Ok(Some(_)) => {}
-                Ok(None) => return Err(format!("stat {shown}: no such file or directory")),
+                Ok(None) => return Err(format!("stat {shown}: no such file or directory").into()),
                 Err(error)
                     if matches!(
                         error.cause,
                         ResolveError::NoDirectory(_) | ResolveError::System(Errno::ENOTDIR)
                     ) =>
                 {
-                    return Err("root of tree must be a directory".to_owned());
+                    return Err("root of tree must be a directory".into());
                 }
-                Err(error) => return Err(format!("stat {shown}: {}", cause(&error))),
+                Err(error) => return Err(format!("stat {shown}: {}", cause(&error)).into()),
             }
         }
         let mut found = Vec::new();

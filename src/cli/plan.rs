@@ -10,6 +10,7 @@ use crate::base::error::ExitCode;
 use crate::base::invocation::{self, again_as, mco_rescue, shell_word};
 use crate::base::notice::Notice;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::base::text::count_noun;
 use crate::change::plan::{Plan, wrong_machine};
 use crate::change::session::access;
@@ -146,7 +147,7 @@ fn plan_after_interrupted(
         let record = document::parse_document(text.clone(), &origin);
         records.current_config = match record {
             Ok(config) => Recorded::Present(Box::new(config)),
-            Err(error) => Recorded::Broken(error.to_string()),
+            Err(error) => Recorded::Broken(Reason::from_error(error)),
         };
         records.reader = RecordReader::Same;
     }

@@ -49,7 +49,7 @@ fn unread(records: &Records) -> (Option<String>, Option<String>) {
     match &records.reader {
         _ if records.node_annotations => (None, None),
         RecordReader::Says(said) => (Some(said.clone()), Some(said.clone())),
-        RecordReader::Fails(why) => (Some(why.clone()), None),
+        RecordReader::Fails(why) => (Some(why.clone().to_string()), None),
         RecordReader::Same | RecordReader::Reads(_) => (None, None),
     }
 }

@@ -5,6 +5,7 @@ use nix::sys::stat::FileStat;
 
 use crate::base::object::ObjectKind;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::config::document::{self, DocumentError, MachineConfig, RecordReading, Text};
 use crate::host::root::{ResolveError, Root, RootError, RootPath};
 
@@ -14,7 +15,7 @@ pub enum Recorded {
     /// No such file.
     Missing,
     /// A file that is refused here, for this reason. The daemon may still read it ([`RecordReader`]).
-    Broken(String),
+    Broken(Reason),
     /// A complete MachineConfig.
     Present(Box<MachineConfig>),
 }
@@ -29,7 +30,7 @@ pub enum RecordReader {
     /// It fails with exactly this message, and the daemon is Degraded.
     Says(String),
     /// It fails with a message that depends on the version of Go; the reason.
-    Fails(String),
+    Fails(Reason),
 }
 
 /// The daemon's files on a node.
@@ -173,7 +174,7 @@ fn as_the_daemon_reads(
                     let broken = match strictly {
                         Recorded::Broken(why) => why,
                         // For example an Ignition config, which the daemon takes for an object without a name.
-                        Recorded::Missing | Recorded::Present(_) => error.to_string(),
+                        Recorded::Missing | Recorded::Present(_) => Reason::from_error(error),
                     };
                     (Recorded::Broken(broken), RecordReader::Reads(name))
                 }
@@ -243,7 +244,7 @@ fn read_record(
         Ok(Read::Bytes(bytes, stat)) => (bytes, stat),
         Err(error) if is_directory(&error) => {
             let problem = format!("/{file} is a directory. Move it away, then apply a config");
-            return Ok((Recorded::Broken(problem), false));
+            return Ok((Recorded::Broken(problem.into()), false));
         }
         Err(error) => return Err(error),
     };
@@ -261,6 +262,6 @@ fn read_record(
             let own_text = json && config.record.len() == written;
             (Recorded::Present(Box::new(config)), own_text)
         }
-        Err(error) => (Recorded::Broken(error.to_string()), false),
+        Err(error) => (Recorded::Broken(Reason::from_error(error)), false),
     })
 }

@@ -400,7 +400,7 @@ impl NodeStatus {
             _ => (None, None),
         };
         let record_note = match (&records.current_config, records.baseline()) {
-            (Recorded::Broken(problem), _) => Some(problem.clone()),
+            (Recorded::Broken(problem), _) => Some(problem.to_string()),
             (_, Baseline::Unknown(why)) => Some(why.to_owned()),
             (_, Baseline::Known(_)) => None,
         };

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::{file, machine_config, say};
+use mco_rescue::base::reason::Reason;
 use mco_rescue::config::document::{self, MachineConfig};
 use mco_rescue::judge::daemon::default_policies;
 use mco_rescue::judge::daemon::first_boot::FirstBootWork;
@@ -44,8 +45,8 @@ struct Node {
 enum Recorded {
     Missing,
     Broken(&'static str),
-    Undecodable(&'static str),
-    Refused(&'static str, &'static str),
+    Undecodable(Reason),
+    Refused(&'static str, Reason),
     In(&'static str),
     /// In A, with an empty Ignition part, as a first boot leaves it.
     EmptiedA(Box<MachineConfig>),
@@ -200,8 +201,8 @@ impl Node {
             record: match self.record {
                 Recorded::Missing => DaemonRecord::Missing,
                 Recorded::Broken(said) => DaemonRecord::Broken(said),
-                Recorded::Undecodable(why) => DaemonRecord::Undecodable(why),
-                Recorded::Refused(name, why) => DaemonRecord::Refused { name, why },
+                Recorded::Undecodable(ref why) => DaemonRecord::Undecodable(why),
+                Recorded::Refused(name, ref why) => DaemonRecord::Refused { name, why },
                 Recorded::In(name) => DaemonRecord::Present(&self.configs[name]),
                 Recorded::EmptiedA(ref config) => DaemonRecord::Present(config),
             },
@@ -322,13 +323,13 @@ const ROWS: &[Row] = &[
     ),
     (
         "3: a record that only the daemon can read, of the same name",
-        |n| n.record = Recorded::Refused("a", "kernelType=x is invalid"),
+        |n| n.record = Recorded::Refused("a", "kernelType=x is invalid".into()),
         Adopted(""),
     ),
     (
         "3: the same, and the Node has no annotations",
         |n| {
-            n.record = Recorded::Refused("a", "kernelType=x is invalid");
+            n.record = Recorded::Refused("a", "kernelType=x is invalid".into());
             n.annotations.current = Annotation::Absent;
         },
         Adopted("currentConfig comes from the record"),
@@ -336,7 +337,7 @@ const ROWS: &[Row] = &[
     (
         "3: the same, and another one is desired",
         |n| {
-            n.record = Recorded::Refused("a", "kernelType=x is invalid");
+            n.record = Recorded::Refused("a", "kernelType=x is invalid".into());
             n.annotations.desired = is("b");
         },
         Unknown("is refused here: kernelType=x is invalid"),
@@ -344,7 +345,7 @@ const ROWS: &[Row] = &[
     (
         "3: the same, and the files differ",
         |n| {
-            n.record = Recorded::Refused("a", "kernelType=x is invalid");
+            n.record = Recorded::Refused("a", "kernelType=x is invalid".into());
             n.drifts = vec![drift(DriftKind::Content, CONTENT)];
         },
         Degraded(
@@ -353,17 +354,17 @@ const ROWS: &[Row] = &[
     ),
     (
         "3: a record that only the daemon can read, of another name",
-        |n| n.record = Recorded::Refused("b", "kernelType=x is invalid"),
+        |n| n.record = Recorded::Refused("b", "kernelType=x is invalid".into()),
         Unknown("is refused here: kernelType=x is invalid"),
     ),
     (
         "3: a record that only the daemon can read, without a name",
-        |n| n.record = Recorded::Refused("", "metadata.name: missing"),
+        |n| n.record = Recorded::Refused("", "metadata.name: missing".into()),
         Unknown("is refused here: metadata.name: missing"),
     ),
     (
         "3: a record with a field of another type",
-        |n| n.record = Recorded::Undecodable("spec.fips is not true or false"),
+        |n| n.record = Recorded::Undecodable("spec.fips is not true or false".into()),
         Over(
             "it cannot read /etc/machine-config-daemon/currentconfig: spec.fips is not true or false",
         ),
@@ -603,7 +604,7 @@ const ROWS: &[Row] = &[
         "a first boot with a config that the API lacks",
         |n| {
             (n.initial, n.annotations, n.pool) = (Some(Ok(first("x"))), absent(), Some("a"));
-            n.record = Recorded::Refused("x", "the daemon reads its name");
+            n.record = Recorded::Refused("x", "the daemon reads its name".into());
         },
         Degraded(
             "bootstrap generated MC x and in-cluster generated MC a for this node do not match. Please check \

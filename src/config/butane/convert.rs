@@ -9,6 +9,8 @@ use super::schema::{ButaneKind, CONFIG, RecordSchema};
 use super::version::ButaneVersion;
 use super::{FilesDir, local_path};
 
+use crate::base::reason::Reason;
+
 /// The state of one translation.
 pub(super) struct Translator<'a> {
     /// The version of the input.
@@ -86,7 +88,7 @@ impl Translator<'_> {
     ///
     /// # Errors
     /// Butane's message.
-    pub(super) fn read_local(&self, local: &str) -> Result<Vec<u8>, String> {
+    pub(super) fn read_local(&self, local: &str) -> Result<Vec<u8>, Reason> {
         let dir = self.files.ok_or(local_path::NO_FILES_DIR)?;
         let path = local_path::path_within(local).ok_or(local_path::ESCAPE)?;
         dir.read_file(&path)

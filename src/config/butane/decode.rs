@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use crate::base::go_quote::quote_go;
+use crate::base::reason::Reason;
 
 use super::node::{MAX_NODES, MappingKey, Node, NodeValue, Scalar};
 use super::report::{Path, PathStep, Report};
@@ -23,7 +24,7 @@ pub(super) fn decode_butane(
     root: &Node,
     record: &RecordSchema,
     version: ButaneVersion,
-) -> Result<Value, String> {
+) -> Result<Value, Reason> {
     let mut decoder = Decoder {
         version: Some(version),
         errors: Vec::new(),
@@ -39,7 +40,7 @@ pub(super) fn decode_butane(
 ///
 /// # Errors
 /// As for [`decode_butane`].
-pub(super) fn decode_header(root: &Node) -> Result<(String, String), String> {
+pub(super) fn decode_header(root: &Node) -> Result<(String, String), Reason> {
     let mut decoder = Decoder {
         version: None,
         errors: Vec::new(),
@@ -91,15 +92,15 @@ struct Decoder {
 }
 
 impl Decoder {
-    fn finish(self) -> Result<(), String> {
+    fn finish(self) -> Result<(), Reason> {
         if let Some(failure) = self.failure {
-            return Err(failure);
+            return Err(failure.into());
         }
         if self.errors.is_empty() {
             return Ok(());
         }
         let lines = self.errors.join("\n  ");
-        Err(format!("yaml: unmarshal errors:\n  {lines}"))
+        Err(format!("yaml: unmarshal errors:\n  {lines}").into())
     }
 
     fn level(&self) -> SchemaLevel {

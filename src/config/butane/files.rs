@@ -8,6 +8,8 @@ use super::out::Out;
 use super::report::Path;
 use serde_json::Value;
 
+use crate::base::reason::Reason;
+
 const NODE_EXISTS: &str = "matching filesystem node has existing contents or different type";
 const FILE_TYPE: &str = "trees may only contain files, directories, and symlinks";
 
@@ -17,13 +19,13 @@ pub trait FilesDir {
     ///
     /// # Errors
     /// A message that names the file.
-    fn read_file(&self, path: &str) -> Result<Vec<u8>, String>;
+    fn read_file(&self, path: &str) -> Result<Vec<u8>, Reason>;
 
     /// Lists everything below a directory, depth first; the names in each directory are sorted by their bytes.
     ///
     /// # Errors
     /// A message that names the directory; `root of tree must be a directory` if it is something else.
-    fn walk_tree(&self, path: &str) -> Result<Vec<TreeEntry>, String>;
+    fn walk_tree(&self, path: &str) -> Result<Vec<TreeEntry>, Reason>;
 }
 
 /// An entry of a tree.
@@ -47,7 +49,7 @@ pub enum TreeEntryKind {
     /// A device, pipe or socket.
     Other,
     /// An unreadable entry, with the message.
-    Unreadable(String),
+    Unreadable(Reason),
 }
 
 /// Joins two paths like Go's `path.Join`.
@@ -122,7 +124,7 @@ impl Translator<'_> {
         listed: &mut Listed,
         tree: &Tree<'_>,
         entry: &TreeEntry,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let path = join_paths(tree.target, &entry.path);
         match &entry.kind {
             TreeEntryKind::Directory => add_directory(config, listed, tree, &path),
@@ -131,7 +133,7 @@ impl Translator<'_> {
                 self.add_tree_file(config, listed, tree, &path, &local, *executable)
             }
             TreeEntryKind::Link(target) => add_link(config, listed, tree, &path, target),
-            TreeEntryKind::Other => Err(FILE_TYPE.to_owned()),
+            TreeEntryKind::Other => Err(FILE_TYPE.into()),
             TreeEntryKind::Unreadable(message) => Err(message.clone()),
         }
     }
@@ -144,11 +146,11 @@ impl Translator<'_> {
         path: &str,
         local: &str,
         executable: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let at = &tree.at;
         let mut file = match listed.find_node(config, "files", path) {
             Some(file) => file.clone(),
-            None if listed.has_path(path) => return Err(NODE_EXISTS.to_owned()),
+            None if listed.has_path(path) => return Err(NODE_EXISTS.into()),
             None => new_node(tree, path),
         };
         let contents = file.get("contents").cloned();
@@ -157,7 +159,7 @@ impl Translator<'_> {
             .text_at("source")
             .is_some_and(|source| !source.is_empty())
         {
-            return Err(NODE_EXISTS.to_owned());
+            return Err(NODE_EXISTS.into());
         }
         let bytes = self.read_local(local)?;
         self.set_contents(&mut contents, &bytes, at);
@@ -191,7 +193,7 @@ fn add_directory(
     listed: &mut Listed,
     tree: &Tree<'_>,
     path: &str,
-) -> Result<(), String> {
+) -> Result<(), Reason> {
     let settings = tree.settings;
     if ["dir_mode", "user", "group"]
         .iter()
@@ -200,7 +202,7 @@ fn add_directory(
         return Ok(());
     }
     if listed.has_path(path) {
-        return Err(NODE_EXISTS.to_owned());
+        return Err(NODE_EXISTS.into());
     }
     let mut directory = new_node(tree, path);
     let mode = settings.get("dir_mode").and_then(Value::as_i64);
@@ -215,17 +217,17 @@ fn add_link(
     tree: &Tree<'_>,
     path: &str,
     target: &str,
-) -> Result<(), String> {
+) -> Result<(), Reason> {
     let mut link = match listed.find_node(config, "links", path) {
         Some(link)
             if link
                 .text_at("target")
                 .is_some_and(|target| !target.is_empty()) =>
         {
-            return Err(NODE_EXISTS.to_owned());
+            return Err(NODE_EXISTS.into());
         }
         Some(link) => link.clone(),
-        None if listed.has_path(path) => return Err(NODE_EXISTS.to_owned()),
+        None if listed.has_path(path) => return Err(NODE_EXISTS.into()),
         None => new_node(tree, path),
     };
     link.set("target", Out::leaf(&tree.at, target));

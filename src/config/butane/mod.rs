@@ -99,11 +99,11 @@ pub fn translate_butane(
 ) -> Translation {
     let root = match node::parse_first(text) {
         Ok(root) => root,
-        Err(error) => return unreadable_input(&error),
+        Err(error) => return unreadable_input(error),
     };
     let (number, variant) = match root.as_deref().map(decode::decode_header) {
         Some(Ok(header)) => header,
-        Some(Err(error)) => return unreadable_input(&error),
+        Some(Err(error)) => return unreadable_input(error),
         None => Default::default(),
     };
     let version = match choose_version(&variant, &number) {
@@ -119,7 +119,7 @@ pub fn translate_butane(
     translation
 }
 
-fn unreadable_input(error: &str) -> Translation {
+fn unreadable_input(error: impl std::fmt::Display) -> Translation {
     Translation::failed(
         format!("Error unmarshaling yaml: {error}"),
         "correct the YAML at this line; the mistake may be on the line before it",

@@ -5,6 +5,8 @@ use std::rc::Rc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 
+use crate::base::reason::Reason;
+
 /// Maximum nesting depth of a Butane config.
 const MAX_DEPTH: usize = 64;
 
@@ -78,7 +80,7 @@ impl Node {
 ///
 /// # Errors
 /// The message of Go's yaml.v3, such as `yaml: line 3: did not find expected node content`.
-pub(super) fn parse_first(text: &str) -> Result<Option<Rc<Node>>, String> {
+pub(super) fn parse_first(text: &str) -> Result<Option<Rc<Node>>, Reason> {
     let mut reader = Reader {
         parser: Parser::new_from_str(text),
         lines: text.lines().collect(),
@@ -110,7 +112,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn next_event(&mut self) -> Result<(Event<'a>, TextMark), String> {
+    fn next_event(&mut self) -> Result<(Event<'a>, TextMark), Reason> {
         let next: Option<Result<(Event<'a>, Span), ScanError>> = self.parser.next_event();
         match next {
             Some(Ok((event, span))) => {
@@ -120,7 +122,7 @@ impl<'a> Reader<'a> {
                 };
                 Ok((event, mark))
             }
-            Some(Err(error)) => Err(self.syntax_error(&error)),
+            Some(Err(error)) => Err(self.syntax_error(&error).into()),
             None => Ok((Event::StreamEnd, TextMark::default())),
         }
     }
@@ -131,10 +133,10 @@ impl<'a> Reader<'a> {
         event: Event<'a>,
         mark: TextMark,
         key: Option<TextMark>,
-    ) -> Result<Rc<Node>, String> {
+    ) -> Result<Rc<Node>, Reason> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(format!("yaml: line {}: exceeded max depth", mark.line));
+            return Err(format!("yaml: line {}: exceeded max depth", mark.line).into());
         }
         self.left = self.left.checked_sub(1).ok_or_else(|| {
             format!(
@@ -163,7 +165,7 @@ impl<'a> Reader<'a> {
                 let target = target.ok_or("yaml: anchor contains itself")?;
                 (mark, 0, NodeValue::Alias(target))
             }
-            other => return Err(format!("yaml: line {}: unexpected {other:?}", mark.line)),
+            other => return Err(format!("yaml: line {}: unexpected {other:?}", mark.line).into()),
         };
         self.depth -= 1;
         let node = Rc::new(Node { mark, value });
@@ -173,7 +175,7 @@ impl<'a> Reader<'a> {
         Ok(node)
     }
 
-    fn read_items(&mut self) -> Result<Vec<Rc<Node>>, String> {
+    fn read_items(&mut self) -> Result<Vec<Rc<Node>>, Reason> {
         let mut items = Vec::new();
         loop {
             match self.next_event()? {
@@ -183,7 +185,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn read_entries(&mut self) -> Result<Vec<(MappingKey, Rc<Node>)>, String> {
+    fn read_entries(&mut self) -> Result<Vec<(MappingKey, Rc<Node>)>, Reason> {
         let mut entries = Vec::new();
         loop {
             let (event, mark) = self.next_event()?;

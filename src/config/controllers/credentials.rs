@@ -11,6 +11,7 @@ use super::registries::{read_texts, refuse_object};
 use super::{
     ApiObject, Base, Cluster, GeneratedConfig, GeneratedFile, Generation, Note, ObjectRefusal,
 };
+use crate::base::reason::Reason;
 use crate::config::document::yaml;
 use crate::formats::go_yaml::{YamlNode, write_yaml};
 
@@ -239,12 +240,12 @@ fn overlaps_provider(image: &str, providers: &[Value]) -> bool {
 
 /// Returns the providers of a file except CRI-O's own, in the form in which they are written back, and whether that one was
 /// present.
-fn read_providers(bytes: &[u8]) -> Result<(Vec<Value>, bool), String> {
+fn read_providers(bytes: &[u8]) -> Result<(Vec<Value>, bool), Reason> {
     if bytes.is_empty() {
         return Ok((Vec::new(), false));
     }
-    let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())?;
-    let file = yaml::parse_yaml(text).map_err(|error| error.to_string())?;
+    let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8 text")?;
+    let file = yaml::parse_yaml(text).map_err(Reason::from_error)?;
     let list = file.get("providers").and_then(Value::as_array);
     let mut providers = Vec::new();
     let mut had_own = false;
@@ -259,7 +260,7 @@ fn read_providers(bytes: &[u8]) -> Result<(Vec<Value>, bool), String> {
 }
 
 /// Returns one provider: the known fields, always including some with their empty values, and durations in Go's form.
-fn read_provider(provider: &Value) -> Result<Value, String> {
+fn read_provider(provider: &Value) -> Result<Value, Reason> {
     let mut read = Map::new();
     for (key, empty) in [
         ("name", json!("")),

@@ -2,6 +2,8 @@
 
 use num_bigint::BigInt;
 
+use crate::base::reason::Reason;
+
 /// Kubernetes' error for a text that is not a number with a suffix.
 pub const WRONG_FORMAT: &str = "quantities must match the regular expression \
      '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
@@ -51,14 +53,14 @@ impl Quantity {
     ///
     /// # Errors
     /// Kubernetes' message about an invalid quantity.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, Reason> {
         let parts = split_parts(text)?;
         let (base, exponent, form) = interpret_suffix(parts.suffix).ok_or(WRONG_SUFFIX)?;
         let digits = format!("{}{}", parts.whole, parts.fraction);
         if digits.len() > BOUND {
-            return Err(WRONG_NUMBER.to_owned());
+            return Err(WRONG_NUMBER.into());
         }
-        let number: BigInt = digits.parse().map_err(|_| WRONG_NUMBER.to_owned())?;
+        let number: BigInt = digits.parse().map_err(|_| WRONG_NUMBER)?;
         let fraction = i32::try_from(parts.fraction.len()).unwrap_or(i32::MAX);
         let mut found = Self {
             unscaled: if parts.negative {
@@ -99,11 +101,11 @@ impl Quantity {
     ///
     /// # Errors
     /// Kubernetes' message about an invalid quantity.
-    pub fn from_value(value: &serde_json::Value) -> Result<Self, String> {
+    pub fn from_value(value: &serde_json::Value) -> Result<Self, Reason> {
         match value {
             serde_json::Value::String(text) => Self::parse(text.trim()),
             serde_json::Value::Number(number) => Self::parse(&number.to_string()),
-            _ => Err(WRONG_FORMAT.to_owned()),
+            _ => Err(WRONG_FORMAT.into()),
         }
     }
 
@@ -238,9 +240,9 @@ struct Parts<'a> {
     suffix: &'a str,
 }
 
-fn split_parts(text: &str) -> Result<Parts<'_>, String> {
+fn split_parts(text: &str) -> Result<Parts<'_>, Reason> {
     if text.is_empty() {
-        return Err(WRONG_FORMAT.to_owned());
+        return Err(WRONG_FORMAT.into());
     }
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let digits =
@@ -253,7 +255,7 @@ fn split_parts(text: &str) -> Result<Parts<'_>, String> {
     let letters = suffix.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
     let exponent = letters.strip_prefix(['+', '-']).unwrap_or(letters);
     if !exponent.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(WRONG_FORMAT.to_owned());
+        return Err(WRONG_FORMAT.into());
     }
     let whole = whole.trim_start_matches('0');
     Ok(Parts {
@@ -333,7 +335,7 @@ mod tests {
             ("1KK", WRONG_SUFFIX),
             ("1e99999999", WRONG_SUFFIX),
         ] {
-            assert_eq!(Quantity::parse(text), Err(expected.to_owned()), "{text}");
+            assert_eq!(Quantity::parse(text), Err(expected.into()), "{text}");
         }
     }
 

@@ -8,6 +8,8 @@ use serde_json::Value;
 
 use super::{ApiObject, Base, Cluster, ConfigPool, Generation, selects_labels};
 
+use crate::base::reason::Reason;
+
 /// The annotation with the suffix; empty for the name without one.
 pub(super) const SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";
 /// The greatest suffix.
@@ -94,7 +96,7 @@ impl<'a> SuffixNames<'a> {
         pool: &ConfigPool,
         cluster: &Cluster,
         generation: &Generation,
-    ) -> Result<String, String> {
+    ) -> Result<String, Reason> {
         let plain = format!("99-{}-generated-{}", pool.name, self.ending);
         let name = self.choose_name(object, pool, &plain, cluster, generation)?;
         let last = name.rsplit('-').next().unwrap_or_default();
@@ -120,7 +122,7 @@ impl<'a> SuffixNames<'a> {
         plain: &str,
         cluster: &Cluster,
         generation: &Generation,
-    ) -> Result<String, String> {
+    ) -> Result<String, Reason> {
         match self.known_suffix(object) {
             Some("") => return Ok(plain.to_owned()),
             Some(suffix) => return Ok(format!("{plain}-{suffix}")),
@@ -152,7 +154,7 @@ impl<'a> SuffixNames<'a> {
             greatest = greatest.max(number);
         }
         if greatest >= MOST {
-            return Err(self.too_many.to_owned());
+            return Err(self.too_many.into());
         }
         Ok(format!("{plain}-{}", greatest + 1))
     }

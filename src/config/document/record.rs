@@ -11,6 +11,7 @@ use serde_json::{Deserializer, Value, json};
 
 use super::json::JsonSection;
 use crate::base::go_quote;
+use crate::base::reason::Reason;
 
 /// The result of the daemon's parser.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub enum RecordReading {
     /// It fails with exactly this message.
     Says(String),
     /// It fails, and its message depends on the version of Go; the reason.
-    Fails(String),
+    Fails(Reason),
 }
 
 /// Parses a record like the daemon.
@@ -54,7 +55,7 @@ pub fn read_record(bytes: &[u8]) -> RecordReading {
     let mut values = Deserializer::from_slice(rest).into_iter::<IgnoredAny>();
     match (values.next(), kind) {
         (Some(Err(error)), _) if error.is_eof() => RecordReading::Says("unexpected EOF".to_owned()),
-        (Some(Err(error)), _) => RecordReading::Fails(format!("not valid JSON: {error}")),
+        (Some(Err(error)), _) => RecordReading::Fails(format!("not valid JSON: {error}").into()),
         (_, Some(kind)) => RecordReading::Says(format!(
             "json: cannot unmarshal {kind} into Go value of type v1.MachineConfig"
         )),
@@ -123,7 +124,7 @@ fn read_object(text: &str) -> RecordReading {
     }
 }
 
-fn try_object(text: &str) -> Result<(String, String), String> {
+fn try_object(text: &str) -> Result<(String, String), Reason> {
     let (mut metadata, mut spec) = (Struct::new("metadata", METADATA), Struct::new("spec", SPEC));
     for (key, value) in read_entries(text, "")? {
         match known_field(&key, OBJECT) {
@@ -161,7 +162,7 @@ impl Struct {
     }
 
     /// Merges an object over the existing one; `null` changes nothing.
-    fn lay_over(&mut self, part: &RawValue) -> Result<(), String> {
+    fn lay_over(&mut self, part: &RawValue) -> Result<(), Reason> {
         if part.get() == "null" {
             return Ok(());
         }
@@ -178,7 +179,7 @@ impl Struct {
         name: &'static str,
         shape: Shape,
         value: &RawValue,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let at = format!("{}.{name}", self.key);
         let Some(value) = shape_value(shape, value, &at)? else {
             // A list or map is emptied; any other value is kept.
@@ -214,7 +215,7 @@ fn merge_maps(before: &RawValue, after: &RawValue) -> Option<Box<RawValue>> {
 }
 
 /// Returns a value in the form of its field, with each inner `null` removed; `None` if the whole value is `null`.
-fn shape_value(shape: Shape, value: &RawValue, at: &str) -> Result<Option<Box<RawValue>>, String> {
+fn shape_value(shape: Shape, value: &RawValue, at: &str) -> Result<Option<Box<RawValue>>, Reason> {
     if value.get() == "null" {
         return Ok(None);
     }
@@ -250,7 +251,7 @@ fn shape_value(shape: Shape, value: &RawValue, at: &str) -> Result<Option<Box<Ra
     };
     taken
         .map(Some)
-        .ok_or_else(|| format!("{at} is not {wanted}"))
+        .ok_or_else(|| format!("{at} is not {wanted}").into())
 }
 
 /// Deserialises a value; `None` if it has another type, which the caller reports.
@@ -259,10 +260,10 @@ fn read_value<'t, T: Deserialize<'t>>(value: &'t RawValue) -> Option<T> {
 }
 
 /// Returns the entries of an object in their order, including repeated keys.
-fn read_entries<'t>(text: &'t str, at: &str) -> Result<Vec<(String, &'t RawValue)>, String> {
+fn read_entries<'t>(text: &'t str, at: &str) -> Result<Vec<(String, &'t RawValue)>, Reason> {
     match serde_json::from_str(text) {
         Ok(JsonSection::Object(entries)) => Ok(entries),
-        Ok(JsonSection::Other(_)) | Err(_) => Err(format!("{at} is not an object")),
+        Ok(JsonSection::Other(_)) | Err(_) => Err(format!("{at} is not an object").into()),
     }
 }
 

@@ -298,7 +298,8 @@ fn said_of_records() -> Vec<String> {
         r#"{"metadata":{"generation":"x"}}"#,
     ];
     let said = |text: &&str| match document::read_record(text.as_bytes()) {
-        document::RecordReading::Says(said) | document::RecordReading::Fails(said) => said,
+        document::RecordReading::Says(said) => said,
+        document::RecordReading::Fails(why) => why.to_string(),
         document::RecordReading::Object { text, .. } => panic!("{text}"),
     };
     records.iter().map(said).collect()

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::base::reason::Reason;
 use crate::config::butane::convert::Translator;
 use crate::config::butane::files::Listed;
 use crate::config::butane::out::Out;
@@ -26,7 +27,7 @@ impl Translator<'_> {
         listed: &mut Listed,
         quadlet: &Value,
         at: &Path,
-    ) -> Result<(), (Path, String)> {
+    ) -> Result<(), (Path, Reason)> {
         let text = |key| {
             quadlet
                 .get(key)
@@ -41,7 +42,7 @@ impl Translator<'_> {
         let path = format!("/etc/containers/systemd{users}/{name}");
         if listed.has_path(&path) {
             let message = "matching filesystem node has existing contents or different type";
-            return Err((at.clone(), message.to_owned()));
+            return Err((at.clone(), message.into()));
         }
         let mut node = Out::map(
             at,

@@ -7,6 +7,7 @@ use super::decode::decode_fields;
 use super::fields::KUBELET;
 use super::merge::complete_fields;
 use super::tls::{self, TlsSettings};
+use crate::base::reason::Reason;
 use crate::config::controllers::cluster::{KUBELET_CONF, file_of};
 use crate::config::controllers::{
     Base, Cluster, ConfigPool, GeneratedConfig, Generation, Note, latency,
@@ -44,7 +45,7 @@ pub(super) fn own_pool(base: &Base) -> Option<String> {
 pub(in crate::config::controllers) fn of_pool(
     cluster: &Cluster,
     pool: &str,
-) -> Result<KubeletFields, String> {
+) -> Result<KubeletFields, Reason> {
     let bytes = file_of_pool(cluster, pool).ok_or_else(|| {
         format!("the configs that are given have no {KUBELET_CONF} for the pool {pool}")
     })?;
@@ -65,11 +66,14 @@ pub(in crate::config::controllers) fn of_pool(
 }
 
 /// Completes a template's file, which the controller has not written yet.
-fn complete_template(fields: KubeletFields) -> Result<KubeletFields, String> {
+fn complete_template(fields: KubeletFields) -> Result<KubeletFields, Reason> {
     if is_written(&fields) {
         return Ok(fields);
     }
-    decode_fields(&Value::Object(fields)).map(|fields| complete_fields(fields, &KUBELET))
+    Ok(complete_fields(
+        decode_fields(&Value::Object(fields))?,
+        &KUBELET,
+    ))
 }
 
 /// Returns true for a file that the controller wrote: it has fields that no template has.
@@ -94,11 +98,11 @@ fn file_of_pool(cluster: &Cluster, pool: &str) -> Option<Vec<u8>> {
     written.or_else(|| cluster.base.find_file(pool, KUBELET_CONF))
 }
 
-fn read_fields(bytes: &[u8]) -> Result<KubeletFields, String> {
-    let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())?;
-    match yaml::parse_yaml(text).map_err(|error| error.to_string())? {
+fn read_fields(bytes: &[u8]) -> Result<KubeletFields, Reason> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8 text")?;
+    match yaml::parse_yaml(text).map_err(Reason::from_error)? {
         Value::Object(fields) => Ok(fields),
-        _ => Err("it is not a list of keys and values".to_owned()),
+        _ => Err("it is not a list of keys and values".into()),
     }
 }
 

@@ -6,19 +6,43 @@ use super::duration;
 use super::fields::{KUBELET, KubeletField, KubeletKind, Struct, Width};
 use super::merge::zero_value;
 use crate::base::order::StableOrder;
+use crate::base::reason::Reason;
 use crate::config::controllers::quantity::Quantity;
+
+/// A value that the operator cannot decode.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub(super) struct UndecodedValue {
+    reason: Reason,
+    /// The path to its field, where the operator's message names it.
+    pub(super) path: Vec<&'static str>,
+}
+
+impl From<Reason> for UndecodedValue {
+    fn from(reason: Reason) -> Self {
+        let path = Vec::new();
+        Self { reason, path }
+    }
+}
+
+impl From<UndecodedValue> for Reason {
+    fn from(undecoded: UndecodedValue) -> Self {
+        undecoded.reason
+    }
+}
 
 /// Decodes the configuration of a KubeletConfig. The result has the given known fields under their exact names, durations in
 /// Go's form and quantities in canonical form; `null` is left out.
 ///
 /// # Errors
 /// The operator's message.
-pub(super) fn decode_fields(value: &Value) -> Result<Map<String, Value>, String> {
+pub(super) fn decode_fields(value: &Value) -> Result<Map<String, Value>, UndecodedValue> {
     let Value::Object(object) = value else {
         let (name, found) = (KUBELET.name, value_name(value));
-        return Err(format!(
+        return Err(Reason::from(format!(
             "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go value of type {name}"
-        ));
+        ))
+        .into());
     };
     let mut reader = Reader::default();
     let decoded = reader.read_fields(object, &KUBELET)?;
@@ -32,7 +56,7 @@ pub(super) fn decode_fields(value: &Value) -> Result<Map<String, Value>, String>
 /// (durations, quantities) stops the decoder.
 #[derive(Default)]
 struct Reader {
-    first_error: Option<String>,
+    first_error: Option<UndecodedValue>,
     /// The innermost struct, and the path to the field.
     place: Option<&'static str>,
     path: Vec<&'static str>,
@@ -43,7 +67,7 @@ impl Reader {
         &mut self,
         object: &Map<String, Value>,
         of: &'static Struct,
-    ) -> Result<Map<String, Value>, String> {
+    ) -> Result<Map<String, Value>, UndecodedValue> {
         let mut keys: Vec<&String> = object.keys().collect();
         // The API passes objects on with sorted keys.
         keys.sort();
@@ -69,7 +93,7 @@ impl Reader {
         &mut self,
         value: &Value,
         field: &'static KubeletField,
-    ) -> Result<Option<Value>, String> {
+    ) -> Result<Option<Value>, UndecodedValue> {
         if value.is_null() && field.pointer {
             return Ok(None);
         }
@@ -80,11 +104,11 @@ impl Reader {
         &mut self,
         value: &Value,
         kind: &'static KubeletKind,
-    ) -> Result<Option<Value>, String> {
+    ) -> Result<Option<Value>, UndecodedValue> {
         match kind {
             KubeletKind::Duration => return self.read_duration(value).map(Some),
             KubeletKind::TimeOrDuration => return self.read_time(value).map(Some),
-            KubeletKind::Quantity => return read_quantity(value).map(Some),
+            KubeletKind::Quantity => return Ok(Some(read_quantity(value)?)),
             _ if value.is_null() => return Ok(None),
             _ => {}
         }
@@ -129,7 +153,11 @@ impl Reader {
     }
 
     /// Decodes the items of a list; to Go, `null` is an empty item.
-    fn read_items(&mut self, items: &[Value], item: &'static KubeletKind) -> Result<Value, String> {
+    fn read_items(
+        &mut self,
+        items: &[Value],
+        item: &'static KubeletKind,
+    ) -> Result<Value, UndecodedValue> {
         let mut read = Vec::new();
         for value in items {
             read.push(
@@ -144,7 +172,7 @@ impl Reader {
         &mut self,
         entries: &Map<String, Value>,
         item: &'static KubeletKind,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, UndecodedValue> {
         let mut keys: Vec<(&String, &Value)> = entries.iter().collect();
         keys.order_by_key(|(key, _)| *key);
         let mut read = Map::new();
@@ -157,7 +185,7 @@ impl Reader {
         Ok(Value::Object(read))
     }
 
-    fn read_duration(&self, value: &Value) -> Result<Value, String> {
+    fn read_duration(&self, value: &Value) -> Result<Value, UndecodedValue> {
         let text = match value {
             Value::String(text) => text.as_str(),
             Value::Null => "",
@@ -167,7 +195,7 @@ impl Reader {
         Ok(duration::format_duration(nanoseconds).into())
     }
 
-    fn read_time(&self, value: &Value) -> Result<Value, String> {
+    fn read_time(&self, value: &Value) -> Result<Value, UndecodedValue> {
         match value {
             Value::String(_) => self.read_duration(value),
             Value::Null => Ok(0.into()),
@@ -180,9 +208,10 @@ impl Reader {
                     _ => value_name(value).to_owned(),
                 };
                 let text = crate::base::go_quote::quote_go(&value.to_string());
-                Err(format!(
+                Err(Reason::from(format!(
                     "invalid duration {text}: json: cannot unmarshal {found} into Go value of type time.Duration"
                 ))
+                .into())
             }
         }
     }
@@ -192,16 +221,20 @@ impl Reader {
         self.first_error.get_or_insert(error);
     }
 
-    fn type_error(&self, found: &str, wanted: &str) -> String {
+    fn type_error(&self, found: &str, wanted: &str) -> UndecodedValue {
         let place = self.place.unwrap_or_default();
         let path = self.path.join(".");
-        format!(
+        let reason = format!(
             "json: cannot unmarshal {found} into Go struct field {place}.{path} of type {wanted}"
-        )
+        );
+        UndecodedValue {
+            reason: reason.into(),
+            path: self.path.clone(),
+        }
     }
 }
 
-fn read_quantity(value: &Value) -> Result<Value, String> {
+fn read_quantity(value: &Value) -> Result<Value, Reason> {
     if value.is_null() {
         return Ok("0".into());
     }
@@ -329,7 +362,11 @@ mod tests {
     fn a_wrong_value_is_refused_in_the_words_of_go() {
         for &(value, error) in WRONG {
             let value: Value = serde_json::from_str(value).unwrap();
-            assert_eq!(decode_fields(&value).unwrap_err(), error, "{value}");
+            assert_eq!(
+                decode_fields(&value).unwrap_err().to_string(),
+                error,
+                "{value}"
+            );
         }
     }
 

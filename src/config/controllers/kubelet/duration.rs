@@ -1,5 +1,7 @@
 //! Durations in Go's syntax.
 
+use crate::base::reason::Reason;
+
 /// Nanoseconds in a unit.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
@@ -16,8 +18,8 @@ const UNITS: [(&str, u64); 8] = [
 ///
 /// # Errors
 /// Go's message about an invalid duration.
-pub(in crate::config::controllers) fn parse_duration(text: &str) -> Result<i64, String> {
-    let invalid = || format!("time: invalid duration {}", quote_text(text));
+pub(in crate::config::controllers) fn parse_duration(text: &str) -> Result<i64, Reason> {
+    let invalid = || Reason::from(format!("time: invalid duration {}", quote_text(text)));
     let negative = text.starts_with('-');
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {
@@ -39,14 +41,11 @@ pub(in crate::config::controllers) fn parse_duration(text: &str) -> Result<i64, 
         let end = behind.find(|c: char| c == '.' || c.is_ascii_digit());
         let (name, behind) = behind.split_at(end.unwrap_or(behind.len()));
         if name.is_empty() {
-            return Err(format!(
-                "time: missing unit in duration {}",
-                quote_text(text)
-            ));
+            return Err(format!("time: missing unit in duration {}", quote_text(text)).into());
         }
         let Some((_, unit)) = UNITS.iter().find(|(known, _)| *known == name) else {
             let (name, text) = (quote_text(name), quote_text(text));
-            return Err(format!("time: unknown unit {name} in duration {text}"));
+            return Err(format!("time: unknown unit {name} in duration {text}").into());
         };
         let part = parse_amount(whole, fraction, *unit).ok_or_else(invalid)?;
         total = total.checked_add(part).ok_or_else(invalid)?;
@@ -186,7 +185,7 @@ mod tests {
                 "time: unknown unit \"\\xc3\\xa4\" in duration \"1\\xc3\\xa4\"",
             ),
         ] {
-            assert_eq!(parse_duration(text).unwrap_err(), error);
+            assert_eq!(parse_duration(text).unwrap_err(), error.into());
         }
     }
 

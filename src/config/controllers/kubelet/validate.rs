@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::decode::decode_fields;
+use super::decode::{UndecodedValue, decode_fields};
 use crate::config::controllers::{ApiObject, ConfigPool};
 
 /// A reason to refuse a KubeletConfig.
@@ -92,14 +92,10 @@ fn read_log_level(object: &ApiObject) -> Result<Option<i64>, Invalid> {
     }
 }
 
-fn unreadable_value(error: &str) -> Invalid {
-    // The message has the field after the name of its type.
-    let field = error.split_once("Go struct field ");
-    let field = field.and_then(|(_, rest)| rest.split(' ').next()?.split_once('.'));
-    let names = field.map_or("", |(_, path)| path).split('.');
-    let given: Vec<&str> = names
-        .filter(|name| !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_uppercase()))
-        .collect();
+fn unreadable_value(error: &UndecodedValue) -> Invalid {
+    // An embedded struct has no key in the document.
+    let given = error.path.iter().copied();
+    let given = given.filter(|name| !name.starts_with(|c: char| c.is_ascii_uppercase()));
     let path = ["spec.kubeletConfig"].into_iter().chain(given);
     Invalid::new(
         &path.collect::<Vec<_>>().join("."),

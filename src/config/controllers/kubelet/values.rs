@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::duration;
+use crate::base::reason::Reason;
 use crate::config::controllers::quantity::Quantity;
 
 /// The size of a machine.
@@ -259,7 +260,7 @@ fn judge_reclaim(key: &str, value: &Value) -> Option<ValueFault> {
         Some(percent) => percent
             .parse::<f64>()
             .map(|value| value < 0.0)
-            .map_err(|error| error.to_string()),
+            .map_err(Reason::from_error),
         None => Quantity::parse(text).map(|quantity| quantity.is_negative()),
     };
     match negative {

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use super::scopes::is_nested;
 use super::sets::MirroredSource;
 use crate::base::go_quote::quote_go;
+use crate::base::reason::Reason;
 use crate::config::controllers::toml_text::quote_toml;
 
 /// The search list of the template.
@@ -163,7 +164,7 @@ impl Conf {
         blocked: &[String],
         digests: &[MirroredSource],
         tags: &[MirroredSource],
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         self.add_mirrors(digests, DIGEST_ONLY);
         self.add_mirrors(tags, TAG_ONLY);
         for scope in blocked {
@@ -204,7 +205,7 @@ impl Conf {
     }
 
     /// Copies the mirrors of a source to nested entries that have none.
-    fn copy_mirrors(&mut self, source: &str) -> Result<(), String> {
+    fn copy_mirrors(&mut self, source: &str) -> Result<(), Reason> {
         let mirrors = self.ensure_entry(source).mirror.clone();
         let inside = self.registry.iter_mut().filter(|entry| {
             entry.scope() != source && entry.mirror.is_empty() && is_nested(entry.scope(), source)
@@ -215,7 +216,8 @@ impl Conf {
                 let source = quote_go(source);
                 return Err(format!(
                     "internal error: mirrorsAdjustedForNestedScope for a wildcard scope {source}"
-                ));
+                )
+                .into());
             };
             let adjusted = mirrors.iter().map(|mirror| Endpoint {
                 location: format!("{}{rest}", mirror.location),

@@ -5,6 +5,7 @@ use super::pulls;
 use super::scopes::{full_name_of, is_nested};
 use super::sets::MirroredSource;
 use crate::base::go_quote::quote_go;
+use crate::base::reason::Reason;
 
 /// The lists of `Image cluster`. `None` for a missing list, because an empty one can have an effect.
 #[derive(Debug, Clone, Default)]
@@ -82,7 +83,7 @@ fn has_open_mirror(
     release_image: &str,
     sources: &RegistrySources,
     digests: &[MirroredSource],
-) -> Result<bool, String> {
+) -> Result<bool, Reason> {
     let mut conf = Conf::default();
     let insecure = sources.insecure.as_deref().unwrap_or_default();
     conf.add_scopes(insecure, &sources.blocked, digests, &[])?;

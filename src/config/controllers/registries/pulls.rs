@@ -3,6 +3,8 @@
 use super::conf::{Conf, DIGEST_ONLY, Endpoint, Entry, TAG_ONLY};
 use super::scopes;
 
+use crate::base::reason::Reason;
+
 /// An entry as interpreted by the libraries, and their name for the location of an image.
 #[derive(Debug)]
 pub(super) struct Matching<'a> {
@@ -26,7 +28,7 @@ pub(super) struct PullSource {
 pub(super) fn find_registry<'a>(
     conf: &'a Conf,
     name: &str,
-) -> Result<Option<Matching<'a>>, String> {
+) -> Result<Option<Matching<'a>>, Reason> {
     for entry in &conf.registry {
         check_location(&entry.location)?;
         check_location(&entry.prefix)?;
@@ -45,11 +47,9 @@ pub(super) fn find_registry<'a>(
     Ok(found)
 }
 
-fn check_location(location: &str) -> Result<(), String> {
+fn check_location(location: &str) -> Result<(), Reason> {
     if location.starts_with("http://") || location.starts_with("https://") {
-        return Err(format!(
-            "invalid location '{location}': URI schemes are not supported"
-        ));
+        return Err(format!("invalid location '{location}': URI schemes are not supported").into());
     }
     Ok(())
 }
@@ -59,7 +59,7 @@ impl Matching<'_> {
     ///
     /// # Errors
     /// The libraries' message about a location that is not a valid image name.
-    pub(super) fn pull_sources(&self, reference: &str) -> Result<Vec<PullSource>, String> {
+    pub(super) fn pull_sources(&self, reference: &str) -> Result<Vec<PullSource>, Reason> {
         let other = if reference.contains('@') {
             TAG_ONLY
         } else {
@@ -76,13 +76,11 @@ impl Matching<'_> {
             .collect()
     }
 
-    fn rewrite_reference(&self, location: &str, reference: &str) -> Result<PullSource, String> {
+    fn rewrite_reference(&self, location: &str, reference: &str) -> Result<PullSource, Reason> {
         let location = location.trim_end_matches('/');
         let Some(length) = length_of_match(reference, self.prefix) else {
             let prefix = self.prefix;
-            return Err(format!(
-                "invalid prefix '{prefix}' for reference '{reference}'"
-            ));
+            return Err(format!("invalid prefix '{prefix}' for reference '{reference}'").into());
         };
         let is_own = location.is_empty();
         let text = if is_own {

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use super::conf::Conf;
 use super::pulls::{self, Matching};
 use super::scopes::{is_nested, name_of};
+use crate::base::reason::Reason;
 use crate::formats::go_yaml::{YamlNode, write_yaml};
 
 /// Returns the bytes of the file for the scopes of policies. `conf` is the registries.conf that is written with it.
@@ -15,7 +16,7 @@ use crate::formats::go_yaml::{YamlNode, write_yaml};
 pub(super) fn sigstore_text<'a>(
     scopes: impl Iterator<Item = &'a str>,
     conf: Option<&Conf>,
-) -> Result<String, (&'a str, String)> {
+) -> Result<String, (&'a str, Reason)> {
     let mut places: BTreeSet<String> = BTreeSet::new();
     for scope in scopes {
         places.insert(scope.to_owned());
@@ -37,8 +38,8 @@ pub(super) fn sigstore_text<'a>(
     Ok(out)
 }
 
-fn add_mirrors(scope: &str, conf: &Conf, places: &mut BTreeSet<String>) -> Result<(), String> {
-    let in_words = |words: String| {
+fn add_mirrors(scope: &str, conf: &Conf, places: &mut BTreeSet<String>) -> Result<(), Reason> {
+    let in_words = |words: Reason| {
         format!("error adding clusterimagepolicy scope {scope} relevant mirrors: {words}")
     };
     let found = pulls::find_registry(conf, scope)?;
@@ -56,7 +57,7 @@ fn add_places(
     scope: &str,
     entry: Option<&Matching<'_>>,
     places: &mut BTreeSet<String>,
-) -> Result<(), String> {
+) -> Result<(), Reason> {
     const PATH: &str = "/a";
     let Some(entry) = entry else {
         return Ok(());

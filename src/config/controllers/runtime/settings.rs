@@ -4,6 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::super::ConfigPool;
 
+use crate::base::reason::Reason;
+
 /// The fields of `spec.containerRuntimeConfig`.
 pub(in crate::config::controllers) const FIELDS: [&str; 8] = [
     "pidsLimit",
@@ -21,7 +23,7 @@ pub(in crate::config::controllers) const FIELDS: [&str; 8] = [
 ///
 /// # Errors
 /// A setting is not `KEY=VALUE`, a key is unknown or repeated, or the pool has no label for a selector.
-pub fn from_settings(pool: &ConfigPool, settings: &[&str]) -> Result<Value, String> {
+pub fn from_settings(pool: &ConfigPool, settings: &[&str]) -> Result<Value, Reason> {
     let mut config = Map::new();
     for setting in settings {
         let (key, value) = setting.split_once('=').ok_or_else(|| {
@@ -45,14 +47,11 @@ pub fn from_settings(pool: &ConfigPool, settings: &[&str]) -> Result<Value, Stri
             _ => value.into(),
         };
         if config.insert((*field).to_owned(), value).is_some() {
-            return Err(format!("{field} is given twice; give it once"));
+            return Err(format!("{field} is given twice; give it once").into());
         }
     }
     if config.is_empty() {
-        return Err(format!(
-            "no setting is given; the fields are {}",
-            FIELDS.join(", ")
-        ));
+        return Err(format!("no setting is given; the fields are {}", FIELDS.join(", ")).into());
     }
     Ok(json!({
         "apiVersion": "machineconfiguration.openshift.io/v1",
@@ -66,7 +65,7 @@ pub fn from_settings(pool: &ConfigPool, settings: &[&str]) -> Result<Value, Stri
 }
 
 /// Returns the label that selects the pool: the operator's, or else one with the pool's name, or else its first one.
-fn label_of(pool: &ConfigPool) -> Result<Value, String> {
+fn label_of(pool: &ConfigPool) -> Result<Value, Reason> {
     let operator = format!(
         "pools.operator.machineconfiguration.openshift.io/{}",
         pool.name

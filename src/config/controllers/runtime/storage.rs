@@ -2,6 +2,7 @@
 
 use toml::{Table, Value};
 
+use crate::base::reason::Reason;
 use crate::config::controllers::toml_text::quote_toml;
 
 /// A key of `[storage.options]`, in the controller's order.
@@ -73,7 +74,7 @@ pub(super) struct Rewritten {
 pub(super) fn rewrite_storage(
     base: &[u8],
     changes: &StorageChanges<'_>,
-) -> Result<Rewritten, String> {
+) -> Result<Rewritten, Reason> {
     let wrong = |error: &dyn std::fmt::Display| format!("error decoding crio config: {error}");
     let text = std::str::from_utf8(base).map_err(|error| wrong(&error))?;
     let root: Table = text
@@ -115,7 +116,7 @@ pub(super) fn rewrite_storage(
     })
 }
 
-fn write_config(storage: &Table, options: &Table, overlay: &Table) -> Result<String, String> {
+fn write_config(storage: &Table, options: &Table, overlay: &Table) -> Result<String, Reason> {
     let mut out = String::from("[storage]\n");
     for key in STORAGE {
         let value = text_of(storage, key)?;
@@ -153,7 +154,7 @@ fn write_texts<'a>(
     out: &mut String,
     name: &str,
     entries: impl Iterator<Item = (&'a String, &'a Value)>,
-) -> Result<(), String> {
+) -> Result<(), Reason> {
     let entries: Table = entries
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
@@ -170,7 +171,7 @@ fn write_texts<'a>(
     Ok(())
 }
 
-fn write_option(out: &mut String, options: &Table, key: Key) -> Result<(), String> {
+fn write_option(out: &mut String, options: &Table, key: Key) -> Result<(), Reason> {
     match key {
         Key::List(name) => {
             let items = match options.get(name) {
@@ -231,12 +232,12 @@ fn lost_keys(storage: &Table, options: &Table, overlay: &Table) -> Vec<String> {
     lost
 }
 
-fn wrong_type(key: &str) -> String {
-    format!("error decoding crio config: {key} has a value of the wrong type")
+fn wrong_type(key: &str) -> Reason {
+    format!("error decoding crio config: {key} has a value of the wrong type").into()
 }
 
 /// Returns the table with a name; empty if it is missing.
-fn subtable(parent: &Table, key: &str) -> Result<Table, String> {
+fn subtable(parent: &Table, key: &str) -> Result<Table, Reason> {
     match parent.get(key) {
         None => Ok(Table::new()),
         Some(Value::Table(table)) => Ok(table.clone()),
@@ -244,7 +245,7 @@ fn subtable(parent: &Table, key: &str) -> Result<Table, String> {
     }
 }
 
-fn text_of<'a>(table: &'a Table, key: &str) -> Result<&'a str, String> {
+fn text_of<'a>(table: &'a Table, key: &str) -> Result<&'a str, Reason> {
     match table.get(key) {
         None => Ok(""),
         Some(value) => value.as_str().ok_or_else(|| wrong_type(key)),

@@ -251,6 +251,6 @@ fn makes_objects_of_settings() {
         (&[], "no setting"),
     ] {
         let error = from_settings(&pool, settings).unwrap_err();
-        assert!(error.contains(words), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
     }
 }

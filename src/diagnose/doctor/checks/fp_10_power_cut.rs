@@ -201,8 +201,7 @@ fn find_damaged_record(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         RecordReader::Same | RecordReader::Fails(_) | RecordReader::Reads(_) => None,
     };
     let problem = match (&records.current_config, &records.reader) {
-        (Recorded::Broken(problem), _) => problem.clone(),
-        (_, RecordReader::Fails(why)) => why.clone(),
+        (Recorded::Broken(why), _) | (_, RecordReader::Fails(why)) => why.to_string(),
         _ => "not JSON, as the daemon writes it".to_owned(),
     };
     Some(

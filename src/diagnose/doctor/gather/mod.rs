@@ -282,7 +282,7 @@ impl DoctorEvidence {
         };
         let layered = records.current_image.clone();
         let broken = match &records.current_config {
-            Recorded::Broken(problem) => Some(problem.clone()),
+            Recorded::Broken(problem) => Some(problem.to_string()),
             Recorded::Missing | Recorded::Present(_) => None,
         };
         let config = records

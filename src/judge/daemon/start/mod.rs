@@ -19,6 +19,7 @@ use std::collections::BTreeSet;
 
 use crate::base::invocation::mco_rescue;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::config::document::MachineConfig;
 use crate::judge::drift::verdict_sentence;
 use crate::node::command::rpm_ostree::packages::{PackageSet, package_sets};
@@ -416,7 +417,7 @@ impl<'a> Walk<'a> {
 
     /// Returns the API's object of the name in a record that is refused here: if it is the one in the annotation, nothing else
     /// of the record is compared.
-    fn validated_by_name(&mut self, name: &str, why: &str) -> Result<Subject<'a>, Stop> {
+    fn validated_by_name(&mut self, name: &str, why: &Reason) -> Result<Subject<'a>, Stop> {
         let current = self.annotations.current.value();
         if name.is_empty() || current.is_some_and(|current| current != name) {
             return Err(refused_record(why));
@@ -570,12 +571,12 @@ fn brings_kubeconfig(config: &MachineConfig) -> bool {
     files.any(|file| file.path.strip_prefix('/') == Some(paths::KUBECONFIG))
 }
 
-fn undecodable_record(why: &str) -> Stop {
+fn undecodable_record(why: &Reason) -> Stop {
     let path = paths::CURRENT_CONFIG;
     Stop::Fails(format!("it cannot read /{path}: {why}"))
 }
 
-fn refused_record(why: &str) -> Stop {
+fn refused_record(why: &Reason) -> Stop {
     Stop::CannotTell(format!(
         "/{} can be read by the daemon, but is refused here: {why}",
         paths::CURRENT_CONFIG

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::base::reason::Reason;
 use crate::config::document::MachineConfig;
 use crate::judge::daemon::first_boot::FirstBootWork;
 use crate::judge::daemon::midway::Failure;
@@ -69,13 +70,13 @@ pub enum DaemonRecord<'a> {
     /// The daemon's message about an unreadable file.
     Broken(&'a str),
     /// A file that the daemon cannot read, for this reason; its message is not known here.
-    Undecodable(&'a str),
+    Undecodable(&'a Reason),
     /// A file that the daemon reads, but that is refused here.
     Refused {
         /// The name in it.
         name: &'a str,
         /// The reason.
-        why: &'a str,
+        why: &'a Reason,
     },
     /// A config.
     Present(&'a MachineConfig),
