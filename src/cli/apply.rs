@@ -127,8 +127,13 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         return super::plan::run(ui, &apply.plan);
     }
     let root = open_root(&ui.root)?;
-    if apply.stop_workloads && !root.is_live() {
-        bail!("--stop-workloads is for the node that runs; leave it out for another root");
+    for (is_given, option) in [
+        (apply.stop_workloads, "stop-workloads"),
+        (apply.reboot, "reboot"),
+    ] {
+        if is_given && !root.is_live() {
+            bail!("--{option} is for the node that runs; leave it out for another root");
+        }
     }
     if apply.plan.rehearse {
         expect_possible_rehearsal(ui.runner)

@@ -29,7 +29,7 @@ use crate::report::plan::Heading;
 use crate::report::question;
 use crate::report::rollback::RollbackEnd;
 use crate::run::ending::Ending;
-use crate::run::kept_runs;
+use crate::run::kept_runs::{self, Before, config_before};
 use crate::run::node_change::NodeChange;
 use crate::run::opening::{Needs, Opening};
 use crate::run::reverting::{name_before, revert_origin};
@@ -117,6 +117,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     let root = open_root(&ui.root)?;
     if args.list {
         return kept::list(ui, &root);
+    }
+    if args.reboot && !root.is_live() {
+        bail!("--reboot is for the node that runs; leave it out for another root");
     }
     let meant = args.guards.not_a_node;
     if let Some(trial) = read_trial(&root)? {
@@ -247,10 +250,17 @@ fn show_and_ask(
         );
     }
     going.ensure_completion(change, &args.options())?;
+    let oldest = going.older.last().unwrap_or(run);
+    let loses_record = config_before(&change.root, oldest) == Before::NoRecord;
     ui.confirm(&format!(
-        "{}: back to before {}: {}{}. Revert {}?",
+        "{}: back to before {}{}: {}{}. Revert {}?",
         question::ask_for_node(heading),
-        going.older.last().unwrap_or(run).config,
+        oldest.config,
+        if loses_record {
+            ", to a node without any config"
+        } else {
+            ""
+        },
         question::ask_for_changes(plan),
         match going.older.len() {
             0 => String::new(),

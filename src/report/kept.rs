@@ -75,7 +75,7 @@ pub fn to_text(list: &RunsDocument) -> String {
         out.push_str(&wrap_text(&format!("applied {}, {steps}", run.config), 6));
         let before = match &run.before {
             Before::Config(name) => format!("back to {name}"),
-            Before::NoRecord => "back to a node without a record".to_owned(),
+            Before::NoRecord => "back to a node without any config".to_owned(),
             Before::Unchanged => "the recorded config stays".to_owned(),
             Before::Unreadable => "the record from before cannot be read".to_owned(),
         };
@@ -86,10 +86,21 @@ pub fn to_text(list: &RunsDocument) -> String {
             out.push_str(&wrap_text(&words, 6));
         }
     }
-    let next = format!(
-        "Next: {} # the first one, or {} # that one and all above it",
-        mco_rescue("rollback"),
+    let until = format!(
+        "{} # that one and all above it",
         mco_rescue("rollback --to ID")
     );
+    let leaves_a_config = list
+        .runs
+        .first()
+        .is_some_and(|run| run.before != Before::NoRecord);
+    let next = if leaves_a_config {
+        format!(
+            "Next: {} # the first one, or {until}",
+            mco_rescue("rollback")
+        )
+    } else {
+        format!("Next: {until}")
+    };
     out + "\n" + &wrap_text(&next, 0)
 }

@@ -1,6 +1,6 @@
 //! `rollback`: reverts finished runs, through the same transaction.
 
-use super::kept_runs;
+use super::kept_runs::{self, Before, config_before};
 use crate::base::error::{self, Changed, RunError};
 use crate::base::invocation::{mco_rescue, whole_command};
 use crate::base::notice::Notice;
@@ -321,8 +321,29 @@ fn choose_runs(
     }
     let older = kept_runs::up_to(root, &runs, options.to)?;
     let run = runs.remove(0);
+    if options.to.is_none() {
+        expect_meant(root, &run)?;
+    }
     runs.truncate(older);
     Ok((run, runs))
+}
+
+/// Refuses to revert the first run of a node as the second of two rollbacks, unless it is named: the node would lose all of its
+/// config.
+fn expect_meant(root: &Root, run: &FinishedRun) -> Result<()> {
+    if config_before(root, run) != Before::NoRecord {
+        return Ok(());
+    }
+    let last = transaction::last_run(root)?;
+    if last.is_none_or(|last| last.id.is_empty() || last.id == run.id) {
+        return Ok(());
+    }
+    bail!(
+        "a later run was reverted already, and before {} this node had no config: all of it would go, with its units and SSH keys. \
+         If that is meant: {}",
+        run.config,
+        mco_rescue(&format!("rollback --to {}", run.id))
+    )
 }
 
 /// Returns the guards to override.

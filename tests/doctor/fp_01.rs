@@ -12,7 +12,7 @@ use super::{
     says, unseen,
 };
 use crate::support::ostree_node::{BOOTED, IMAGE, NEXT};
-use crate::support::{PROGRAM, Run, TestRoot};
+use crate::support::{PROGRAM, Run, TestRoot, flat};
 use serde_json::{Value, json};
 
 pub(super) const DARK: &[Dark] = &[
@@ -104,15 +104,24 @@ fn a_disk_of_a_node_is_judged_by_its_files() {
         "0123456789abcdef0123456789abcdef\n",
     );
     outer.write(&inside("var/lib/x"), "");
-    let run = || {
+    outer.write(
+        &inside("etc/os-release"),
+        "ID=rhcos\nVARIANT_ID=coreos\nOPENSHIFT_VERSION=4.20\n",
+    );
+    let ask = |args: &[&str]| {
         let mut command = Command::new(PROGRAM);
-        let command = command
-            .arg("--root")
-            .arg(outer.path(&place))
-            .args(["doctor", "--output", "json"]);
-        Run::of(command.stdin(Stdio::null()).output().unwrap()).json()
+        let command = command.arg("--root").arg(outer.path(&place)).args(args);
+        Run::of(command.stdin(Stdio::null()).output().unwrap())
+    };
+    let run = || ask(&["doctor", "--output", "json"]).json();
+    let forecasts = || {
+        let commands = [&["status"][..], &["plan", "--takeover"]];
+        commands.map(|args| flat(&ask(args).out()))
     };
     outer.write(&sysroot, &origin(IMAGE));
+    for said in forecasts() {
+        assert!(!said.contains("osImageURL"), "{said}");
+    }
     let report = run();
     assert!(!ids(&report).contains(&"FP-01".to_owned()), "{report:#}");
     outer.write(&sysroot, &origin(NEXT));
@@ -128,6 +137,16 @@ fn a_disk_of_a_node_is_judged_by_its_files() {
     // With --root nothing is staged, and plan finds nothing to do.
     let next = "on the node itself, after it booted: mco-rescue apply --reboot";
     assert_eq!(found["next"], json!([next]));
+    // The other commands say the same.
+    for said in forecasts() {
+        let daemon = "Degraded, and reports: unexpected on-disk state";
+        assert!(said.contains(daemon) && said.contains(NEXT), "{said}");
+    }
+    let said = flat(&ask(&["verify"]).out());
+    assert!(
+        said.contains("but on this disk") && said.contains(NEXT),
+        "{said}"
+    );
 }
 
 #[test]

@@ -76,10 +76,12 @@ fn runs_are_taken_back_one_by_one_to_the_very_beginning() {
     }
     for number in (1..=3usize).rev() {
         same(&without_state(&root), &states[number], "before");
-        let run = root
-            .run(&["rollback", "--yes", "--output", "json"])
-            .ok()
-            .json();
+        let list = root.run(&["rollback", "--list", "-o", "json"]).json();
+        let id = list["runs"][0]["id"].as_str().unwrap();
+        let args = ["rollback", "--yes", "--output", "json", "--to", id];
+        // The config before the first run is none, so that one is named.
+        let args = if number == 1 { &args[..] } else { &args[..4] };
+        let run = root.run(args).ok().json();
         assert_eq!(run["schema"], "mco-rescue/rollback/v1");
         assert_eq!(run["config"], format!("rendered-worker-{number}"));
         assert_eq!(run["left"], number - 1);

@@ -118,3 +118,52 @@ fn on_a_read_only_root_nothing_is_begun() {
         assert_eq!(root.everything(), before);
     });
 }
+
+#[test]
+fn the_last_config_of_a_node_goes_only_if_its_run_is_named() {
+    let root = TestRoot::new();
+    root.apply(&config('a'));
+    root.apply(&config('b'));
+    let listed = || flat(&root.run(&["rollback", "--list"]).ok().out());
+    assert!(listed().contains("# the first one"), "{}", listed());
+    root.run(&["rollback", "--yes"]).ok();
+    assert!(!listed().contains("# the first one"), "{}", listed());
+    let before = root.read("etc/series/a0.conf");
+    // A refusal is not what makes the next one go.
+    let mut refused = String::new();
+    for _ in 0..2 {
+        let run = root.run(&["rollback", "--yes"]).exits(1);
+        refused = flat(&run.err());
+        assert!(refused.contains("had no config"), "{refused}");
+        assert_eq!(root.read("etc/series/a0.conf"), before);
+    }
+    let (_, id) = refused.split_once("rollback --to ").unwrap();
+    let id = id.split_whitespace().next().unwrap();
+    root.run(&["rollback", "--yes", "--to", id]).ok();
+    assert!(!root.exists("etc/series/a0.conf"));
+
+    // Right after its run it is undone as every run is, and after one more run too.
+    root.apply(&config('a'));
+    root.run(&["rollback", "--yes"]).ok();
+    root.apply(&config('a'));
+    root.apply(&config('b'));
+    root.run(&["rollback", "--yes"]).ok();
+    root.apply(&config('c'));
+    root.run(&["rollback", "--yes"]).ok();
+    root.run(&["rollback", "--yes"]).exits(1);
+}
+
+#[test]
+fn a_reboot_is_for_the_node_that_runs() {
+    let root = TestRoot::new();
+    root.apply(&config('a'));
+    for command in ["apply", "rollback"] {
+        let run = root.run(&[command, "--yes", "--reboot"]).exits(1);
+        assert!(
+            run.err().contains("for the node that runs"),
+            "{}",
+            run.err()
+        );
+    }
+    assert!(root.exists("etc/series/a0.conf"));
+}

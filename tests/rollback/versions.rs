@@ -63,11 +63,16 @@ fn runs_of_0_1_0_are_finished_undone_and_taken_back() {
         ("committed", &["rollback", "--yes"], before, Some(ONE)),
         ("applied", &["recover"], after, Some(TWO)),
         ("applied", &["rollback", "--yes"], before, Some(ONE)),
-        ("taken-back", &["rollback", "--yes"], none, None),
+        ("taken-back", &["rollback", "--yes", "--to"], none, None),
     ] {
         let what = format!("{state}: {}", args.join(" "));
         let Some(root) = node(state) else { return };
-        root.run(args).exits(0);
+        let list = root.run(&["rollback", "--list", "-o", "json"]).json();
+        let oldest = list["runs"].as_array().unwrap().last().cloned();
+        let oldest = oldest.map(|run| run["id"].as_str().unwrap().to_owned());
+        let id = oldest.filter(|_| args.last() == Some(&"--to"));
+        let args: Vec<&str> = args.iter().copied().chain(id.as_deref()).collect();
+        root.run(&args).exits(0);
         assert_eq!(contents(&root), expected(files), "{what}");
         let status = root.run(&["status", "--output", "json"]).ok().json();
         assert_eq!(status["recorded"], json!(recorded), "{what}");

@@ -649,8 +649,14 @@ impl<'a> Session<'a> {
     pub fn not_looked_at(&self) -> Vec<String> {
         let mut all = Vec::new();
         if self.node.system.facts().is_none() {
+            let layered = self.records.current_image.as_deref();
+            let other = drift::disk_image_drift(&self.chosen.config, layered, &self.node);
+            let image = match other {
+                Some(drift) => format!(", but on this disk {}", drift.detail),
+                None => String::new(),
+            };
             all.push(format!(
-                "OS image, kernel arguments, extensions and kernel type (compare `{} status` with `{}`)",
+                "OS image, kernel arguments, extensions and kernel type (compare `{} status` with `{}`){image}",
                 self.node.host.engine.name(),
                 mco_rescue("show")
             ));

@@ -400,6 +400,9 @@ impl<'a> ForecastSources<'a> {
     fn compare_config(&self, config: &MachineConfig, node: &NodeState) -> DiskComparison {
         let image = self.booted_image();
         let mut drifts = drift::os_drifts(config, image.as_deref(), node);
+        if !self.triggers.encapsulated && self.os.class != Class::Other {
+            drifts.extend(drift::disk_image_drift(config, image.as_deref(), node));
+        }
         let brought = self.next_boot.as_ref();
         if brought.is_some_and(|next| next.config == config.name) {
             drifts = drift::missing_arguments(config, None).into_iter().collect();

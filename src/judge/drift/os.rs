@@ -28,6 +28,19 @@ pub fn os_drifts(config: &MachineConfig, layered: Option<&str>, node: &NodeState
     all
 }
 
+/// Returns the difference between the image of a disk's deployment and `layered`, or else the config's image. `None` for the root of
+/// a running system or an initramfs, and if the disk does not name its image.
+pub fn disk_image_drift(
+    config: &MachineConfig,
+    layered: Option<&str>,
+    node: &NodeState,
+) -> Option<Drift> {
+    let is_disk = node.system == System::NotAsked && !node.host.live && !node.host.in_initramfs;
+    let image = node.os.image.as_deref().filter(|image| !image.is_empty());
+    let image = image.filter(|_| is_disk && !config.os_image_url.is_empty())?;
+    image_drift(config, layered, image)
+}
+
 /// Returns the difference between the running image and `layered`, or else the config's image.
 pub fn image_drift(config: &MachineConfig, layered: Option<&str>, runs: &str) -> Option<Drift> {
     let wanted = layered.filter(|image| !image.is_empty());
