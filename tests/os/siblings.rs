@@ -496,10 +496,10 @@ fn is_known_by_its_origin(node: &OstreeNode, commit: &str) {
 
 #[test]
 fn an_image_in_the_nodes_own_repository_is_looked_into_and_needs_no_source() {
-    for has_ref in [true, false] {
-        let case = format!("ref {has_ref}");
+    for (has_ref, bootc) in [(true, false), (false, false), (true, true)] {
+        let case = format!("ref {has_ref}, bootc {bootc}");
         with_mounts(|| {
-            let node = receiver(false);
+            let node = receiver(bootc);
             let Some(repository) = ImageRepository::new(&node.root.path(REPOSITORY)) else {
                 return;
             };

@@ -235,16 +235,22 @@ impl OsPlan {
         }
     }
 
-    /// Adapts the plan to an engine. Under bootc, ostree stages a kept deployment with its own origin, if it can; one with
-    /// layered packages is fetched as an image instead.
+    /// Adapts the plan to an engine. Under bootc, ostree stages a kept deployment with its own origin, or the commit of an image in
+    /// the repository, if it can; a deployment with layered packages is fetched as an image instead.
     pub(super) fn fetch_for(&mut self, facts: &SystemFacts) {
         self.engine = facts.engine;
         if facts.engine == Engine::RpmOstree {
             return;
         }
         self.repository = false;
+        let is_imported = |image: &String, commit: &String| {
+            let imported = facts.imported.as_ref();
+            imported.is_ok_and(|all| all.get(image) == Some(commit))
+        };
         let is_available = |step: &OsStep| match step {
-            OsStep::Kept { to, commit, .. } => facts.deployments.kept_alone(to, commit).is_some(),
+            OsStep::Kept { to, commit, .. } => {
+                facts.deployments.kept_alone(to, commit).is_some() || is_imported(to, commit)
+            }
             _ => true,
         };
         if facts.stages_commits.is_err() || !self.steps.iter().all(is_available) {
