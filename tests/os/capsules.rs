@@ -18,10 +18,10 @@ use crate::support::mounts::{mount, with_mounts};
 use crate::support::ostree_node::{NEXT, OstreeNode};
 use crate::support::{Lacks, Run, TestRoot, copy_program, flat, flat_run, oci, skip};
 
-const KNOWN: &str = "var/lib/mco-rescue/capsules.json";
+pub(super) const KNOWN: &str = "var/lib/mco-rescue/capsules.json";
 
 /// Makes a node demand a capsule for images, by a new key; `None` without `ssh-keygen`.
-fn demand(node: &OstreeNode, keys: &Path) -> Option<SigningKey> {
+pub(super) fn demand(node: &OstreeNode, keys: &Path) -> Option<SigningKey> {
     let key = make_key(keys, "key", &["ed25519"])?;
     let line = format!("alice@example.com {}\n", key.public);
     node.root.write("etc/mco-rescue/allowed_signers", &line);
@@ -31,7 +31,7 @@ fn demand(node: &OstreeNode, keys: &Path) -> Option<SigningKey> {
 }
 
 /// Makes the capsule of the node's `/media`, as somebody does at a desk.
-fn make(node: &OstreeNode, key: &SigningKey, more: &[&str]) {
+pub(super) fn make(node: &OstreeNode, key: &SigningKey, more: &[&str]) {
     let media = node.root.path("media").display().to_string();
     let key = key.file.display().to_string();
     let args = [&["capsule", "make", &media, "--sign", &key], more].concat();

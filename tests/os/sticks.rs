@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::capsules::{KNOWN, demand, make};
 use super::siblings::{
     From, NEW_REF, REPOSITORY, bring, export, objects, pivot, proofs, receiver, sibling,
 };
@@ -257,11 +258,22 @@ fn an_import_that_is_killed_leaves_a_sound_repository_and_can_be_repeated() {
     if !can_trace() {
         return;
     }
-    for (bootc, from) in [(false, From::Archive), (true, From::Directory)] {
+    for (bootc, from, is_signed) in [
+        (false, From::Archive, false),
+        (true, From::Directory, false),
+        (false, From::Directory, true),
+    ] {
         with_mounts(|| {
             let node = receiver(bootc);
             let there = node.root.path(REPOSITORY);
             bring(&node, &sibling, from);
+            let keys = tempfile::tempdir().unwrap();
+            if is_signed {
+                let Some(key) = demand(&node, keys.path()) else {
+                    return;
+                };
+                make(&node, &key, &["--sequence", "7"]);
+            }
             let template = tempfile::tempdir_in("/dev/shm").unwrap();
             for dir in KEPT {
                 fs::create_dir_all(node.root.path(dir)).unwrap();
@@ -291,6 +303,14 @@ fn an_import_that_is_killed_leaves_a_sound_repository_and_can_be_repeated() {
                 killed_pivot(&node, from, Some((name, *nth)));
                 let point = format!("{from:?} {name} {nth}");
                 ostree(&there, &["fsck"]);
+                let is_staged = || {
+                    ["stub/staged", "stub/bootc-staged"]
+                        .map(|path| node.root.exists(path))
+                        .contains(&true)
+                };
+                if node.root.exists(KNOWN) && !is_staged() {
+                    problems.push(format!("{point}: the number is ahead of the image"));
+                }
                 let mut demand = |args: &[&str]| {
                     let run = node.run(args);
                     // Killed before there was a run to revert.
@@ -306,7 +326,7 @@ fn an_import_that_is_killed_leaves_a_sound_repository_and_can_be_repeated() {
                     }
                 }
                 let again = pivot(&node, from, &["--unproven-image"]);
-                if again.code() != 0 {
+                if again.code() != 0 || node.root.exists(KNOWN) != is_signed {
                     problems.push(format!("{point}: {}{}", again.out(), again.err()));
                 }
                 ostree(&there, &["fsck"]);
@@ -314,7 +334,9 @@ fn an_import_that_is_killed_leaves_a_sound_repository_and_can_be_repeated() {
                     problems.push(format!("{point}: the scratch directory is there"));
                 }
             }
-            say(&format!("{from:?}: killed at {points:?}"));
+            say(&format!(
+                "{from:?}, signed {is_signed}: killed at {points:?}"
+            ));
             assert!(problems.is_empty(), "{}", problems.join("\n"));
 
             // ostree itself dies within an object.
