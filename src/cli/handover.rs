@@ -31,7 +31,9 @@ pub(super) fn run(ui: &Ui<'_>, request: HandoverRequest<'_>, root: &Root) -> Res
     let kept = find_configs(root, &records)?;
     let text = match request.object {
         Some(name) => object_text(&kept, name)?,
-        None if request.changes => report::change::objects_text(&find_change(root, &records)?),
+        None if request.changes => {
+            report::change::objects_text(&find_change(root, &records, &kept)?)
+        }
         None => {
             let handover = plan_handover(root, ui.runner, request.daemon, &records, &kept)?;
             match ui.output {

@@ -31,7 +31,10 @@ pub fn to_text(handover: &Handover) -> String {
 }
 
 fn one(number: usize, step: &HandoverStep) -> String {
-    let mut out = comment(&format!("{number}. {}. Check first:", step.what));
+    let mut out = comment(&format!(
+        "{number}. {}. Check first:",
+        step.what.trim_end_matches('.')
+    ));
     out.push_str(&format!("{}\n", make_inline(&step.check)));
     if let Some(expect) = &step.expect {
         out.push_str(&format!("#   must print: {}\n", make_inline(expect)));

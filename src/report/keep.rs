@@ -96,7 +96,7 @@ pub fn to_text(report: &KeepReport<'_>) -> String {
             )
         }
         None => wrap_text(
-            &format!("No MachineConfig can hold what differs from {recorded}."),
+            &format!("Nothing that differs from {recorded} was kept."),
             0,
         ),
     };

@@ -13,11 +13,11 @@ use crate::change::source::changes::{KeptChange, KeptChanges, title_of};
 use crate::change::source::gate::CapsuleOptions;
 use crate::change::source::{self, cache, objects};
 use crate::change::transaction::{open_store, store_value};
-use crate::config::controllers::cluster::role_of;
+use crate::config::controllers::cluster::{file_of, role_of};
 use crate::config::controllers::derive::{Derived, Request, derive_config};
-use crate::config::controllers::generated::GENERATED_BY;
+use crate::config::controllers::generated::{GENERATED_BY, data_contents};
 use crate::config::controllers::registries::{
-    Inverted, add_mirror, files_in_force, invert_files, remove_mirror,
+    Inverted, add_mirror, files_in_force, invert_files, mirrors_of, remove_mirror,
 };
 use crate::config::controllers::{
     ApiObject, Base, Cluster, if_forgotten, is_of_registries, kubelet, read_objects, runtime,
@@ -97,6 +97,7 @@ pub struct DerivedChange {
 }
 
 /// A change before it is derived.
+#[derive(Default)]
 struct Wanted {
     /// A description of the change.
     what: String,
@@ -112,6 +113,21 @@ struct Wanted {
     notes: Vec<String>,
     /// Kinds and names of objects of earlier changes that the API should no longer get.
     dropped: Vec<String>,
+}
+
+impl Wanted {
+    /// Adds objects for the config and for the API.
+    fn add_objects(&mut self, objects: Vec<Value>) -> Result<()> {
+        let titles: Vec<String> = objects.iter().map(title_of).collect();
+        self.notes.push(format!(
+            "{} of an earlier change holds a file that changes here, and has the new contents now.",
+            titles.join(", ")
+        ));
+        self.given
+            .extend(to_objects(&objects, "the earlier change")?);
+        self.apply.extend(objects);
+        Ok(())
+    }
 }
 
 /// Derives the config of a change, and stores it in the cache unless it is a dry run or nothing differs.
@@ -138,7 +154,7 @@ pub fn make_change(
         .map(|change| change.objects.clone());
     let before = before.unwrap_or_default();
     let has_parts = !options.parts.is_empty();
-    let wanted = match request {
+    let mut wanted = match request {
         ChangeRequest::Mirror(mirror) => change_mirror(mirror, has_parts, &rendered, &before)?,
         ChangeRequest::Kubelet(settings) => {
             set_fields("kubelet", settings, &pool, &rendered, &before)?
@@ -148,7 +164,15 @@ pub fn make_change(
         }
         ChangeRequest::With(files) => take_objects(root, files, has_parts, &rendered)?,
     };
-    let derived = derive_change(options, &base, &pool, rendered, &wanted)?;
+    let mut derived = derive_change(options, &base, &pool, rendered.clone(), &wanted)?;
+    if let ChangeRequest::Mirror(mirror) = request {
+        check_mirrors(mirror, &derived.rendered)?;
+    }
+    let holders = update_holders(&before, &wanted.given, &derived.rendered);
+    if !holders.is_empty() {
+        wanted.add_objects(holders)?;
+        derived = derive_change(options, &base, &pool, rendered, &wanted)?;
+    }
     let mut change = describe_change(&base, &pool, &wanted, &derived);
     let text = serde_json::to_string(&derived.rendered)?;
     if !change.unchanged && !options.dry_run {
@@ -167,13 +191,64 @@ fn to_objects(values: &[Value], origin: &str) -> Result<Vec<ApiObject>> {
     Ok(objects)
 }
 
+/// Checks that the new config has the mirrors that were asked for, or has them no longer.
+fn check_mirrors(mirror: &MirrorRequest<'_>, rendered: &Value) -> Result<()> {
+    let after = mirrors_of(&invert_registries(rendered)?, mirror.source, mirror.tags);
+    let mut wrong = mirror.mirrors.iter();
+    let Some(wrong) = wrong.find(|one| after.contains(one) == mirror.remove) else {
+        return Ok(());
+    };
+    let has = if mirror.remove { "still has" } else { "lacks" };
+    bail!(
+        "the new config {has} {wrong} as a mirror of {}: another MachineConfig of the cluster holds registries.conf, and goes \
+         over its mirrors. Nothing was changed. Edit the file on the node, then: {}; then: {}",
+        mirror.source,
+        mco_rescue("keep /etc/containers/registries.conf --to FILE"),
+        mco_rescue("change with FILE")
+    )
+}
+
+/// Returns the MachineConfigs of earlier changes that hold a file whose contents change, with the new contents. In the cluster
+/// they go over what the controllers write.
+fn update_holders(before: &[Value], given: &[ApiObject], rendered: &Value) -> Vec<Value> {
+    let is_given = |path: &str| {
+        let mut configs = given.iter().filter(|one| one.is_machine_config());
+        configs.any(|config| file_of(&config.value, path).is_some())
+    };
+    let mut updated = Vec::new();
+    let is_replaced = |object: &Value| given.iter().any(|one| one.title() == title_of(object));
+    for object in before
+        .iter()
+        .filter(|object| object["kind"] == "MachineConfig" && !is_replaced(object))
+    {
+        let mut new = object.clone();
+        let files = new.pointer_mut("/spec/config/storage/files");
+        for file in files.and_then(Value::as_array_mut).into_iter().flatten() {
+            let path = file.get("path").and_then(Value::as_str).unwrap_or_default();
+            let Some(bytes) = file_of(rendered, path) else {
+                continue;
+            };
+            if !is_given(path) && file_of(object, path).as_ref() != Some(&bytes) {
+                file["contents"] = data_contents(&bytes);
+            }
+        }
+        if new != *object {
+            updated.push(new);
+        }
+    }
+    updated
+}
+
 /// Returns the objects that would produce the node's registries.conf and policy.json.
 fn invert_registries(rendered: &Value) -> Result<Inverted> {
     invert_files(&files_in_force(rendered)).map_err(|error| {
+        let path = &error.path;
         anyhow::anyhow!(
-            "the node's files of registries cannot be turned back into objects; give the cluster's objects with --parts: \
-             {error:#}. Without the cluster, edit the file on the node, then: {}; then: {}",
-            mco_rescue("keep PATH --to FILE"),
+            "{path} was not written by the cluster's controller, so `change` cannot edit it (line {}: {}). Next: edit it \
+             on the node, then: {}; then: {}. If you have the cluster's objects, give them in place of that: --parts PATH",
+            error.line,
+            error.message,
+            mco_rescue(&format!("keep {path} --to FILE")),
             mco_rescue("change with FILE")
         )
     })
@@ -326,6 +401,29 @@ fn take_objects(root: &Root, files: &[&str], has_parts: bool, rendered: &Value) 
     Ok(wanted)
 }
 
+/// Returns the config that the objects of a stored change make of the config that it was made from.
+pub(super) fn replay_change(base: &MachineConfig, objects: &[Value]) -> Result<Value> {
+    let pool = cache::pool_of(base).context("the config names no pool")?;
+    let rendered: Value = serde_json::from_str(&base.record).context("reading the config")?;
+    let mut wanted = Wanted {
+        given: to_objects(objects, "the change")?,
+        ..Wanted::default()
+    };
+    let mut kinds = wanted.given.iter();
+    if kinds.any(|object| is_of_registries(&object.kind)) {
+        let inverted = invert_registries(&rendered)?;
+        wanted.known = to_objects(&inverted.objects, "the node's registries.conf")?;
+        wanted.release_image = Some(inverted.release_image);
+    }
+    let options = ChangeOptions {
+        from: None,
+        parts: &[],
+        release_image: None,
+        dry_run: true,
+    };
+    Ok(derive_change(&options, base, &pool, rendered, &wanted)?.rendered)
+}
+
 /// Derives the new config: from the cluster's parts if they are given, otherwise on top of the node's config.
 fn derive_change(
     options: &ChangeOptions<'_>,
@@ -407,11 +505,11 @@ fn describe_change(
             .filter(move |note| note.inexact == inexact);
         notes.map(ToString::to_string)
     };
-    let mut if_forgotten: Vec<String> = wanted
-        .given
+    let kinds = wanted
+        .apply
         .iter()
-        .map(|object| if_forgotten(&object.kind).to_owned())
-        .collect();
+        .filter_map(|object| object["kind"].as_str());
+    let mut if_forgotten: Vec<String> = kinds.map(|kind| if_forgotten(kind).to_owned()).collect();
     if_forgotten.dedup();
     DerivedChange {
         what: wanted.what.clone(),

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 
+use super::change_proof::describe_gap;
 use crate::base::invocation::mco_rescue;
 use crate::base::order::StableOrder;
 use crate::change::session::predict::{self, ForecastMoment, GivenDaemon};
@@ -99,8 +100,9 @@ pub fn plan_handover(
         .find(|kept| kept.name == config)
         .and_then(cache::pool_of);
     let pool = pool.or_else(|| pool_in(&config));
-    let change = KeptChanges::read(root).context("reading the changes")?;
-    let change = change.find_change(&config).map(to_offline);
+    let changes = KeptChanges::read(root).context("reading the changes")?;
+    let change = changes.find_change(&config);
+    let change = change.map(|change| to_offline(&with_proof(&changes, change, kept)));
     Ok(make_handover(&Given {
         node: &then.node,
         pool: pool.as_deref(),
@@ -123,27 +125,37 @@ fn to_offline(change: &KeptChange) -> OfflineChange {
     }
 }
 
-/// Returns the change that made the recorded config, or the last change.
+/// Returns the change with a note on what its objects do not carry.
+fn with_proof(changes: &KeptChanges, change: &KeptChange, kept: &[MachineConfig]) -> KeptChange {
+    let mut change = change.clone();
+    if let Some(gap) = describe_gap(changes, &change, kept) {
+        log::warn!("{gap}");
+        change.notes.push(gap);
+    }
+    change
+}
+
+/// Returns the change that made the recorded config, or the last change, with a note on what its objects do not carry.
 ///
 /// # Errors
 /// There is none.
-pub fn find_change(root: &Root, records: &Records) -> Result<KeptChange> {
-    let mut changes = KeptChanges::read(root).context("reading the changes")?;
+pub fn find_change(root: &Root, records: &Records, kept: &[MachineConfig]) -> Result<KeptChange> {
+    let changes = KeptChanges::read(root).context("reading the changes")?;
     let recorded = records.name();
     let applied = recorded
         .as_deref()
         .and_then(|name| changes.find_change(name));
     if let Some(change) = applied {
-        return Ok(change.clone());
+        return Ok(with_proof(&changes, change, kept));
     }
-    let Some(change) = changes.changes.pop() else {
+    let Some(change) = changes.changes.last() else {
         bail!("no change was made on this node in place of the cluster's controllers");
     };
     log::warn!(
         "{} was made on this node and not applied; these are its objects",
         change.config
     );
-    Ok(change)
+    Ok(with_proof(&changes, change, kept))
 }
 
 /// Returns the requested config; otherwise the one that the cluster wants, unless the node was changed to another one since;

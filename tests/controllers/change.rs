@@ -8,6 +8,7 @@ use super::scene::MIRROR;
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::{
     Lacks, Run, TestRoot, file, flat, is_root, kubelet_unit, machine_config, name_anew, skip,
+    unsealed,
 };
 
 const REGISTRIES_CONF: &str = "etc/containers/registries.conf";
@@ -349,4 +350,124 @@ fn a_full_disk_keeps_neither_config_nor_objects() {
         std::fs::remove_file(state.join("full")).unwrap();
         change(&root, &["mirror", SOURCE, AT]);
     });
+}
+
+/// A node whose config has this registries.conf, in the form of one of those who write it.
+fn node_with(form: &str, text: &str) -> TestRoot {
+    let root = TestRoot::new();
+    let path = "/etc/containers/registries.conf";
+    let mut conf = match form {
+        "escaped" => file(path, 0o644, text),
+        _ => of_template(path, text),
+    };
+    if form == "controller" {
+        let data = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, text);
+        conf["contents"]["source"] = format!("data:text/plain;charset=utf-8;base64,{data}").into();
+    }
+    let mut config = machine_config(
+        "rendered-worker-0",
+        json!({"storage": {"files": [conf]}, "systemd": {"units": [kubelet_unit()]}}),
+    );
+    name_anew(&mut config);
+    root.apply(&config).ok();
+    root
+}
+
+#[test]
+fn one_mirror_or_all_are_removed_whoever_wrote_the_file() {
+    const SECOND: &str = "second.example:5000/team";
+    for tags in [false, true] {
+        let kind: &[&str] = if tags { &["--tags"] } else { &[] };
+        let made = node();
+        let add = [&["mirror", SOURCE, AT, SECOND], kind].concat();
+        apply(&made, &change(&made, &add));
+        let text = made.read(REGISTRIES_CONF);
+        for form in ["controller", "template", "escaped"] {
+            for gone in [&[AT][..], &[SECOND], &[AT, SECOND]] {
+                let root = node_with(form, &text);
+                let remove = [&["mirror", "--remove", SOURCE], gone, kind].concat();
+                let config = change(&root, &remove);
+                apply(&root, &config);
+                let left = root.read(REGISTRIES_CONF);
+                for mirror in [AT, SECOND] {
+                    let has = left.contains(mirror);
+                    assert_eq!(has, !gone.contains(&mirror), "{form} {gone:?}: {left}");
+                }
+                assert_eq!(left == TEMPLATE, gone.len() == 2, "{form}: {left}");
+            }
+        }
+    }
+}
+
+/// Keeps the recorded config in the cache.
+fn keep_record(root: &TestRoot) {
+    let record = root.path("etc/machine-config-daemon/currentconfig");
+    root.run(&["fetch", record.to_str().unwrap()]).ok();
+}
+
+/// The file that the cluster renders of the objects, over the config of the first change.
+fn rendered_file(base: &str, said: &str, path: &str) -> String {
+    let files = TestRoot::new();
+    files.write("base.json", base);
+    files.write("changes.yaml", said);
+    let paths = ["base.json", "changes.yaml"].map(|name| files.path(name));
+    let [base, changes] = paths.each_ref().map(|path| path.to_str().unwrap());
+    let rendered = files.run(&["render", "worker", "--base", base, changes]);
+    files.write("rendered.json", &rendered.ok().out());
+    let rendered = files.path("rendered.json");
+    let shown = ["show", rendered.to_str().unwrap(), path];
+    files.run(&shown).ok().out()
+}
+
+#[test]
+fn a_kept_file_goes_with_a_later_change_of_its_mirrors() {
+    const PATH: &str = "/etc/containers/registries.conf";
+    const NEW: &str = "new.example:5000/team";
+    let made = node();
+    apply(&made, &change(&made, &["mirror", SOURCE, AT]));
+    let text = made.read(REGISTRIES_CONF);
+
+    let root = node();
+    let base = root.read("etc/machine-config-daemon/currentconfig");
+    keep_record(&root);
+    root.write(REGISTRIES_CONF, &text);
+    let kept = root.path("kept.yaml");
+    let kept = kept.to_str().unwrap();
+    root.run(&["keep", PATH, "--to", kept]).ok();
+    apply(&root, &change(&root, &["with", kept]));
+    for (args, has, lacks) in [
+        (&["mirror", SOURCE, NEW][..], &[AT, NEW][..], &[][..]),
+        (&["mirror", "--remove", SOURCE, AT], &[NEW], &[AT]),
+        (&["mirror", "--remove", SOURCE, NEW], &[], &[AT, NEW]),
+    ] {
+        apply(&root, &change(&root, args));
+        let now = root.read(REGISTRIES_CONF);
+        let run = objects(&root).ok();
+        assert!(
+            !run.err().contains("these objects"),
+            "{args:?}: {}",
+            run.err()
+        );
+        assert_eq!(rendered_file(&base, &run.out(), PATH), now, "{args:?}");
+        assert!(has.iter().all(|mirror| now.contains(mirror)), "{args:?}");
+        assert!(!lacks.iter().any(|mirror| now.contains(mirror)), "{args:?}");
+    }
+}
+
+#[test]
+fn objects_that_lose_a_part_of_the_config_say_so() {
+    let made = node();
+    apply(&made, &change(&made, &["mirror", SOURCE, AT]));
+    // The mirror is the cluster's, so that no object here takes it away.
+    let root = node_with("controller", &made.read(REGISTRIES_CONF));
+    keep_record(&root);
+    apply(&root, &change(&root, &["mirror", "--remove", SOURCE, AT]));
+    let run = objects(&root).ok();
+    for said in [run.out(), run.err()] {
+        let said = said.replace("# ", "");
+        assert!(
+            flat(&said).contains("Not carried by these objects: /etc/containers/registries.conf"),
+            "{said}"
+        );
+    }
 }

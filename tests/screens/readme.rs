@@ -26,7 +26,7 @@ const RUN: [(&str, &str, &[i32]); 32] = [
     ("history", "history", &[0]),
     ("diff N", "diff 1", &[3]),
     ("keep", "keep", &[0]),
-    ("keep --to FILE", "keep --to PATH", &[0]),
+    ("keep PATH --to FILE", "keep --to PATH", &[0]),
     ("change with FILE", "change with PATH", &[0]),
     ("apply", "apply --yes", &[0]),
     ("apply [CONFIG]", "apply --yes CONFIG", &[0]),

@@ -61,6 +61,20 @@ impl KeptChanges {
         self.changes.iter().rev().find(|one| one.config == config)
     }
 
+    /// Returns the name of the config that the first change of a chain was made from.
+    pub fn start_of<'a>(&'a self, change: &'a KeptChange) -> &'a str {
+        self.chain_of(change).last().unwrap_or(&change.from)
+    }
+
+    /// Returns the names of the configs that lead to a change, the latest first.
+    fn chain_of<'a>(&'a self, change: &'a KeptChange) -> impl Iterator<Item = &'a str> {
+        let chain = std::iter::successors(Some(change), |one| self.find_change(&one.from));
+        // Changes that lead in a circle have no start.
+        chain
+            .take(1 + self.changes.len())
+            .map(|one| one.from.as_str())
+    }
+
     /// Adds a change, including the objects of the change on which it is based. An object of the same kind and name is
     /// replaced; one whose title is in `dropped` is left out. A change that leads back to the cluster's own config is not
     /// recorded.
@@ -68,6 +82,16 @@ impl KeptChanges {
         let is_start = self.changes.iter().any(|one| one.from == change.config);
         if is_start && self.find_change(&change.config).is_none() {
             return;
+        }
+        // On the way back to an earlier change, that one has the objects.
+        if let Some(index) = self
+            .changes
+            .iter()
+            .position(|one| one.config == change.config)
+            && self.chain_of(&change).any(|name| name == change.config)
+        {
+            let earlier = self.changes.remove(index);
+            return self.changes.push(earlier);
         }
         if let Some(before) = self.find_change(&change.from) {
             let new = change.objects;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::cluster::file_of;
 use super::generated::GeneratedConfig;
 use super::os_stream::{self, StreamImages};
-use super::registries::owned_files;
+use super::registries::{REGISTRIES_CONF, owned_files};
 use super::{
     ApiObject, Base, Cluster, Generation, Note, ObjectRefusal, credentials, generate_configs,
 };
@@ -377,7 +377,13 @@ fn derive_on_top(request: Request) -> Result<Derived, DeriveError> {
         .extend(list_stale_credentials(&base, &generated));
     let mut notes = after.notes;
     let gates = cluster.gates.as_ref();
-    notes.extend(merge_doubts(&base, &generated, &request.configs, gates));
+    notes.extend(merge_doubts(
+        &base,
+        &generated,
+        &changes,
+        &request.configs,
+        gates,
+    ));
     changes.parts = order_parts(&generated, request.configs)?;
     let mut pool = request.pool;
     let stream = take_stream(&cluster, &mut pool, &mut notes)?;
@@ -424,6 +430,7 @@ fn order_parts(
 fn merge_doubts(
     base: &Value,
     generated: &[Value],
+    changes: &RenderedChanges,
     configs: &[(ApiObject, Input)],
     gates: Option<&BTreeMap<String, bool>>,
 ) -> Vec<Note> {
@@ -444,8 +451,11 @@ fn merge_doubts(
             new.join(", ")
         ));
     }
-    let foreign = paths.iter().filter(|path| is_foreign(base, path));
-    let foreign: Vec<&str> = foreign.copied().collect();
+    let restored = changes.replaced_files.iter();
+    let restored = restored.filter_map(|entry| entry.get("path")?.as_str());
+    let changed: BTreeSet<&str> = paths.iter().copied().chain(restored).collect();
+    let foreign = changed.into_iter().filter(|path| is_foreign(base, path));
+    let foreign: Vec<&str> = foreign.collect();
     if !foreign.is_empty() {
         texts.push(format!(
             "{}: the rendered config has the file in a form that today's operator does not write. Another operator made it, or \
@@ -494,7 +504,9 @@ fn has_other_gates(base: &Value, gates: &BTreeMap<String, bool>) -> bool {
 fn restore_registries(base: &Value, generated: &[Value], changes: &mut RenderedChanges) {
     let writes = |path: &str| generated.iter().any(|part| file_of(part, path).is_some());
     for owned in owned_files(base) {
-        if writes(&owned.path) || !is_generated(base, &owned.path) {
+        // The entries of registries.conf are all made by objects, whatever the form of its data URL.
+        let is_own = owned.path == REGISTRIES_CONF || is_generated(base, &owned.path);
+        if writes(&owned.path) || !is_own {
             continue;
         }
         match owned.template {

@@ -29,17 +29,22 @@ impl GeneratedFile {
 
     /// Returns the file's entry in `storage.files`, with keys in the operator's order.
     pub fn entry(&self) -> Value {
-        let data = BASE64_STANDARD.encode(&self.contents);
         json!({
             "overwrite": true,
             "path": self.path,
-            "contents": {
-                "compression": "",
-                "source": format!("data:text/plain;charset=utf-8;base64,{data}"),
-            },
+            "contents": data_contents(&self.contents),
             "mode": 420,
         })
     }
+}
+
+/// Returns the `contents` of a file in the controllers' form.
+pub fn data_contents(bytes: &[u8]) -> Value {
+    let data = BASE64_STANDARD.encode(bytes);
+    json!({
+        "compression": "",
+        "source": format!("data:text/plain;charset=utf-8;base64,{data}"),
+    })
 }
 
 /// A MachineConfig that a controller generates.

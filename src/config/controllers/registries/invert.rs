@@ -169,9 +169,7 @@ fn compare_texts(path: &str, expected: &str, found: &str) -> Result<(), Inexpres
             make_inline(wanted.trim())
         ),
     };
-    let advice = "the file was written by hand, by another MachineConfig or by another release of the operator: change it \
-                  in the MachineConfig that has it";
-    Err(line_of(path, same + 1, format!("{defect}; {advice}")))
+    Err(line_of(path, same + 1, defect))
 }
 
 impl Found {
@@ -556,11 +554,7 @@ fn compare_files(
     let made = RegistryInputs::read_cluster(&cluster, &mut Vec::new());
     let made = made.and_then(|inputs| write_files(&inputs, &template));
     let made = made.map_err(|refusal| {
-        let advice = "the file was written by hand or by another MachineConfig: change it there";
-        let message = format!(
-            "the controller does not take this: {}; {advice}",
-            refusal.message
-        );
+        let message = format!("the controller does not take this: {}", refusal.message);
         line_of(REGISTRIES_CONF, 1, message)
     })?;
     let is_foreign = |path: &str| found.has_foreign_policy && path == POLICY_JSON;

@@ -188,7 +188,11 @@ fn texts_in(value: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Returns the mirrors of a source, in the order in which they are tried.
+/// Returns the mirrors of a source for images by digest or by tag, in the order in which they are tried.
+pub fn mirrors_of(inverted: &Inverted, source: &str, tags: bool) -> Vec<String> {
+    known_mirrors(inverted, source, if tags { TAGS.0 } else { DIGESTS.0 })
+}
+
 fn known_mirrors(inverted: &Inverted, source: &str, kind: &str) -> Vec<String> {
     let lists: Vec<Vec<String>> = rules_of(inverted, source, kind)
         .map(|rule| texts_in(&rule["mirrors"]))

@@ -33,7 +33,7 @@ use payload::CountingLists;
 
 pub use base::{OwnedFile, files_in_force, owned_files};
 pub use invert::{Inexpressible, Inverted, invert_files};
-pub use mirror::{MirrorChange, MirrorError, add_mirror, remove_mirror};
+pub use mirror::{MirrorChange, MirrorError, add_mirror, mirrors_of, remove_mirror};
 
 /// registries.conf.
 pub(super) const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
