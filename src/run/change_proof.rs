@@ -60,7 +60,9 @@ fn parts_of(config: &Value) -> BTreeMap<String, Vec<u8>> {
     let text = |value: &Value, key: &str| value.get(key)?.as_str().map(str::to_owned);
     for file in list("/spec/config/storage/files").into_iter().flatten() {
         if let Some(path) = text(file, "path") {
-            let mut contents = file_of(config, &path).unwrap_or_default();
+            // What cannot be decoded is compared as it is.
+            let contents = file_of(config, &path);
+            let mut contents = contents.unwrap_or_else(|| file.to_string().into_bytes());
             contents.extend(
                 format!(
                     "{:?}",
