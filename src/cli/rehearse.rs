@@ -22,11 +22,11 @@ use crate::report::plan::Heading;
 /// What to rehearse.
 #[derive(Debug, Args)]
 pub struct RehearseArgs {
-    /// A config as for apply [default: the next boot]
+    /// A config as for apply, or the image that is staged [default: the next boot]
     ///
     /// [default: the next boot; if nothing has changed since the last one, a boot with the
     /// config wanted last]
-    #[arg(value_name = "CONFIG")]
+    #[arg(value_name = "CONFIG|IMAGE")]
     pub config: Option<String>,
 
     /// The same as CONFIG.

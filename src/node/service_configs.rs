@@ -1,6 +1,8 @@
 //! Configuration with which a service does not start, or which it ignores: the kubelet's, that of the image store, and
 //! NetworkManager connections.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::fault_group::FaultWeight;
@@ -23,6 +25,7 @@ const NODE_SIZING: &str = "/etc/node-sizing-enabled.env";
 const KUBELET_UNIT: &str = "etc/systemd/system/kubelet.service";
 const KUBELET_DROP_INS: &str = "etc/systemd/system/kubelet.service.d";
 const MANIFESTS: &str = "etc/kubernetes/manifests";
+const CRIO_CONFIG: &str = "etc/crio/crio.conf";
 const CRIO: &str = "etc/crio/crio.conf.d";
 /// The location of container images, for CRI-O and podman (containers-storage.conf(5)).
 const STORAGE: &str = "etc/containers/storage.conf";
@@ -151,19 +154,72 @@ pub fn read_service_configs(
     Ok(all)
 }
 
+/// What the files of CRI-O say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CrioSettings {
+    /// Files that it does not read.
+    pub broken: Vec<BrokenConfig>,
+    /// The program of the default runtime, without which it does not start; `None` if it is looked up by its name.
+    pub runtime: Option<String>,
+}
+
+impl CrioSettings {
+    /// Reads the files of a root; a later one replaces a runtime of an earlier one as a whole.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn read_files(root: &Root) -> Result<Self, RootError> {
+        let files = NodeFiles::new(root, None);
+        let folder = RootPath::fixed(CRIO);
+        let mut names = files.list(&folder)?;
+        names.sort();
+        let drop_ins = names.iter().filter_map(|name| folder.join(name).ok());
+        let mut settings = Self::default();
+        let mut default = None;
+        let mut paths = BTreeMap::new();
+        for path in std::iter::once(RootPath::fixed(CRIO_CONFIG)).chain(drop_ins) {
+            let Some(text) = files.read_text(&path)? else {
+                continue;
+            };
+            let table = match toml::from_str::<toml::Table>(&text) {
+                Ok(table) => table,
+                Err(error) => {
+                    settings.broken.push(of_crio(&path, error.message()));
+                    continue;
+                }
+            };
+            let runtime = table.get("crio").and_then(|crio| crio.get("runtime"));
+            let name = runtime.and_then(|runtime| runtime.get("default_runtime")?.as_str());
+            default = name.map(str::to_owned).or(default);
+            let all = runtime.and_then(|runtime| runtime.get("runtimes")?.as_table());
+            paths.extend(all.into_iter().flatten().map(|(name, runtime)| {
+                let path = runtime.get("runtime_path").and_then(|path| path.as_str());
+                (name.clone(), path.unwrap_or_default().to_owned())
+            }));
+        }
+        let named = default.and_then(|name| paths.remove(&name));
+        settings.runtime = named.filter(|path| path.starts_with('/'));
+        Ok(settings)
+    }
+}
+
+fn of_crio(path: &RootPath, said: &str) -> BrokenConfig {
+    BrokenConfig {
+        service: ConfiguredService::Crio,
+        place: path.to_string(),
+        words: format!("crio.service: Failed with result 'exit-code'. ({said})"),
+        said: said.to_owned(),
+        only_mode: false,
+        of_value: false,
+    }
+}
+
 fn read_storage(files: &NodeFiles<'_>) -> Result<Option<BrokenConfig>, RootError> {
     let Some(bytes) = files.read_small(&RootPath::fixed(STORAGE))? else {
         return Ok(None);
     };
     let fault = judge_storage(&String::from_utf8_lossy(&bytes));
-    Ok(fault.map(|said| BrokenConfig {
-        service: ConfiguredService::Crio,
-        place: format!("/{STORAGE}"),
-        words: format!("crio.service: Failed with result 'exit-code'. ({said})"),
-        said,
-        only_mode: false,
-        of_value: false,
-    }))
+    Ok(fault.map(|said| of_crio(&RootPath::fixed(STORAGE), &said)))
 }
 
 /// Returns the fault because of which CRI-O and podman do not open the image store.
@@ -521,10 +577,41 @@ mod tests {
             ("kind: [", "neither YAML nor JSON"),
             ("kind: Pod\napiVersion: v1\n", "kind is not"),
             ("kind: KubeletConfiguration\n", "apiVersion"),
+            (&format!("{good}maxPods: many\n"), "maxPods"),
+            (&format!("{good}clusterDNS: 10.0.0.1\n"), "clusterDNS"),
+            (
+                &format!("{good}syncFrequency: soon\n"),
+                "syncFrequency: time: invalid",
+            ),
         ] {
             let fault = judge_kubelet(text, None).unwrap().said;
             assert!(fault.contains(said), "{text}: {fault}");
         }
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "files of a test, not of a node")]
+    fn the_runtime_of_crio_is_that_of_the_last_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let drop_ins = dir.path().join(CRIO);
+        std::fs::create_dir_all(&drop_ins).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(drop_ins.join(name), text).unwrap();
+        let read = || CrioSettings::read_files(&Root::open(dir.path()).unwrap()).unwrap();
+        assert_eq!(read(), CrioSettings::default());
+        write(
+            "00-default",
+            "[crio.runtime]\ndefault_runtime = \"crun\"\n[crio.runtime.runtimes.crun]\nruntime_path = \"/usr/bin/crun\"\n",
+        );
+        assert_eq!(read().runtime.as_deref(), Some("/usr/bin/crun"));
+        write(
+            "60-site",
+            "[crio.runtime.runtimes.crun]\nruntime_root = \"/run/crun\"\n",
+        );
+        assert_eq!(read().runtime, None);
+        write("70-site", "[crio.runtime\n");
+        let broken = read().broken;
+        assert_eq!(broken[0].place, format!("/{CRIO}/70-site"));
+        assert!(broken[0].said.contains("unclosed table"), "{broken:?}");
     }
 
     #[test]

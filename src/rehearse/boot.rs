@@ -14,10 +14,11 @@ use nix::unistd::ttyname;
 
 use super::facts::{
     PROPERTIES, ProbeFacts, RehearsalEnd, RehearsedBoot, UnitFacts, parse_units, read_complaints,
-    started_programs,
+    read_file_faults, started_programs,
 };
 use super::scene::{RehearsalScene, STAND_INS};
 use crate::host::progress::{self, Work};
+use crate::host::root::Root;
 use crate::host::running;
 use crate::host::sys::runtime::{self, REHEARSAL};
 use crate::host::sys::signals::DeferredSignals;
@@ -26,6 +27,7 @@ use crate::node::command::rehearsal_unit::{
     stop_rehearsal,
 };
 use crate::node::command::{CommandError, CommandOutput, CommandRunner, systemctl};
+use crate::node::service_configs::{BrokenConfig, CrioSettings, read_service_configs};
 
 /// Name of the file with the config, below [`REHEARSAL`].
 pub const CONFIG: &str = "config.json";
@@ -44,6 +46,12 @@ const CONSOLE: usize = 4 << 20;
 /// Failed units whose journal is read, and lines of each.
 const LOGS: usize = 20;
 const LINES: &str = "8";
+
+/// Programs that go on after a line of a file that they refuse, and say so in the journal alone.
+const LENIENT: [&str; 2] = [
+    "--identifier=systemd-tmpfiles",
+    "--identifier=systemd-sysusers",
+];
 
 /// Questions to the booted system besides its units: id, and the program with its arguments. One that the system does not have is
 /// not asked.
@@ -240,7 +248,7 @@ impl<'a> RunningBoot<'a> {
 
     fn gather_facts(&self, pid: Option<u32>, end: RehearsalEnd) -> Result<RehearsedBoot> {
         self.console.borrow_mut().read_output();
-        let complaints = read_complaints(&self.console.borrow().text());
+        let mut complaints = read_complaints(&self.console.borrow().text());
         let Some(pid) = pid else {
             return Ok(RehearsedBoot::without_units(end, complaints));
         };
@@ -268,15 +276,37 @@ impl<'a> RunningBoot<'a> {
                 shown.stderr.trim()
             );
         }
+        complaints.extend(self.read_refused_lines(pid)?);
+        let (refused_files, runtime) = read_service_files(pid)?;
+        let mut missing = self.find_missing(pid, &units)?;
+        if let Some(program) = runtime
+            && self.is_missing(pid, &program)?
+        {
+            missing.insert((program, "crio.service".to_owned()));
+        }
         Ok(RehearsedBoot {
+            refused_files,
             logs: self.read_logs(pid, &units)?,
             probes: self.run_probes(pid)?,
-            missing: self.find_missing(pid, &units)?,
+            missing,
             duration: time("FinishTimestampMonotonic").map(|end| end.saturating_sub(begun)),
             end,
             units,
             complaints,
         })
+    }
+
+    fn read_refused_lines(&self, pid: u32) -> Result<Vec<String>> {
+        let [tmpfiles, sysusers] = LENIENT;
+        let words = [
+            "journalctl",
+            "--no-pager",
+            "--output=cat",
+            tmpfiles,
+            sysusers,
+        ];
+        let journal = self.run_inside(pid, &words)?;
+        Ok(read_file_faults(&journal.stdout).collect())
     }
 
     fn read_logs(
@@ -337,13 +367,17 @@ impl<'a> RunningBoot<'a> {
         for name in STAND_INS.iter().filter(is_loaded) {
             let files = self.run_inside(pid, &["systemctl", "cat", name])?;
             for program in started_programs(&files.stdout) {
-                let found = self.run_inside(pid, &["test", "-x", &program])?;
-                if found.status == Some(1) {
+                if self.is_missing(pid, &program)? {
                     missing.insert((program, (*name).to_owned()));
                 }
             }
         }
         Ok(missing)
+    }
+
+    fn is_missing(&self, pid: u32, program: &str) -> Result<bool> {
+        let found = self.run_inside(pid, &["test", "-x", program])?;
+        Ok(found.status == Some(1))
     }
 
     /// Ends the boot, and removes its files. What remains is logged: systemd ends the unit at its time limit.
@@ -353,6 +387,18 @@ impl<'a> RunningBoot<'a> {
         }
         remove_files();
     }
+}
+
+/// Reads the files of services that do not really run: those that the service would refuse, and the program of the default runtime.
+fn read_service_files(pid: u32) -> Result<(Vec<BrokenConfig>, Option<String>)> {
+    let root = Root::open(Path::new(&format!("/proc/{pid}/root")));
+    let read = root.and_then(|root| {
+        let refused = read_service_configs(&root, None)?;
+        Ok((refused, CrioSettings::read_files(&root)?))
+    });
+    let (mut refused, crio) = read.context("reading the configuration of services")?;
+    refused.extend(crio.broken);
+    Ok((refused, crio.runtime))
 }
 
 fn remove_files() {

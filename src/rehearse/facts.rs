@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::node::service_configs::BrokenConfig;
+
 /// The end of a rehearsed boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RehearsalEnd {
@@ -77,6 +79,8 @@ pub struct RehearsedBoot {
     pub complaints: BTreeSet<String>,
     /// The other questions.
     pub probes: Vec<ProbeFacts>,
+    /// Files that their service would refuse, by the rules of this program.
+    pub refused_files: Vec<BrokenConfig>,
     /// Programs that are missing, with the service that starts them in earnest.
     pub missing: BTreeSet<(String, String)>,
     /// Microseconds from the start of systemd until everything was started.
@@ -92,6 +96,7 @@ impl RehearsedBoot {
             logs: BTreeMap::new(),
             complaints,
             probes: Vec::new(),
+            refused_files: Vec::new(),
             missing: BTreeSet::new(),
             duration: None,
         }
@@ -170,6 +175,21 @@ pub fn read_complaints(console: &str) -> BTreeSet<String> {
         |line: &&str| !is_progress(line) && COMPLAINTS.iter().any(|word| line.contains(word));
     let lines = plain.lines().map(str::trim).filter(is_complaint);
     lines.map(without_numbers).collect()
+}
+
+/// Returns the lines of a journal that begin with the place of a fault in a file, such as `/etc/tmpfiles.d/site.conf:1: `.
+pub fn read_file_faults(journal: &str) -> impl Iterator<Item = String> {
+    let lines = journal.lines().map(str::trim);
+    lines
+        .filter(|line| place_of_fault(line).is_some())
+        .map(str::to_owned)
+}
+
+/// Returns the path of the file that a message begins with, if a line number follows.
+pub fn place_of_fault(line: &str) -> Option<&str> {
+    let (path, rest) = line.split_once(':')?;
+    let is_place = path.starts_with('/') && rest.starts_with(|c: char| c.is_ascii_digit());
+    is_place.then_some(path)
 }
 
 /// Returns a message without the process numbers in brackets, which differ in each boot.

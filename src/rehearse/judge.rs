@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::facts::{RehearsalEnd, RehearsedBoot, UnitFacts};
+use super::facts::{RehearsalEnd, RehearsedBoot, UnitFacts, place_of_fault};
 use crate::base::order::StableOrder;
 use crate::judge::crossing::{CrossingFinding, CrossingSeverity};
+use crate::node::fault_group::FaultWeight;
+use crate::node::service_configs::BrokenConfig;
 
 /// Units without which the node is unreachable, or not a node of its cluster.
 pub const VITAL: [&str; 17] = [
@@ -36,6 +38,7 @@ pub fn judge_boot(baseline: &RehearsedBoot, next: &RehearsedBoot) -> Vec<Crossin
     findings.extend(judge_units(baseline, next));
     findings.extend(judge_missing(baseline, next));
     findings.extend(judge_probes(baseline, next));
+    findings.extend(judge_files(baseline, next));
     findings.extend(judge_complaints(baseline, next, &findings));
     findings.order_by_key(|finding| finding.severity);
     findings
@@ -240,6 +243,26 @@ fn judge_probes(baseline: &RehearsedBoot, next: &RehearsedBoot) -> Vec<CrossingF
     findings
 }
 
+/// Judges the files of services that do not really run.
+fn judge_files(baseline: &RehearsedBoot, next: &RehearsedBoot) -> Vec<CrossingFinding> {
+    let all = next.refused_files.iter();
+    let new = all.filter(|one| !baseline.refused_files.contains(one));
+    let find = |one: &BrokenConfig| {
+        let effect = one.service.reject_effect();
+        let severity = match effect.weight {
+            FaultWeight::Fatal => CrossingSeverity::Inhibitor,
+            FaultWeight::Partial | FaultWeight::Harmless => CrossingSeverity::Warning,
+        };
+        rehearsal_finding("configuration", severity, &one.place, effect.what)
+            .with_evidence(&one.place, &one.said)
+            .next(CORRECT)
+    };
+    new.map(find).collect()
+}
+
+/// What follows on a file that its reader refuses.
+const CORRECT: &str = "Correct the file in its MachineConfig.";
+
 /// Judges what systemd says beyond the states of units. Messages about a unit that has a finding are evidence of that.
 fn judge_complaints(
     baseline: &RehearsedBoot,
@@ -271,6 +294,7 @@ fn judge_complaints(
         }
         match unit.as_str() {
             SYSTEMD => found,
+            file if file.starts_with('/') => found.next(CORRECT),
             unit => found.next(format!("systemd-analyze verify {unit}")),
         }
     };
@@ -281,7 +305,7 @@ fn judge_complaints(
 const SYSTEMD: &str = "systemd";
 
 /// Returns the unit of a message: of the dropped job, else the one that the message begins with, as a name or as the path of its
-/// file.
+/// file. For a line of another file it is the path of that.
 fn unit_of(line: &str) -> String {
     if line.contains("deleted to break ordering cycle") {
         let job = line.split("Job ").nth(1).unwrap_or_default();
@@ -290,7 +314,8 @@ fn unit_of(line: &str) -> String {
     let subject = line.split(':').next().unwrap_or_default();
     let name = subject.rsplit('/').next().unwrap_or_default();
     let is_unit = KINDS.iter().any(|kind| name.ends_with(kind));
-    if is_unit { name } else { SYSTEMD }.to_owned()
+    let other = place_of_fault(line).unwrap_or(SYSTEMD);
+    if is_unit { name } else { other }.to_owned()
 }
 
 /// Endings of the names of units.
@@ -382,6 +407,7 @@ mod tests {
             "data.mount: Cannot add dependency job, ignoring: Unit data.mount has a bad unit file setting.",
             "/etc/systemd/system/a.timer:2: Failed to parse calendar specification, ignoring: someday",
             "/etc/systemd/system-generators/60-site failed with exit status 1.",
+            "/etc/tmpfiles.d/site.conf:1: Unknown command type '?'.",
         ]
         .map(str::to_owned)
         .into();
@@ -393,6 +419,7 @@ mod tests {
         assert_eq!(
             seen,
             [
+                ("messages", "/etc/tmpfiles.d/site.conf"),
                 ("messages", "a.timer"),
                 ("units", "data.mount"),
                 ("messages", "systemd")

@@ -10,6 +10,7 @@ use super::facts::{RehearsedBoot, UnitFacts};
 use super::judge::{VITAL, judge_boot, rehearsal_finding};
 use super::scene::{EtcChanges, RehearsalScene, SceneInterface};
 use crate::base::invocation::mco_rescue;
+use crate::base::kargs::Kargs;
 use crate::base::paths;
 use crate::base::time::current_time;
 use crate::change::plan::FinishedRun;
@@ -18,7 +19,7 @@ use crate::change::staging::reboots;
 use crate::change::transaction;
 use crate::change::trial::store::read_trial;
 use crate::config::document::MachineConfig;
-use crate::host::root::Root;
+use crate::host::root::{Root, RootPath};
 use crate::host::running;
 use crate::host::sys::runtime::REHEARSAL;
 use crate::judge::crossing::{CrossingFinding, CrossingSeverity};
@@ -27,6 +28,7 @@ use crate::node::command::ostree::StagedFile;
 use crate::node::command::rehearsal_unit::{UNIT, is_rehearsing};
 use crate::node::command::systemctl::{UnitActivity, query_activity};
 use crate::node::command::{CommandLine, CommandRunner, ip};
+use crate::node::images::ImageName;
 use crate::node::kernel::{kernel_command_line, read_uptime};
 use crate::node::mounts::stage::StageLayers;
 use crate::node::staged::{read_staged_origin, staged_file};
@@ -222,6 +224,12 @@ impl NextSystem {
             return Ok(None);
         }
         let staged = staged_file(root).context("reading what is staged")?;
+        if staged.is_none() && root.exists(&RootPath::fixed(paths::STAGED_DEPLOYMENT))? {
+            bail!(
+                "/{} has a form that this program does not know: it is not known what the next boot enters",
+                paths::STAGED_DEPLOYMENT
+            );
+        }
         Ok(staged.map(Self::Staged))
     }
 
@@ -323,6 +331,14 @@ fn prepare_scenes(
     let mut system = NextSystem::find_staged(root)?;
     let mut config = match options.subject {
         RehearsalSubject::NextBoot | RehearsalSubject::NextBootOrWanted => None,
+        RehearsalSubject::Config(image) if is_image_name(image) => {
+            let staged = system.as_ref();
+            let is_staged = staged.map(|system| system.is_staged_image(root, image));
+            if !is_staged.transpose()?.unwrap_or(false) {
+                bail!("{}", refuse_image(image));
+            }
+            None
+        }
         RehearsalSubject::Config(config) => Some(read_config(root, &records, Some(config))?),
         RehearsalSubject::Chosen(config) => Some(expect_rendered(config.clone())?),
     };
@@ -343,7 +359,10 @@ fn prepare_scenes(
         not_rehearsed = describe_other_image(&records, config);
     }
     let mut next = system.scene(&baseline, runner)?;
-    next.config = config.as_ref().map(|_| Path::new(REHEARSAL).join(CONFIG));
+    if let Some(config) = &config {
+        next.config = Some(Path::new(REHEARSAL).join(CONFIG));
+        next.arguments = change_arguments(&next.arguments, &records, config);
+    }
     let on = system.describe(root);
     Ok(Scenes {
         subject: match &config {
@@ -402,17 +421,34 @@ fn is_image(origin: &str, image: &str) -> bool {
     !image.is_empty() && origin.ends_with(image)
 }
 
-/// Returns a sentence if the config asks for an operating system other than the recorded one, which is not rehearsed with it.
+/// Returns true for the name of an image with its digest; no config is named so.
+fn is_image_name(text: &str) -> bool {
+    text.contains('@') && ImageName::parse(text).is_ok()
+}
+
+/// Returns why an image is not rehearsed, with the command that leads on.
+fn refuse_image(image: &str) -> String {
+    format!(
+        "nothing was rehearsed: {image} is not staged, and only what is staged has a tree and a merged /etc. Next: {}, then {}",
+        mco_rescue(&format!("pivot {image}")),
+        mco_rescue("rehearse")
+    )
+}
+
+/// Returns a sentence if the config asks for an operating system that is not rehearsed with it, or may not be.
 fn describe_other_image(records: &Records, config: &MachineConfig) -> Option<String> {
-    let old = records.baseline().config()?;
-    let differs = !config.os_image_url.is_empty() && config.os_image_url != old.os_image_url;
-    differs.then(|| {
-        format!(
-            "The config also asks for the image {}, which is not staged: only its files are rehearsed. Stage it first: {}",
-            config.os_image_url,
-            mco_rescue("pivot IMAGE")
-        )
-    })
+    let image = &config.os_image_url;
+    let is_missing = match records.baseline().config() {
+        _ if image.is_empty() => return None,
+        Some(old) if old.os_image_url == *image => return None,
+        Some(_) => "is not staged",
+        None => "may not be the one that runs: nothing is recorded",
+    };
+    Some(format!(
+        "Not rehearsed: the image {image}, for which the config asks. It {is_missing}. Only the files of the config were tried, on the \
+         present system. Next: {}, then the same rehearsal again.",
+        mco_rescue(&format!("pivot {image}"))
+    ))
 }
 
 /// Returns the scene of a root as it is.
@@ -537,6 +573,15 @@ fn deployment_tree(stateroot: &str, name: &str) -> PathBuf {
     Path::new("/").join(format!("{}/{stateroot}/deploy/{name}", paths::STATEROOTS))
 }
 
+/// Returns the kernel arguments with those of a config in place of those of the recorded one.
+fn change_arguments(now: &[String], records: &Records, config: &MachineConfig) -> Vec<String> {
+    let old = records.baseline().config();
+    let old = old.map(|old| Kargs::from_entries(&old.kernel_arguments));
+    let new = Kargs::from_entries(&config.kernel_arguments);
+    let changed = Kargs::from_entries(now).after_change(&old.unwrap_or_default(), &new);
+    boot_arguments(&changed.tokens().join(" "))
+}
+
 /// Returns the kernel arguments that mean something to systemd in a rehearsal.
 fn boot_arguments(line: &str) -> Vec<String> {
     let is_kept = |word: &&str| {
@@ -573,6 +618,16 @@ mod tests {
         let text = "MemTotal:  100 kB\nMemAvailable:    2048 kB\n";
         assert_eq!(available_memory(text), Some(2 << 20));
         assert_eq!(available_memory("MemTotal: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn an_image_is_named_with_its_digest_and_a_file_is_not() {
+        let image = format!("quay.example/os@sha256:{}", "a".repeat(64));
+        assert!(is_image_name(&image));
+        assert!(refuse_image(&image).contains(&format!("pivot {image}")));
+        for file in ["./worker.yaml", "worker.yaml", "cached:rendered-a", "a@b"] {
+            assert!(!is_image_name(file), "{file}");
+        }
     }
 
     #[test]

@@ -185,6 +185,8 @@ fn boot_line(boot: &RehearsedBoot) -> String {
 fn conclude(rehearsal: &Rehearsal) -> &'static str {
     if has_inhibitor(&rehearsal.findings) {
         "Do not reboot until the inhibitors are gone."
+    } else if rehearsal.not_rehearsed.is_some() {
+        "Nothing stops the boot that was rehearsed. It was not that of the image."
     } else if rehearsal.findings.is_empty() {
         "The next boot starts everything that starts today."
     } else {

@@ -8,7 +8,6 @@ use super::scene::MIRROR;
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::{
     Lacks, Run, TestRoot, file, flat, is_root, kubelet_unit, machine_config, name_anew, skip,
-    unsealed,
 };
 
 const REGISTRIES_CONF: &str = "etc/containers/registries.conf";

@@ -91,7 +91,8 @@ pub fn before_and_after() -> (Value, Value) {
     )
 }
 
-/// What a worker's config has, small: the kubelet and what it needs, all stand-ins, and the key of `core`.
+/// What a worker's config has, small: the kubelet and what it needs, all stand-ins, and the key of `core`. `more` has other `files`
+/// and `units`, or another `core`.
 pub fn worker(key: &str, max_pods: u32, more: Value) -> Value {
     let kubelet = "[Unit]\nDescription=kubelet (stand-in): runs when its config can be read\n\
         Requires=crio.service\nAfter=crio.service kubelet-dependencies.target\nWants=kubelet-dependencies.target\n\
@@ -114,14 +115,20 @@ pub fn worker(key: &str, max_pods: u32, more: Value) -> Value {
         json!({"name": "crio.service", "enabled": true, "contents": idle("container runtime")}),
         json!({"name": "kubelet-dependencies.target", "contents": dependencies}),
     ];
-    files.extend(more["files"].as_array().cloned().unwrap_or_default());
+    for file in more["files"].as_array().cloned().unwrap_or_default() {
+        files.retain(|known| known["path"] != file["path"]);
+        files.push(file);
+    }
     for unit in more["units"].as_array().cloned().unwrap_or_default() {
         match units.iter_mut().find(|known| known["name"] == unit["name"]) {
             Some(known) => known["dropins"] = unit["dropins"].clone(),
             None => units.push(unit),
         }
     }
-    let user = json!({"name": "core", "sshAuthorizedKeys": [key]});
+    let user = match &more["core"] {
+        Value::Null => json!({"name": "core", "sshAuthorizedKeys": [key]}),
+        user => user.clone(),
+    };
     rendered(json!({
         "storage": {"files": files},
         "systemd": {"units": units},

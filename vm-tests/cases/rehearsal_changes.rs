@@ -11,7 +11,7 @@ pub struct Change {
     pub more: Value,
     /// A command that ends with 0 on a node that the change has broken; empty for a harmless one.
     pub broken: &'static str,
-    /// The subject of the finding; empty where a rehearsal cannot see it.
+    /// The subject of the finding; empty for a harmless one.
     pub subject: &'static str,
 }
 
@@ -26,7 +26,7 @@ fn unit(name: &str, text: &str) -> Value {
     json!({"name": name, "enabled": true, "contents": text})
 }
 
-fn drop_in(name: &str, text: &str) -> Value {
+pub fn drop_in(name: &str, text: &str) -> Value {
     json!({"name": name, "dropins": [{"name": "60-site.conf", "contents": text}]})
 }
 
@@ -96,7 +96,7 @@ fn units_and_logins() -> Vec<Change> {
         broken("a conflict with sshd", units(json!([unit("site.service", "[Unit]\nConflicts=ssh.service\nAfter=ssh.service\n[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n")])), "! systemctl is-active ssh.service", "ssh.service"),
         broken("a condition that keeps sshd from starting", units(json!([drop_in("ssh.service", "[Unit]\nConditionPathExists=/etc/nothing-here\n")])), "! systemctl is-active ssh.service", "ssh.service"),
         harmless("a condition of a service of the site", units(json!([unit("site.service", "[Unit]\nConditionPathExists=/etc/nothing-here\n[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n")]))),
-        broken("a setting of the kernel that does not exist", bad_file("/etc/sysctl.d/60-site.conf", "net.nothing.here = 1\n"), "false", ""),
+        harmless("a setting of the kernel that does not exist", bad_file("/etc/sysctl.d/60-site.conf", "net.nothing.here = 1\n")),
         harmless("a file of the site", bad_file("/etc/site/more.conf", "x\n")),
         harmless("a drop-in of crio", units(json!([drop_in("crio.service", "[Service]\nNice=5\n")]))),
         harmless("a service that asks for the network", units(json!([unit("site.service", "[Unit]\nWants=network-online.target\nAfter=network-online.target\n[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n")]))),
@@ -119,8 +119,10 @@ pub fn all_changes() -> Vec<Change> {
         units_and_logins(),
         broken_services(),
         broken_parts_of_the_node(),
+        broken_files(),
         harmless_units(),
         harmless_files(),
+        harmless_settings(),
     ];
     parts.into_iter().flatten().collect()
 }
@@ -254,4 +256,81 @@ fn harmless_files() -> Vec<Change> {
         ("a log rotation", "/etc/logrotate.d/site", 0o644, "/var/log/site { missingok }\n"),
         ("a large file", "/etc/site/large.conf", 0o644, "x\n"),
     ].into_iter().map(put).collect()
+}
+
+#[rustfmt::skip]
+/// Files that their reader refuses, and accounts that cannot be made.
+fn broken_files() -> Vec<Change> {
+    let put = |path: &str, mode: u32, text: &str| files(json!([file(path, mode, text)]));
+    let kubelet = |name: &'static str, text: &str, step: &str| broken(name, json!({
+        "files": [file("/etc/kubernetes/kubelet.conf", 0o644, &format!("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n{text}"))],
+        "units": [drop_in("kubelet.service", &format!("# STAND-IN for the kubelet's own reading.\n[Service]\nExecStartPre={step} /etc/kubernetes/kubelet.conf\n"))],
+    }), "! systemctl is-active kubelet.service", "/etc/kubernetes/kubelet.conf");
+    let crio = |name: &'static str, text: &str, subject| broken(name, json!({
+        "files": [file("/etc/crio/crio.conf.d/60-site", 0o644, text)],
+        "units": [drop_in("crio.service", "[Service]\nExecStart=\nExecStart=/usr/bin/crio\nRestart=no\n")],
+    }), "! systemctl is-active crio.service", subject);
+    let keyfile = "[connection]\nid=site\ntype=dummy\ninterface-name=site0\nautoconnect=false\n";
+    vec![
+        crio("a drop-in that crio refuses", "[crio.runtime]\npids_limit = many\n", "/etc/crio/crio.conf.d/60-site"),
+        crio("a limit of crio that is no number", "[crio.runtime]\npids_limit = \"many\"\n", "crio"),
+        crio("a runtime that is missing", "[crio.runtime]\ndefault_runtime = \"site\"\n[crio.runtime.runtimes.site]\nruntime_path = \"/usr/bin/nothing-here\"\n", "crio.service"),
+        broken("a preset that turns sshd off", json!({
+            "files": [file("/etc/systemd/system-preset/00-site.preset", 0o644, "disable ssh.service\n")],
+            "units": [drop_in("ssh.service", "[Service]\nNice=0\n")],
+        }), "! systemctl is-active ssh.service", "ssh.service"),
+        broken("a user that cannot be made", json!({
+            "files": [file("/etc/sysusers.d/site.conf", 0o644, "u Site! - \"Of the site\"\n")],
+            "units": [service("site.service", "User=Site!\nExecStart=/bin/sleep infinity")],
+        }), "systemctl show -p ActiveState,SubState,LoadState site.service | grep -E 'failed|auto-restart|bad-setting'", "site"),
+        broken("a line that tmpfiles refuses", put("/etc/tmpfiles.d/site.conf", 0o644, "directory /run/site 0755 root root\n"), "! test -d /run/site", "/etc/tmpfiles.d/site.conf"),
+        broken("a kernel argument that a unit asks for", units(json!([drop_in("ssh.service", "[Unit]\nConditionKernelCommandLine=nothing.here\n")])), "! systemctl is-active ssh.service", "ssh.service"),
+        kubelet("a limit of the kubelet that is no number", "maxPods: many\n", "/bin/grep -qE '^maxPods: [0-9]+$'"),
+        kubelet("a reservation of the kubelet below zero", "maxPods: 250\nsystemReserved:\n  memory: -1Gi\n", "/bin/sh -c '! grep -q -- \": -\" $0'"),
+        broken("a kubelet.conf that is empty", put("/etc/kubernetes/kubelet.conf", 0o644, ""), "! systemctl is-active kubelet.service", "/etc/kubernetes/kubelet.conf"),
+        broken("a connection that everybody may read", put("/etc/NetworkManager/system-connections/site.nmconnection", 0o644, keyfile), "! nmcli -t -f NAME connection | grep -qx site", "/etc/NetworkManager/system-connections/site.nmconnection"),
+        broken("a store of images of an unknown driver", put("/etc/containers/storage.conf", 0o644, "[storage]\ndriver = \"overlayfs\"\nrunroot = \"/run/containers/storage\"\ngraphroot = \"/var/lib/containers/storage\"\n"), "! podman info", "/etc/containers/storage.conf"),
+    ]
+}
+
+#[rustfmt::skip]
+/// What people set on nodes.
+fn harmless_settings() -> Vec<Change> {
+    let put = |(name, path, mode, text): (&'static str, &str, u32, &str)| harmless(name, files(json!([file(path, mode, text)])));
+    let core = |name, user: Value| harmless(name, json!({"core": user}));
+    let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA core@bastion";
+    let kubelet = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n";
+    let mut all: Vec<Change> = [
+        ("servers of the time", "/etc/chrony.conf", 0o644, "server 192.0.2.1 iburst\nmakestep 1.0 3\n"),
+        ("a setting of the kernel", "/etc/sysctl.d/60-site.conf", 0o644, "vm.max_map_count = 262144\nnet.ipv4.ip_forward = 1\n"),
+        ("more hosts", "/etc/hosts", 0o644, "127.0.0.1 localhost\n192.0.2.1 site\n"),
+        ("a module to load", "/etc/modules-load.d/site.conf", 0o644, "overlay\n"),
+        ("a proxy", "/etc/mco/proxy.env", 0o644, "HTTP_PROXY=http://192.0.2.1:3128\n"),
+        ("a config of NetworkManager", "/etc/NetworkManager/conf.d/60-site.conf", 0o644, "[main]\nrc-manager=unmanaged\n"),
+        ("a connection", "/etc/NetworkManager/system-connections/site.nmconnection", 0o600, "[connection]\nid=site\ntype=dummy\ninterface-name=site0\nautoconnect=false\n"),
+        ("a script of NetworkManager", "/etc/NetworkManager/dispatcher.d/60-site", 0o755, "#!/bin/sh\nexit 0\n"),
+        ("a policy of images", "/etc/containers/policy.json", 0o644, "{\"default\": [{\"type\": \"insecureAcceptAnything\"}]}\n"),
+        ("a mirror of images", "/etc/containers/registries.conf.d/60-site.conf", 0o644, "[[registry]]\nlocation = \"quay.example\"\n[[registry.mirror]]\nlocation = \"192.0.2.1:5000\"\n"),
+        ("the runtime of crio", "/etc/crio/crio.conf.d/60-site", 0o644, "[crio.runtime]\ndefault_runtime = \"crun\"\n[crio.runtime.runtimes.crun]\nruntime_path = \"/usr/bin/crun\"\n"),
+        ("a static pod", "/etc/kubernetes/manifests/site.yaml", 0o600, "apiVersion: v1\nkind: Pod\nmetadata:\n  name: site\nspec:\n  containers:\n  - name: site\n    image: quay.example/site\n"),
+        ("rules of polkit", "/etc/polkit-1/rules.d/60-site.rules", 0o644, "// Of the site.\n"),
+        ("rules of the audit", "/etc/audit/rules.d/60-site.rules", 0o640, "-w /etc/passwd -p wa\n"),
+        ("a banner of sshd", "/etc/ssh/sshd_config.d/60-site.conf", 0o600, "Banner /etc/issue\nLogLevel VERBOSE\n"),
+        ("options of ssh", "/etc/ssh/ssh_config.d/60-site.conf", 0o644, "Host *\n    ServerAliveInterval 30\n"),
+        ("an environment", "/etc/environment", 0o644, "SITE=1\n"),
+        ("a time limit of systemd", "/etc/systemd/system.conf.d/60-site.conf", 0o644, "[Manager]\nDefaultTimeoutStopSec=30s\n"),
+        ("a limit of all services", "/etc/systemd/system/service.d/60-site.conf", 0o644, "[Service]\nLimitCORE=0\n"),
+        ("a preset of the site", "/etc/systemd/system-preset/60-site.preset", 0o644, "enable site.service\ndisable other.service\n"),
+        ("links and files by tmpfiles", "/etc/tmpfiles.d/site.conf", 0o644, "L /run/site-link - - - - /etc/motd\nf /run/site-file 0644 root root - text\nd /var/lib/site 0700 root root 10d\n"),
+        ("a group by sysusers", "/etc/sysusers.d/site.conf", 0o644, "g site -\nm core site\n"),
+        ("rules for one command", "/etc/sudoers.d/60-site", 0o440, "%wheel ALL=(root) NOPASSWD: /usr/bin/journalctl\n"),
+    ].into_iter().map(put).collect();
+    all.extend([
+        ("more pods", "maxPods: 500\n"),
+        ("evictions of the kubelet", "maxPods: 250\nevictionHard:\n  memory.available: 500Mi\n  nodefs.available: 10%\nsystemReserved:\n  memory: 1Gi\n  cpu: 500m\n"),
+    ].map(|(name, text)| harmless(name, files(json!([file("/etc/kubernetes/kubelet.conf", 0o644, &format!("{kubelet}{text}"))])))));
+    all.push(core("another key of core", json!({"name": "core", "sshAuthorizedKeys": [key]})));
+    all.push(core("a password of core", json!({"name": "core", "sshAuthorizedKeys": [key], "passwordHash": "$6$salt$0"})));
+    all.push(harmless("a kernel argument that a unit asks for and that is there", units(json!([drop_in("kubelet.service", "[Unit]\nConditionKernelCommandLine=audit=0\n")]))));
+    all
 }

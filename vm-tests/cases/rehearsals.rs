@@ -4,8 +4,8 @@
 //! Prepared: a box that is reached by ssh, in a worker's config, with the real systemd, OSTree, sshd and nftables. True
 //! afterwards:
 //!
-//! 1. Each breakage of the table is found by `rehearse`, or is said to be out of its sight; the really booted node has it. No
-//!    change of the table that is harmless makes a finding. `REHEARSALS=all` takes the whole table; else a sample.
+//! 1. Each breakage of a table is found by `rehearse`, and the really booted node has it. No harmless change makes a finding
+//!    (`rehearsal_campaign.rs`).
 //! 2. What is staged is rehearsed with the `/etc` that its finalization would give it.
 //! 3. A rehearsal that is killed leaves nothing when its unit has ended, which the next one says.
 //!
@@ -16,87 +16,71 @@
 //!
 //! No rehearsal changes a byte of the node's trees, and none sends a packet.
 
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::{Value, json};
 
 use super::boxed_os::Story;
 use super::configs;
 use super::node::PROGRAM;
 use super::os::is_staged;
-use super::rehearsal_changes::{Change, all_changes, failing_service, files, service, units};
+use super::rehearsal_changes::{failing_service, files, service, units};
 use crate::lab::boxes::{BoxNode, golden};
 use crate::lab::{Case, Shell};
 use crate::support::file;
 
-#[test]
-fn a_rehearsal_says_what_the_boot_does() {
-    let Some(case) = Case::begin_in_box("box: rehearsals, and the boots they speak of") else {
-        return;
-    };
-    let node = on_lan_in_a(&case);
-    let all = std::env::var("REHEARSALS").is_ok_and(|which| which == "all");
-    let mut wrong = Vec::new();
-    for change in all_changes()
-        .iter()
-        .enumerate()
-        .filter(|(n, _)| all || n % 17 == 0)
-    {
-        let (_, change) = change;
-        let config = config_with(&node, &change.more);
-        node.node
-            .bring("/root/next.json", config.to_string().as_bytes());
-        let before = trees(&node.node);
-        let run = node
-            .node
-            .run(&format!("{PROGRAM} rehearse --limit 25s next.json -o json"));
-        assert_eq!(trees(&node.node), before, "{}", change.name);
-        let document: Value = serde_json::from_str(&run.out())
-            .unwrap_or_else(|error| panic!("{}: {error}: {}{}", change.name, run.out(), run.err()));
-        let findings = document["findings"].as_array().unwrap();
-        let found = |finding: &Value| {
-            let subject = finding["subject"].as_str().unwrap();
-            !change.subject.is_empty() && subject.contains(change.subject)
-        };
-        let right = match change.subject {
-            "" => findings.is_empty(),
-            _ => findings.iter().any(found),
-        };
-        let booted = (!change.broken.is_empty()).then(|| is_broken(change, &config));
-        let line = format!(
-            "{}: rehearsal {}, boot {}",
-            change.name,
-            if findings.is_empty() {
-                "finds nothing"
-            } else {
-                "finds something"
-            },
-            match booted {
-                None => "not looked at",
-                Some(true) => "broken",
-                Some(false) => "whole",
-            }
-        );
-        case.tell(&line);
-        if !right || (booted == Some(false) && !change.subject.is_empty()) {
-            wrong.push(format!("{line}: {findings:#?}"));
-        }
-    }
-    leaves_nothing(&node.node);
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
 /// A node on a network, in config A.
-struct Rehearsed<'a> {
-    node: BoxNode<'a>,
-    key: String,
+pub(super) struct Rehearsed<'a> {
+    pub(super) node: BoxNode<'a>,
+    pub(super) key: String,
 }
 
-fn on_lan_in_a(case: &Case) -> Rehearsed<'_> {
+/// A program that stands in for CRI-O.
+const CRIO: &str = r##"#!/bin/bash
+# STAND-IN for CRI-O: it refuses what is no line of TOML, and a limit that is no number. As a service it needs the runtimes that its
+# files name, and sleeps.
+for file in /etc/crio/crio.conf.d/*; do
+    if grep -nvE '^(#.*|\[.*\]|[a-z_]+ = .*|)$' $file || grep -nE '^pids_limit = [^0-9-]' $file; then
+        echo "crio: $file: it is refused" >&2
+        exit 1
+    fi
+done
+[[ ${1-} != config ]] || exit 0
+for program in $(sed -n 's/^runtime_path = "\(.*\)"/\1/p' /etc/crio/crio.conf.d/*); do
+    [[ -x $program ]] || exit 1
+done
+exec sleep infinity
+"##;
+
+/// A node on a network that has booted once, with [`CRIO`].
+pub(super) fn on_lan(case: &Case) -> BoxNode<'_> {
     let mut node = BoxNode::on_lan(case);
-    let key = node.lan().public_key();
+    node.prepare(|root| {
+        let crio = root.join("usr/bin/crio");
+        std::fs::write(&crio, CRIO).unwrap();
+        std::fs::set_permissions(crio, PermissionsExt::from_mode(0o755)).unwrap();
+    });
     case.prepared();
     node.boot();
+    node
+}
+
+pub(super) fn on_lan_in_a(case: &Case) -> Rehearsed<'_> {
+    in_a(on_lan(case))
+}
+
+/// A node in A whose tree is that of 1.0, without the stand-in that is CRI-O: that of 2.0 does not have it either.
+pub(super) fn plain_in_a(case: &Case) -> Rehearsed<'_> {
+    let mut node = BoxNode::on_lan(case);
+    case.prepared();
+    node.boot();
+    in_a(node)
+}
+
+fn in_a(node: BoxNode<'_>) -> Rehearsed<'_> {
+    let key = node.lan().public_key();
     let rehearsed = Rehearsed { node, key };
-    let a = config_with(&rehearsed, &json!({"files": [], "units": []}));
+    let a = config_with(&rehearsed, &json!({}));
     rehearsed
         .node
         .bring("/root/a.json", a.to_string().as_bytes());
@@ -109,35 +93,30 @@ fn on_lan_in_a(case: &Case) -> Rehearsed<'_> {
     rehearsed
 }
 
-fn config_with(node: &Rehearsed<'_>, more: &Value) -> Value {
-    let mut config = configs::worker(&node.key, 250, more.clone());
-    config["spec"]["osImageURL"] = json!(golden().a());
+pub(super) fn config_with(node: &Rehearsed<'_>, more: &Value) -> Value {
+    config_of(&node.key, more, &golden().a(), &[])
+}
+
+/// A worker's config with other parts, for an image and with kernel arguments besides those of the boxes.
+pub(super) fn config_of(key: &str, more: &Value, image: &str, arguments: &[&str]) -> Value {
+    let mut config = configs::worker(key, 250, more.clone());
+    config["spec"]["osImageURL"] = json!(image);
+    config["spec"]["kernelArguments"] = json!(arguments);
     let hash = mco_rescue::config::render::name_hash(&config["spec"]).unwrap();
     config["metadata"]["name"] = json!(format!("rendered-worker-{hash}"));
     config
 }
 
-/// Whether a node that really boots with the config is broken as the change says.
-fn is_broken(change: &Change, config: &Value) -> bool {
-    let case = Case::begin_in_box(&format!("box: the boot of {}", change.name));
-    let case = case.expect("another box was made");
-    let mut node = BoxNode::on_lan(&case);
-    node.boot();
-    node.bring("/root/next.json", config.to_string().as_bytes());
-    node.ask(&format!(
-        "{PROGRAM} apply --yes --files-only --allow-lockout --allow-removals --no-actions next.json"
-    ));
-    node.cut();
-    node.start();
-    // A boot that is broken may not come to its end.
-    let waits = "for n in $(seq 150); do systemctl is-system-running | grep -qE 'running|degraded|maintenance' && break; sleep 0.1; done";
-    node.run(waits);
-    // One whose systemd has ended cannot be asked.
-    node.run("true").code() != 0 || node.run(change.broken).code() == 0
+/// Whether `REHEARSALS` asks for a part of the campaign; without it one of so many is taken.
+pub(super) fn wanted(name: &str, number: usize, one_of: usize) -> bool {
+    match std::env::var("REHEARSALS") {
+        Ok(which) => which == "all" || name.contains(&which),
+        Err(_) => number.is_multiple_of(one_of),
+    }
 }
 
 /// Digests of the node's trees, without what the running node itself writes.
-fn trees(node: &BoxNode<'_>) -> String {
+pub(super) fn trees(node: &BoxNode<'_>) -> String {
     node.ask(
         "cd / && find etc usr var ostree boot sysroot/boot -xdev \
          -path var/log -prune -o -path var/lib/systemd -prune -o -path var/tmp -prune -o -path var/cache -prune \
@@ -145,14 +124,14 @@ fn trees(node: &BoxNode<'_>) -> String {
     )
 }
 
-fn leaves_nothing(node: &BoxNode<'_>) {
+pub(super) fn leaves_nothing(node: &BoxNode<'_>) {
     let left = "ls -d /run/mco-rescue-rehearsal 2>/dev/null; grep mco-rescue-rehearsal /proc/self/mountinfo; \
                 systemctl list-units --all --no-legend '*rehearsal*'; true";
     assert_eq!(node.ask(left), "");
 }
 
 /// Returns the subjects of the findings of a rehearsal.
-fn subjects(rehearsal: &Value) -> Vec<&str> {
+pub(super) fn subjects(rehearsal: &Value) -> Vec<&str> {
     let findings = rehearsal["findings"].as_array();
     let findings = findings.unwrap_or_else(|| panic!("{rehearsal:#}"));
     let subjects = findings.iter().map(|finding| finding["subject"].as_str());
@@ -160,7 +139,7 @@ fn subjects(rehearsal: &Value) -> Vec<&str> {
 }
 
 /// Runs a command with its JSON output, and returns the document.
-fn document(node: &BoxNode<'_>, command: &str) -> Value {
+pub(super) fn document(node: &BoxNode<'_>, command: &str) -> Value {
     let run = node.run(&format!("{PROGRAM} {command} -o json"));
     serde_json::from_str(&run.out())
         .unwrap_or_else(|error| panic!("{command}: {error}: {}{}", run.out(), run.err()))

@@ -319,15 +319,19 @@ impl<'a> BoxNode<'a> {
     pub fn on_lan(case: &'a Case) -> Self {
         let mut node = Self::new(case);
         let lan = Lan::new(&node.dir);
-        disk::mounted(&node.dir.join("root"), |top| {
+        node.prepare(|root| put_on_lan(&root.join("etc")));
+        node.lan = Some(lan);
+        node
+    }
+
+    /// Works on the tree of 1.0 before the first boot.
+    pub fn prepare(&self, work: impl FnOnce(&Path) + Send) {
+        disk::mounted(&self.dir.join("root"), |top| {
             let stateroot = top.join("ostree/deploy/rhcos");
             let deployments = fs::read_dir(stateroot.join("deploy")).unwrap();
             let mut paths = deployments.map(|entry| entry.unwrap().path());
-            let root = paths.find(|path| path.is_dir()).unwrap();
-            put_on_lan(&root.join("etc"));
+            work(&paths.find(|path| path.is_dir()).unwrap());
         });
-        node.lan = Some(lan);
-        node
     }
 
     /// The administrator's side of its network.

@@ -52,6 +52,23 @@ pub(super) fn decode_fields(value: &Value) -> Result<Map<String, Value>, Undecod
     }
 }
 
+/// Returns the first value of a type with which the kubelet does not load its configuration: the message of Go, after the field
+/// if the message does not name it.
+pub(super) fn find_type_fault(object: &Map<String, Value>) -> Option<(String, String)> {
+    let mut reader = Reader::default();
+    let error = match reader.read_fields(object, &KUBELET) {
+        Ok(_) => reader.first_error?,
+        Err(error) => error,
+    };
+    let words = error.to_string();
+    let said = if error.path.is_empty() {
+        format!("{}: {words}", reader.path.join("."))
+    } else {
+        words.clone()
+    };
+    Some((said, words))
+}
+
 /// Go continues after a value of a wrong type and reports the first one at the end. An error in a type that decodes itself
 /// (durations, quantities) stops the decoder.
 #[derive(Default)]

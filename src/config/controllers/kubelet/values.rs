@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::decode::find_type_fault;
 use super::duration;
 use crate::base::reason::Reason;
 use crate::config::controllers::quantity::Quantity;
@@ -95,6 +96,10 @@ pub fn find_faults(config: &Value, size: Option<MachineSize>) -> Vec<ValueFault>
             .filter_map(|(key, value)| judge_reclaim(key, value)),
     );
     faults.extend(judge_numbers(config));
+    if faults.is_empty() {
+        let types = config.as_object().and_then(find_type_fault);
+        faults.extend(types.map(|(said, words)| value_fault(said, words)));
+    }
     if let Some(size) = size.filter(|_| faults.is_empty()) {
         faults.extend(judge_sums(config, size));
     }
