@@ -224,8 +224,9 @@ fn update_holders(before: &[Value], given: &[ApiObject], rendered: &Value) -> Ve
         let mut new = object.clone();
         let files = new.pointer_mut("/spec/config/storage/files");
         for file in files.and_then(Value::as_array_mut).into_iter().flatten() {
-            let path = file.get("path").and_then(Value::as_str).unwrap_or_default();
-            let Some(bytes) = file_of(rendered, path) else {
+            let path = file.get("path").and_then(Value::as_str);
+            let Some((path, bytes)) = path.and_then(|path| Some((path, file_of(rendered, path)?)))
+            else {
                 continue;
             };
             if !is_given(path) && file_of(object, path).as_ref() != Some(&bytes) {

@@ -138,7 +138,7 @@ fn with_proof(changes: &KeptChanges, change: &KeptChange, kept: &[MachineConfig]
 /// Returns the change that made the recorded config, or the last change, with a note on what its objects do not carry.
 ///
 /// # Errors
-/// There is none.
+/// No change was made, or the changes cannot be read.
 pub fn find_change(root: &Root, records: &Records, kept: &[MachineConfig]) -> Result<KeptChange> {
     let changes = KeptChanges::read(root).context("reading the changes")?;
     let recorded = records.name();

@@ -211,7 +211,10 @@ fn is_broken_now(node: &BoxNode<'_>, broken: &str, failed: &str, case: &Case) ->
     }
     let now = node.ask(FAILED);
     let whole = node.run(WHOLE);
-    let is_broken = whole.code() != 0 || now.lines().any(|unit| !failed.lines().any(|known| known == unit));
+    let is_broken = whole.code() != 0
+        || now
+            .lines()
+            .any(|unit| !failed.lines().any(|known| known == unit));
     if is_broken {
         case.tell(&format!("{now} {} {}", whole.out(), whole.err()));
     }
