@@ -54,6 +54,7 @@ use crate::host::sys::signals::retry_interrupted;
 pub struct Root {
     dir: OwnedFd,
     shown: PathBuf,
+    is_live: bool,
     digests: Arc<KnownDigests>,
 }
 
@@ -83,6 +84,19 @@ const MAX_READ: u64 = 64 << 20;
 /// Maximum size of a key file that is read, in bytes.
 const MAX_SMALL: u64 = 1 << 20;
 
+/// Returns true if a directory is the root of the running system. It is asked once: a root that cannot be told from another one
+/// would lose its operating system on the way.
+fn is_system_root(dir: &OwnedFd) -> Result<bool, RootError> {
+    let stats = nix::sys::stat::fstat(dir)
+        .and_then(|own| Ok((own, nix::sys::stat::stat("/")?)))
+        .map_err(|errno| RootError {
+            path: "/".to_owned(),
+            cause: errno.into(),
+        });
+    let (own, live) = stats?;
+    Ok(own.st_dev == live.st_dev && own.st_ino == live.st_ino)
+}
+
 impl Root {
     /// Opens `path` as the root. The running system resolves this path; all later ones are resolved inside the root.
     pub fn open(path: &Path) -> Result<Self, RootError> {
@@ -92,6 +106,7 @@ impl Root {
             cause: errno.into(),
         })?;
         Ok(Self {
+            is_live: is_system_root(&dir)?,
             dir,
             shown: path.to_owned(),
             digests: Arc::default(),
@@ -124,6 +139,7 @@ impl Root {
         Ok(Self {
             dir: dir.map_err(|cause| Self::root_error("/", cause))?,
             shown: self.shown.clone(),
+            is_live: self.is_live,
             digests: Arc::clone(&self.digests),
         })
     }
@@ -134,8 +150,10 @@ impl Root {
     /// It is missing, or is a symbolic link, or a link is on the way.
     pub fn open_within(&self, path: &RootPath) -> Result<Self, RootError> {
         let dir = self.plain_directory(path)?;
+        let dir = dir.ok_or_else(|| error_at(path, Errno::ENOENT))?;
         Ok(Self {
-            dir: dir.ok_or_else(|| error_at(path, Errno::ENOENT))?,
+            is_live: is_system_root(&dir)?,
+            dir,
             shown: self.shown.join(path.relative()),
             digests: Arc::clone(&self.digests),
         })
@@ -167,11 +185,7 @@ impl Root {
 
     /// Returns true if this is the root of the running system.
     pub fn is_live(&self) -> bool {
-        let same = |a: FileStat, b: FileStat| a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-        match (nix::sys::stat::fstat(&self.dir), nix::sys::stat::stat("/")) {
-            (Ok(own), Ok(live)) => same(own, live),
-            _ => false,
-        }
+        self.is_live
     }
 
     /// Returns the root's own descriptor, for `syncfs` and locks.
