@@ -1,7 +1,7 @@
 //! Every change of `rehearsal_changes.rs` and every crossing of `rehearsal_crossings.rs` is rehearsed, then really booted, and the
 //! words of both are a table.
 //!
-//! `REHEARSALS=all` takes them all; `REHEARSALS=TEXT` those with this text in their name; else a sample.
+//! `REHEARSALS=all` takes them all; `REHEARSALS=TEXT` those with this text in their name; else a sample of the changes.
 
 use std::fmt::Write;
 
@@ -72,8 +72,9 @@ fn a_rehearsal_says_what_the_boot_does() {
         }
     }
     leaves_nothing(&node.node);
+    let is_campaign = std::env::var_os("REHEARSALS").is_some();
     for (number, crossing) in all_crossings().iter().enumerate() {
-        if wanted(crossing.name, number, 11) {
+        if is_campaign && wanted(crossing.name, number, 11) {
             let verdict = try_crossing(crossing);
             case.tell(&verdict.row());
             verdicts.push(verdict);

@@ -140,7 +140,7 @@ pub struct StoredImage {
     pub labels: BTreeMap<String, String>,
     /// Layers, lowest first: the full ref and the commit of each.
     pub layers: Vec<(String, Checksum)>,
-    /// Checksum of the trees of all layers: see [`checksum_layers`].
+    /// SHA-256 of lines with the ref of each layer, a blank, and the checksum of its tree.
     pub layers_checksum: String,
 }
 
