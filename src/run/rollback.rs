@@ -322,24 +322,26 @@ fn choose_runs(
     let older = kept_runs::up_to(root, &runs, options.to)?;
     let run = runs.remove(0);
     if options.to.is_none() {
-        expect_meant(root, &run)?;
+        expect_named_run(root, &run)?;
     }
     runs.truncate(older);
     Ok((run, runs))
 }
 
-/// Refuses to revert the first run of a node as the second of two rollbacks, unless it is named: the node would lose all of its
-/// config.
-fn expect_meant(root: &Root, run: &FinishedRun) -> Result<()> {
+/// Refuses to revert the run that brought the node's first config unless it was the last run or is named with `--to`: the node would
+/// lose all of its config.
+fn expect_named_run(root: &Root, run: &FinishedRun) -> Result<()> {
     if config_before(root, run) != Before::NoRecord {
         return Ok(());
     }
-    let last = transaction::last_run(root)?;
-    if last.is_none_or(|last| last.id.is_empty() || last.id == run.id) {
-        return Ok(());
-    }
+    let why = match transaction::last_run(root) {
+        Ok(None) => return Ok(()),
+        Ok(Some(last)) if last.id.is_empty() || last.id == run.id => return Ok(()),
+        Ok(Some(_)) => "a later run was reverted already".to_owned(),
+        Err(error) => format!("it is not known what ran last ({error})"),
+    };
     bail!(
-        "a later run was reverted already, and before {} this node had no config: all of it would go, with its units and SSH keys. \
+        "{why}, and before {} this node had no config: all of it would go, with its units and SSH keys. \
          If that is meant: {}",
         run.config,
         mco_rescue(&format!("rollback --to {}", run.id))

@@ -137,6 +137,17 @@ fn the_last_config_of_a_node_goes_only_if_its_run_is_named() {
         assert!(refused.contains("had no config"), "{refused}");
         assert_eq!(root.read("etc/series/a0.conf"), before);
     }
+    // A record of the last run that cannot be read proves nothing.
+    let status = root.read("var/lib/mco-rescue/status.json");
+    root.write("var/lib/mco-rescue/status.json", "{");
+    let run = root.run(&["rollback", "--yes"]).exits(1);
+    let said = flat(&run.err());
+    assert!(
+        said.contains("not known what ran last") && said.contains("rollback --to "),
+        "{said}"
+    );
+    assert_eq!(root.read("etc/series/a0.conf"), before);
+    root.write("var/lib/mco-rescue/status.json", &status);
     let (_, id) = refused.split_once("rollback --to ").unwrap();
     let id = id.split_whitespace().next().unwrap();
     root.run(&["rollback", "--yes", "--to", id]).ok();
