@@ -66,6 +66,14 @@ pub fn mco_rescue(arguments: &str) -> String {
     }
 }
 
+/// Returns `mco-rescue ARGUMENTS` for what only the booted node can do: marked if the root of this run is another one.
+pub fn on_booted_node(arguments: &str) -> String {
+    match ROOT.get().map_or("", String::as_str) {
+        "" => format!("mco-rescue {arguments}"),
+        _ => format!("{ON_THE_NODE}mco-rescue {arguments}"),
+    }
+}
+
 /// The arguments of this run, quoted for the shell. Set once.
 static ARGUMENTS: OnceLock<Vec<String>> = OnceLock::new();
 

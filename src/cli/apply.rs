@@ -11,10 +11,10 @@ use crate::base::paths;
 use crate::base::text::count_noun;
 use crate::change::plan::{Force, Plan, TrialReboot};
 use crate::change::session::{
-    RunOptions, Session, Unnamed, choose_config, open_root, policies, predict,
+    RunOptions, Session, Unnamed, choose_config, open_root, policies, predict, with_disk,
 };
 use crate::change::source::{Chosen, LATEST};
-use crate::cli::args::{AFTER, ConfigArgs, GuardArgs, PlanArgs};
+use crate::cli::args::{AFTER, ConfigArgs, GuardArgs, PlanArgs, expect_running_node};
 use crate::cli::firstboot::FirstbootArgs;
 use crate::cli::ui::Ui;
 use crate::host::root::Root;
@@ -126,15 +126,9 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     if apply.dry_run {
         return super::plan::run(ui, &apply.plan);
     }
-    let root = open_root(&ui.root)?;
-    for (is_given, option) in [
-        (apply.stop_workloads, "stop-workloads"),
-        (apply.reboot, "reboot"),
-    ] {
-        if is_given && !root.is_live() {
-            bail!("--{option} is for the node that runs; leave it out for another root");
-        }
-    }
+    let root = with_disk(open_root(&ui.root)?, &ui.root)?;
+    expect_running_node(&root, "--stop-workloads", apply.stop_workloads)?;
+    expect_running_node(&root, "--reboot", apply.reboot)?;
     if apply.plan.rehearse {
         expect_possible_rehearsal(ui.runner)
             .context("the next boot cannot be rehearsed; nothing was changed")?;
@@ -179,7 +173,7 @@ fn expect_good_rehearsal(ui: &Ui<'_>, args: &PlanArgs, applied: &Applied<'_>) ->
         &applied.run.session.root,
         &applied.run.session.chosen.config,
     );
-    // What becomes of a trial is said when it has been reverted. Without a step there is no run to undo.
+    // The end of a trial is reported after its revert. Without a step there is no run to undo.
     let has_undo = args.trial.window.is_none() && !applied.run.plan.is_empty();
     let in_place = |error: anyhow::Error| {
         if !has_undo {

@@ -1,4 +1,6 @@
 //! Options that several commands share.
+use anyhow::{Result, bail};
+
 use crate::change::install::completion::Completion;
 use crate::change::plan::fit::Accepted;
 use crate::change::plan::{AcceptedRisks, Allowed, PlanOptions, TrialReboot};
@@ -9,6 +11,7 @@ use crate::change::source::LATEST;
 use crate::change::source::gate::{CapsuleOptions, ConfigOrigin, ConfigRequest};
 use crate::change::staging::image_source::SourceOptions;
 use crate::change::trial::parse_time;
+use crate::host::root::Root;
 use crate::judge::crossing::checks;
 use crate::judge::daemon::release::Release;
 use crate::run::trial::running::TrialOptions;
@@ -357,6 +360,14 @@ pub struct GuardArgs {
     /// The work of the first-boot service is done in its place.
     #[arg(skip)]
     pub first_boot: bool,
+}
+
+/// Refuses an option that only the running node can carry out, if it is given for another root.
+pub(super) fn expect_running_node(root: &Root, option: &str, is_given: bool) -> Result<()> {
+    if is_given && !root.is_live() {
+        bail!("{option} is for the node that runs; leave it out for another root");
+    }
+    Ok(())
 }
 
 /// Doubts about the config that may be passed over, each by itself.

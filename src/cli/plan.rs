@@ -18,7 +18,7 @@ use crate::change::session::access::AccessNeed;
 use crate::change::session::machine;
 use crate::change::session::own_state::expect_known_state;
 use crate::change::session::predict;
-use crate::change::session::{Session, Unnamed, choose_config, open_root};
+use crate::change::session::{Session, Unnamed, choose_config, open_root, with_disk};
 use crate::change::transaction::journal::ConfigRef;
 use crate::change::transaction::{self, Direction, Pending, RecoveryOutlook};
 use crate::cli::args::PlanArgs;
@@ -32,7 +32,7 @@ use crate::report::plan::{Diffs, Heading};
 
 /// Runs `plan`.
 pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
-    let root = open_root(&ui.root)?;
+    let root = with_disk(open_root(&ui.root)?, &ui.root)?;
     let machine = machine::observe_machine(&root)?;
     if let Some(against) = wrong_machine(&machine, args.guards.not_a_node) {
         return refuse(ui, &machine, against);

@@ -3,7 +3,7 @@
 use super::diffs;
 use crate::change::trial::on_disk;
 use crate::change::trial::{TrialOutcome, TrialResult};
-use crate::cli::args::AFTER;
+use crate::cli::args::{AFTER, expect_running_node};
 use crate::cli::ui::{DryRunEnd, Ui};
 use crate::run::front::Front;
 use crate::run::trial::running;
@@ -118,9 +118,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     if args.list {
         return kept::list(ui, &root);
     }
-    if args.reboot && !root.is_live() {
-        bail!("--reboot is for the node that runs; leave it out for another root");
-    }
+    expect_running_node(&root, "--reboot", args.reboot)?;
     let meant = args.guards.not_a_node;
     if let Some(trial) = read_trial(&root)? {
         if args.dry_run {

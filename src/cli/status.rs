@@ -15,7 +15,7 @@ use crate::base::invocation::mco_rescue;
 use crate::base::time::{current_time, format_utc};
 use crate::change::session::access::{self, AccessNeed};
 use crate::change::session::own_state::expect_known_state;
-use crate::change::session::{machine, open_root};
+use crate::change::session::{machine, open_root, with_disk};
 use crate::change::source::cache;
 use crate::change::transaction;
 use crate::cli::args::DaemonArgs;
@@ -102,7 +102,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
 
 /// Opens the root. Returns it with what cannot be read of this program's own state, if that leaves enough to report.
 fn open(ui: &Ui<'_>) -> Result<(Root, Option<anyhow::Error>)> {
-    let root = open_root(&ui.root)?;
+    let root = with_disk(open_root(&ui.root)?, &ui.root)?;
     machine::expect_system(&root)?;
     access::expect_access(&root, AccessNeed::Read)?;
     match expect_known_state(&root) {

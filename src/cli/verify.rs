@@ -8,7 +8,7 @@ use super::Output;
 use crate::base::error::ExitCode;
 use crate::base::invocation::mco_rescue;
 use crate::change::session::access::{self, AccessNeed};
-use crate::change::session::{Session, Unnamed, choose_config, machine, open_root};
+use crate::change::session::{Session, Unnamed, choose_config, machine, open_root, with_disk};
 use crate::change::transaction::journal::ConfigRef;
 use crate::change::transaction::{self, Pending};
 use crate::cli::args::ConfigArgs;
@@ -49,14 +49,14 @@ fn unread(records: &Records) -> (Option<String>, Option<String>) {
     match &records.reader {
         _ if records.node_annotations => (None, None),
         RecordReader::Says(said) => (Some(said.clone()), Some(said.clone())),
-        RecordReader::Fails(why) => (Some(why.clone().to_string()), None),
+        RecordReader::Fails(why) => (Some(why.to_string()), None),
         RecordReader::Same | RecordReader::Reads(_) => (None, None),
     }
 }
 
 /// Runs `verify`.
 pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
-    let root = open_root(&ui.root)?;
+    let root = with_disk(open_root(&ui.root)?, &ui.root)?;
     machine::expect_system(&root)?;
     access::expect_access(&root, AccessNeed::Read)?;
     if let Pending::Unfinished(interrupted, _) = transaction::find_pending(&root)? {

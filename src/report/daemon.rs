@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 
 use super::wrap_text;
-use crate::base::invocation::{mco_rescue, on_node};
+use crate::base::invocation::{mco_rescue, on_booted_node, on_node};
 use crate::base::text::make_inline;
 use crate::judge::daemon::forecast::{ANOTHER, Branch, Forecast};
 use crate::judge::daemon::start::{Prediction, StartUpdate, State};
@@ -180,7 +180,7 @@ impl Forecast {
             State::Degraded if said.contains("osImageURL") || said.contains("kernel arguments") => {
                 Some(format!(
                     "{} # stages the missing parts of the operating system",
-                    mco_rescue("apply")
+                    on_booted_node("apply")
                 ))
             }
             State::Degraded if said.contains("Supported spec versions") => Some(format!(

@@ -149,6 +149,61 @@ fn a_disk_of_a_node_is_judged_by_its_files() {
     );
 }
 
+/// The whole disk of a node, as it is mounted on another machine: the deployment does not show what lies beside it.
+#[test]
+fn every_command_compares_the_image_of_a_whole_disk() {
+    let disk = TestRoot::empty();
+    let deploy = "ostree/deploy/rhcos/deploy";
+    let place = format!("{deploy}/{BOOTED}.0");
+    for (path, text) in [
+        ("etc/os-release", "ID=rhcos\nVARIANT_ID=coreos\n"),
+        ("etc/machine-id", "0123456789abcdef0123456789abcdef\n"),
+        (RECORD, &worker::config().to_string()),
+    ] {
+        disk.write(&format!("{place}/{path}"), text);
+    }
+    for directory in ["var", "sysroot", "boot"] {
+        fs::create_dir_all(disk.path(&format!("{place}/{directory}"))).unwrap();
+    }
+    disk.write("ostree/deploy/rhcos/var/lib/x", "");
+    let origin = format!("[origin]\ncontainer-image-reference=ostree-unverified-registry:{NEXT}\n");
+    disk.write(&format!("{deploy}/{BOOTED}.0.origin"), &origin);
+    let link = format!("ostree=/ostree/boot.1/rhcos/{}/0", "c".repeat(64));
+    disk.write(
+        "boot/loader/entries/ostree-1-rhcos.conf",
+        &format!("title a\nversion 1\noptions root=UUID=1 {link}\nlinux /vmlinuz\n"),
+    );
+    let boot = disk.path(&format!("ostree/boot.1/rhcos/{}", "c".repeat(64)));
+    fs::create_dir_all(&boot).unwrap();
+    std::os::unix::fs::symlink(
+        format!("../../../deploy/rhcos/deploy/{BOOTED}.0"),
+        boot.join("0"),
+    )
+    .unwrap();
+    for args in [
+        &["status"][..],
+        &["plan"],
+        &["apply", "--yes", "--not-a-node"],
+        &["doctor"],
+    ] {
+        let run = disk.run(args);
+        let said = flat(&(run.out() + &run.err()));
+        assert!(
+            said.contains("unexpected on-disk state"),
+            "{args:?}: {said}"
+        );
+        assert!(said.contains(NEXT), "{args:?}: {said}");
+        // What runs is known, and a disk stages nothing.
+        assert!(!said.contains("is running, with"), "{args:?}: {said}");
+        assert!(!said.contains("apply --root"), "{args:?}: {said}");
+    }
+    let said = flat(&disk.run(&["verify"]).out());
+    assert!(
+        said.contains("but on this disk") && said.contains(NEXT),
+        "{said}"
+    );
+}
+
 #[test]
 fn what_the_last_shutdown_and_the_awaited_boot_came_to_is_reported_with_the_gap() {
     live(|node| {
