@@ -154,7 +154,7 @@ pub fn read_service_configs(
     Ok(all)
 }
 
-/// What the files of CRI-O say.
+/// The settings in CRI-O's configuration files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CrioSettings {
     /// Files that it does not read.
@@ -194,10 +194,10 @@ impl CrioSettings {
             let all = runtime.and_then(|runtime| runtime.get("runtimes")?.as_table());
             paths.extend(all.into_iter().flatten().map(|(name, runtime)| {
                 let path = runtime.get("runtime_path").and_then(|path| path.as_str());
-                (name.clone(), path.unwrap_or_default().to_owned())
+                (name.clone(), path.map(str::to_owned))
             }));
         }
-        let named = default.and_then(|name| paths.remove(&name));
+        let named = default.and_then(|name| paths.remove(&name)?);
         settings.runtime = named.filter(|path| path.starts_with('/'));
         Ok(settings)
     }

@@ -260,7 +260,7 @@ fn judge_files(baseline: &RehearsedBoot, next: &RehearsedBoot) -> Vec<CrossingFi
     new.map(find).collect()
 }
 
-/// What follows on a file that its reader refuses.
+/// The next step for a file that its service rejects.
 const CORRECT: &str = "Correct the file in its MachineConfig.";
 
 /// Judges what systemd says beyond the states of units. Messages about a unit that has a finding are evidence of that.

@@ -34,7 +34,7 @@ use crate::node::mounts::stage::StageLayers;
 use crate::node::staged::{read_staged_origin, staged_file};
 use crate::node::sysroot::{self, Deployed};
 use crate::node::system::System;
-use crate::node::{Host, Records};
+use crate::node::{Baseline, Host, Records};
 
 /// Parts of a root that may come from elsewhere.
 const PARTS: [&str; 3] = ["usr", "etc", "var"];
@@ -148,7 +148,7 @@ fn boot_baseline(
 /// Checks if this machine can rehearse at all.
 ///
 /// # Errors
-/// What it lacks, with the way out.
+/// The machine lacks what a rehearsal needs; the message says what to do.
 pub fn expect_possible_rehearsal(runner: &dyn CommandRunner) -> Result<()> {
     if !nix::unistd::geteuid().is_root() {
         bail!("a rehearsal makes namespaces, for which it needs root. Run it with sudo");
@@ -438,11 +438,11 @@ fn refuse_image(image: &str) -> String {
 /// Returns a sentence if the config asks for an operating system that is not rehearsed with it, or may not be.
 fn describe_other_image(records: &Records, config: &MachineConfig) -> Option<String> {
     let image = &config.os_image_url;
-    let is_missing = match records.baseline().config() {
+    let is_missing = match records.baseline() {
         _ if image.is_empty() => return None,
-        Some(old) if old.os_image_url == *image => return None,
-        Some(_) => "is not staged",
-        None => "may not be the one that runs: nothing is recorded",
+        Baseline::Known(old) if old.os_image_url == *image => return None,
+        Baseline::Known(_) => "is not staged".to_owned(),
+        Baseline::Unknown(why) => format!("may not be the one that runs: {why}"),
     };
     Some(format!(
         "Not rehearsed: the image {image}, for which the config asks. It {is_missing}. Only the files of the config were tried, on the \
@@ -575,10 +575,13 @@ fn deployment_tree(stateroot: &str, name: &str) -> PathBuf {
 
 /// Returns the kernel arguments with those of a config in place of those of the recorded one.
 fn change_arguments(now: &[String], records: &Records, config: &MachineConfig) -> Vec<String> {
-    let old = records.baseline().config();
-    let old = old.map(|old| Kargs::from_entries(&old.kernel_arguments));
+    let old = match records.baseline() {
+        Baseline::Known(old) => Kargs::from_entries(&old.kernel_arguments),
+        // No argument is removed that is not known to be an old config's.
+        Baseline::Unknown(_) => Kargs::default(),
+    };
     let new = Kargs::from_entries(&config.kernel_arguments);
-    let changed = Kargs::from_entries(now).after_change(&old.unwrap_or_default(), &new);
+    let changed = Kargs::from_entries(now).after_change(&old, &new);
     boot_arguments(&changed.tokens().join(" "))
 }
 

@@ -74,7 +74,6 @@ pub mod fix;
 pub mod status;
 
 pub mod change;
-/// Whether the objects of a change make its config.
 pub mod change_proof;
 
 pub mod handover;

@@ -72,7 +72,7 @@ pub struct CapsuleImage {
     /// Checksum of the tree in OSTree; `None` for an image that its digest proves, such as an OCI archive.
     #[serde(deserialize_with = "require_field")]
     pub content_checksum: Option<String>,
-    /// Checksum of the layers in OSTree, as `image list` prints it; `None` where there is no checksum of the tree.
+    /// Checksum of the layers in OSTree, as `image list` prints it; `None` if `content_checksum` is `None`.
     #[serde(deserialize_with = "require_field")]
     pub layers_checksum: Option<String>,
 }

@@ -70,13 +70,15 @@ pub fn find_import_need(
     let Some(image) = source.find_image(&metadata, name, digest)? else {
         return Ok(None);
     };
-    let all = list_objects(&metadata, &image.commits()).map_err(ObjectSourceError::from)?;
     let mut layers = Vec::new();
     for (layer, commit) in &image.layers {
         if !node.has_layer(layer).map_err(ObjectSourceError::from)? {
             layers.push((layer.clone(), *commit));
         }
     }
+    let commits = layers.iter().map(|(_, commit)| *commit);
+    let commits: Vec<Checksum> = [image.commit].into_iter().chain(commits).collect();
+    let all = list_objects(&metadata, &commits).map_err(ObjectSourceError::from)?;
     let mut need = ImportNeed {
         image,
         layers,

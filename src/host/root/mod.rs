@@ -84,8 +84,8 @@ const MAX_READ: u64 = 64 << 20;
 /// Maximum size of a key file that is read, in bytes.
 const MAX_SMALL: u64 = 1 << 20;
 
-/// Returns true if a directory is the root of the running system. It is asked once: a root that cannot be told from another one
-/// would lose its operating system on the way.
+/// Returns true if a directory is the root of the running system. This is determined once, when the root is opened: a later error
+/// would make a running system look like a disk.
 fn is_system_root(dir: &OwnedFd) -> Result<bool, RootError> {
     let stats = nix::sys::stat::fstat(dir)
         .and_then(|own| Ok((own, nix::sys::stat::stat("/")?)))

@@ -489,12 +489,13 @@ pub fn read_image(
         Some(config) => serde_json::from_str(&config).map_err(|_| unknown())?,
     };
     let mut layers = Vec::new();
-    for (name, commit) in find_layers(source, &parsed)?.ok_or_else(unknown)? {
-        let commit = commit.ok_or_else(|| {
-            wrong(&format!(
-                "lacks its layer {name}; take it from another node"
-            ))
-        })?;
+    for digest in layer_digests(&parsed).ok_or_else(unknown)? {
+        let name = layer_ref(&digest);
+        let Some(commit) = source.find_layer(&name)? else {
+            return Err(wrong(&format!(
+                "lacks its layer {digest}; take it from another node"
+            )));
+        };
         layers.push((name, commit));
     }
     let layers_checksum = checksum_layers(source, &layers)?;
@@ -510,34 +511,18 @@ pub fn read_image(
     })
 }
 
-/// Returns the full ref of each layer in the manifest of an image's commit, lowest first, with its commit at the source. `None` if
-/// there is no manifest in the commit.
-#[allow(
-    clippy::type_complexity,
-    reason = "each of the three answers is another one"
-)]
-fn find_layers(
-    source: &dyn MetadataSource,
-    image: &Commit<'_>,
-) -> Result<Option<Vec<(String, Option<Checksum>)>>, StoreError> {
-    let manifest = image.metadata.text(b"ostree.manifest");
-    let manifest = manifest.and_then(|manifest| serde_json::from_str::<Value>(&manifest).ok());
-    let listed = manifest
-        .as_ref()
-        .and_then(|manifest| manifest.get("layers")?.as_array());
-    let Some(listed) = listed else {
-        return Ok(None);
-    };
-    let mut layers = Vec::new();
-    for layer in listed {
-        let Some(digest) = layer.get("digest").and_then(Value::as_str) else {
-            return Ok(None);
-        };
-        let name = format!("{LAYER_PREFIX}/{}", escape_ref(digest));
-        let commit = source.find_layer(&name)?;
-        layers.push((name, commit));
-    }
-    Ok(Some(layers))
+/// Returns the digest of each layer in the manifest of an image's commit, lowest first. `None` if the commit has no manifest.
+fn layer_digests(image: &Commit<'_>) -> Option<Vec<String>> {
+    let manifest = image.metadata.text(b"ostree.manifest")?;
+    let manifest: Value = serde_json::from_str(&manifest).ok()?;
+    let listed = manifest.get("layers")?.as_array()?.iter();
+    let digest = |layer: &Value| Some(layer.get("digest")?.as_str()?.to_owned());
+    listed.map(digest).collect()
+}
+
+/// Returns the full ref of a layer.
+fn layer_ref(digest: &str) -> String {
+    format!("{LAYER_PREFIX}/{}", escape_ref(digest))
 }
 
 /// Returns the SHA-256 of lines with the ref of each layer, a blank, and the checksum of its tree.
@@ -569,12 +554,18 @@ pub fn read_layers_checksum(
     let id = (OstreeObjectKind::Commit, *commit);
     let bytes = source.read_metadata(&id)?;
     let parsed = Commit::parse(&bytes).ok_or_else(|| source.object_fault(&id, FORM))?;
-    let layers = find_layers(source, &parsed)?.into_iter().flatten();
-    let layers: Option<Vec<_>> = layers.map(|(name, commit)| Some((name, commit?))).collect();
-    match layers {
-        Some(layers) if !layers.is_empty() => checksum_layers(source, &layers).map(Some),
-        _ => Ok(None),
+    let mut layers = Vec::new();
+    for digest in layer_digests(&parsed).into_iter().flatten() {
+        let name = layer_ref(&digest);
+        let Some(commit) = source.find_layer(&name)? else {
+            return Ok(None);
+        };
+        layers.push((name, commit));
     }
+    if layers.is_empty() {
+        return Ok(None);
+    }
+    checksum_layers(source, &layers).map(Some)
 }
 
 /// Returns the checksum of the tree of a commit that is the image with this digest; `None` if it has layered packages or is another
