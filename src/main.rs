@@ -1,6 +1,6 @@
 //! Parse, start the logger, run, turn the result into an exit code.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use mco_rescue::base::error;
@@ -8,6 +8,7 @@ use mco_rescue::base::invocation::with_commands_apart;
 use mco_rescue::base::reason::Reason;
 use mco_rescue::base::secrets::redacted_words;
 use mco_rescue::base::text::{make_printable, one_line};
+use mco_rescue::base::wrap::wrap_lines;
 use mco_rescue::cli::{parse, run};
 use mco_rescue::host::progress;
 use mco_rescue::host::sys::memory::{self, Memory};
@@ -20,19 +21,35 @@ static MEMORY: Memory = Memory;
 const ERROR: &str = "1;31";
 const WARNING: &str = "1;33";
 
-/// Returns the word in front of a message, in this colour if there is one.
-fn coloured_label(word: &str, colour: &str, coloured: bool) -> String {
-    if coloured && !colour.is_empty() {
-        format!("\u{1b}[{colour}m{word}:\u{1b}[0m")
-    } else {
-        format!("{word}:")
+/// How messages look on standard error.
+#[derive(Clone, Copy)]
+struct Messages {
+    coloured: bool,
+    /// Long lines are broken between words; a log keeps one line for each message.
+    wrapped: bool,
+}
+
+impl Messages {
+    /// Returns a message with its commands apart, after a label in this colour if there is one.
+    fn lay_out(self, label: &str, colour: &str, text: &str) -> String {
+        let text = with_commands_apart(&format!("{label}{text}"));
+        let text = if self.wrapped { wrap_lines(&text) } else { text };
+        match text.strip_prefix(label) {
+            Some(rest) if self.coloured && !colour.is_empty() && !label.is_empty() => {
+                format!("\u{1b}[{colour}m{}\u{1b}[0m {rest}", label.trim_end())
+            }
+            _ => text,
+        }
     }
 }
 
 fn main() -> ExitCode {
     limits::set_umask();
     let cli = parse();
-    let coloured = cli.is_coloured(&std::io::stderr());
+    let messages = Messages {
+        coloured: cli.is_coloured(&std::io::stderr()),
+        wrapped: std::io::stderr().is_terminal(),
+    };
     let level = match cli.verbose {
         0 => log::LevelFilter::Warn,
         1 => log::LevelFilter::Info,
@@ -45,7 +62,7 @@ fn main() -> ExitCode {
         .filter_module("fatfs", log::LevelFilter::Error)
         .format(move |out, record| {
             let text = record.args().to_string();
-            let text = with_commands_apart(&one_line(&redacted_words(&text)));
+            let text = one_line(&redacted_words(&text));
             progress::clear_line();
             let word = record.level().as_str().to_lowercase();
             let colour = match record.level() {
@@ -53,8 +70,7 @@ fn main() -> ExitCode {
                 log::Level::Warn => WARNING,
                 _ => "",
             };
-            let label = coloured_label(&word, colour, coloured);
-            writeln!(out, "{label} {text}")
+            writeln!(out, "{}", messages.lay_out(&format!("{word}: "), colour, &text))
         })
         .init();
     if let Err(errno) = memory::keep_private() {
@@ -79,14 +95,17 @@ fn main() -> ExitCode {
         Ok(code) => code.into(),
         Err(problem) => {
             progress::clear_line();
+            let text = make_printable(&redacted_words(&error::error_words(&problem)));
+            let label = if error::is_declined(&problem) {
+                ""
+            } else {
+                "error: "
+            };
             // Standard error may be closed; the exit code still tells.
             let _ = writeln!(
                 std::io::stderr(),
-                "{} {}",
-                coloured_label("error", ERROR, coloured),
-                with_commands_apart(&make_printable(&redacted_words(&error::error_words(
-                    &problem
-                ))))
+                "{}",
+                messages.lay_out(label, ERROR, &text)
             );
             error::exit_code(&problem).into()
         }

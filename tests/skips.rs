@@ -1,4 +1,4 @@
-//! A test is passed over by one function, and not where everything can be installed.
+//! A test is skipped by one function, and not where everything can be installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -40,6 +40,14 @@ pub enum RunError {
     /// Something was left unfinished.
     #[error("{0}")]
     Incomplete(String),
+    /// The answer to the question was no.
+    #[error("Not confirmed. Nothing was changed.")]
+    Declined,
+}
+
+/// Returns true if the user declined the change: that is an answer, not an error.
+pub fn is_declined(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(RunError::Declined))
 }
 
 /// What a command has changed so far. A later value contains the earlier ones.
@@ -73,8 +81,8 @@ fn exit_code_after(error: &anyhow::Error, has_changed_part: bool) -> ExitCode {
     match error.downcast_ref::<RunError>() {
         Some(RunError::RolledBack(_)) => ExitCode::RolledBack,
         Some(RunError::Incomplete(_)) => ExitCode::Incomplete,
-        None if has_changed_part => ExitCode::Incomplete,
-        None => ExitCode::Error,
+        Some(RunError::Declined) | None if has_changed_part => ExitCode::Incomplete,
+        Some(RunError::Declined) | None => ExitCode::Error,
     }
 }
 

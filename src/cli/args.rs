@@ -180,15 +180,15 @@ pub struct PlanArgs {
     #[command(flatten)]
     pub bits: BitsArgs,
 
-    /// What may be passed over in another image.
+    /// What may be accepted in another image.
     #[command(flatten)]
     pub risks: RiskArgs,
 
-    /// What may be passed over on the node.
+    /// What may be accepted on the node.
     #[command(flatten)]
     pub guards: GuardArgs,
 
-    /// What may be passed over in the config.
+    /// What may be accepted in the config.
     #[command(flatten)]
     pub doubts: DoubtArgs,
 
@@ -324,7 +324,7 @@ impl BitsArgs {
     }
 }
 
-/// What on the node may be passed over.
+/// What on the node may be accepted.
 #[derive(Debug, Clone, Default, Args)]
 pub struct GuardArgs {
     /// Clear the flags immutable and append-only (chattr +i, +a) where they stand in the
@@ -370,7 +370,7 @@ pub(super) fn expect_running_node(root: &Root, option: &str, is_given: bool) -> 
     Ok(())
 }
 
-/// Doubts about the config that may be passed over, each by itself.
+/// Doubts about the config that may be accepted, each by itself.
 #[derive(Debug, Clone, Default, Args)]
 #[allow(
     clippy::struct_excessive_bools,
@@ -404,7 +404,7 @@ pub struct DoubtArgs {
     pub edited_config: bool,
 }
 
-/// What may be passed over in another image.
+/// What may be accepted in another image.
 #[derive(Debug, Clone, Default, Args)]
 pub struct RiskArgs {
     /// Stage the image although this check of preflight found an inhibitor, such as

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use flate2::read::GzDecoder;
 
 use super::ui::Ui;
@@ -46,7 +46,7 @@ const MAX_DEPTH: usize = 4;
 /// Runs `report`.
 pub(super) fn run(ui: &Ui<'_>, args: &ReportArgs) -> Result<ExitCode> {
     let shown = args.directory.display();
-    let root = Root::open(&args.directory).with_context(|| format!("opening {shown}"))?;
+    let root = Root::open(&args.directory)?;
     let mut gathered = Gathered::default();
     gathered.directory(&root, &RootPath::fixed("."), &[])?;
     let now = current_time();

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::ui::Ui;
 use crate::base::error::ExitCode;
-use crate::change::session::open_root;
+use crate::change::session::{machine, open_root};
 use crate::report;
 use crate::run::history::{History, open_store};
 
@@ -25,7 +25,15 @@ pub struct HistoryArgs {
 pub(super) fn run(ui: &Ui<'_>, args: &HistoryArgs) -> Result<ExitCode> {
     let history = match &args.store {
         Some(store) => History::read_history(None, Some(&open_store(store)?)),
-        None => History::of_root(&open_root(&ui.root)?)?,
+        None => {
+            let root = open_root(&ui.root)?;
+            let history = History::of_root(&root)?;
+            // The file system of /boot alone has snapshots too.
+            if history.store.is_none() {
+                machine::expect_system(&root)?;
+            }
+            history
+        }
     };
     ui.print(
         || report::history::to_json(&history),

@@ -111,7 +111,8 @@ const EVERYWHERE: &str = "Options of every command";
     mco-rescue doctor\n  \
     mco-rescue status\n  \
     mco-rescue verify\n  \
-    mco-rescue plan && mco-rescue apply"
+    mco-rescue plan && mco-rescue apply\n\n\
+    The manual: mco-rescue man"
 )]
 pub struct Cli {
     /// Treat DIR as `/`, such as a mounted disk

@@ -45,7 +45,7 @@ pub struct PivotArgs {
     #[command(flatten)]
     pub capsule: CapsuleArgs,
 
-    /// What may be passed over in the image.
+    /// What may be accepted in the image.
     #[command(flatten)]
     pub risks: RiskArgs,
 
@@ -63,7 +63,7 @@ pub struct PivotArgs {
     #[command(flatten)]
     pub trial: TryArgs,
 
-    /// What may be passed over on the node.
+    /// What may be accepted on the node.
     #[command(flatten)]
     pub guards: GuardArgs,
 }

@@ -189,6 +189,9 @@ fn advised(mut error: Error, words: &[String]) -> Error {
         Some(ContextValue::String(name)) => Some(name.clone()),
         _ => None,
     };
+    if error.kind() == ErrorKind::MissingSubcommand {
+        remove_hidden_commands(&mut error);
+    }
     let tip = match error.kind() {
         ErrorKind::UnknownArgument => name(&error, ContextKind::InvalidArg)
             .and_then(|option| for_option(&option, command_of(words).as_deref())),
@@ -206,6 +209,20 @@ fn advised(mut error: Error, words: &[String]) -> Error {
         error.insert(ContextKind::Suggested, tip);
     }
     error
+}
+
+/// Removes the commands that only units run from the list of an error.
+fn remove_hidden_commands(error: &mut Error) {
+    let Some(ContextValue::Strings(names)) = error.remove(ContextKind::ValidSubcommand) else {
+        return;
+    };
+    let all = Cli::command();
+    let is_hidden = |name: &String| {
+        let command = all.find_subcommand(name);
+        command.is_some_and(clap::Command::is_hide_set)
+    };
+    let shown = names.into_iter().filter(|name| !is_hidden(name)).collect();
+    error.insert(ContextKind::ValidSubcommand, ContextValue::Strings(shown));
 }
 
 /// Returns the command among the words of a command line.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
+use crate::base::error::RunError;
 use crate::host::progress;
 use crate::host::sys::signals;
 use crate::node::command::CommandRunner;
@@ -135,7 +136,7 @@ impl Front for Ui<'_> {
             signals::set_answer(signals::SignalAnswer::SeeStatus);
             Ok(())
         } else {
-            bail!("not confirmed; nothing was changed")
+            Err(RunError::Declined.into())
         }
     }
 
@@ -167,6 +168,9 @@ impl Front for Ui<'_> {
                 self.print_progress(&report::trial::rebooting_line(trial))
             }
             RunNews::TrialEnded(result) => self.print_progress(&report::trial::ended_text(result)),
+            RunNews::MediumAwaited { seconds } => {
+                console::tell(&firstboot::awaiting_text(seconds));
+            }
             RunNews::IgnitionGiven { config, why } => console::tell(&firstboot::success_text(
                 &format!("Ignition was given {config}"),
                 why,

@@ -162,7 +162,7 @@ impl Parameters {
             "off" => self.mode = Mode::Off,
             "shell" => self.mode = Mode::Shell,
             other => self.add_problem(format!(
-                "mco_rescue={other} is none of auto, apply, off, shell; it is passed over"
+                "mco_rescue={other} is not one of auto, apply, off, shell; it is skipped"
             )),
         }
     }
@@ -183,7 +183,7 @@ impl Parameters {
             match self.allow.with_option(name) {
                 Some(allow) => self.allow = allow,
                 None => self.add_problem(format!(
-                    "mco_rescue.allow={name} is none of {}; it is passed over",
+                    "mco_rescue.allow={name} is not one of {}; it is skipped",
                     Doubt::ALL.map(Doubt::option).join(", ")
                 )),
             }

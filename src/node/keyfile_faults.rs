@@ -48,7 +48,7 @@ fn find_bad_setting(text: &str) -> Option<(usize, String)> {
     {
         return Some((
             line,
-            format!("{name:?} is no name of an interface (at most 15 letters)"),
+            format!("{name:?} is not a valid interface name (at most 15 letters)"),
         ));
     }
     // A port needs no addresses. NetworkManager 1.42 refuses the manual method without addresses, which is not judged.
@@ -61,7 +61,7 @@ fn find_bad_setting(text: &str) -> Option<(usize, String)> {
         .find_map(|(family, methods)| {
             let (line, method) = last(family, "method")?;
             if !methods.contains(&method) {
-                return Some((line, format!("{method:?} is no method of {family}")));
+                return Some((line, format!("{method:?} is not a method of {family}")));
             }
             let mut addresses = all
                 .iter()

@@ -174,6 +174,39 @@ pub fn observe_session() -> LoginSession {
     }
 }
 
+/// Value of `/proc/self/loginuid` outside of a login.
+const NO_LOGIN: &str = "4294967295";
+
+/// Returns who runs this process, for records: `core, ssh login from 192.0.2.7 (pts/0)`; `None` for a service. The user is that
+/// of the login, which `sudo` keeps: the kernel's audit records it, and `sudo` names it where audit is off.
+pub fn describe_caller() -> Option<String> {
+    let user = read_login_user().or_else(|| std::env::var("SUDO_USER").ok());
+    describe_login(user, &observe_session())
+}
+
+fn describe_login(user: Option<String>, login: &LoginSession) -> Option<String> {
+    let is_login = login.ssh.is_some() || login.keeper.is_some() || login.is_console();
+    match (user, is_login) {
+        (Some(user), true) => Some(format!("{user}, {login}")),
+        (Some(user), false) => Some(user),
+        (None, true) => Some(login.to_string()),
+        (None, false) => None,
+    }
+}
+
+/// Returns the name of the login's user, or its number if this machine does not list it.
+fn read_login_user() -> Option<String> {
+    let uid = running::read_text("/proc/self/loginuid").ok()?;
+    let uid = Some(uid.trim()).filter(|uid| *uid != NO_LOGIN)?;
+    let accounts = running::read_text("/etc/passwd").unwrap_or_default();
+    let name = accounts.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid).then(|| name.to_owned())
+    });
+    Some(name.unwrap_or_else(|| format!("user {uid}")))
+}
+
 /// The kernel's files about processes.
 struct Proc(PathBuf);
 
@@ -494,7 +527,7 @@ pub enum ConfirmationRefusal {
     Multiplexer,
     /// It is on a console, in a container or in a job: no ancestor is an sshd process.
     #[error(
-        "{login} is no ssh login, so it does not prove that the node can be reached. {}; if you are sure that the network does not matter: `{}`",
+        "{login} is not an ssh login, so it does not prove that the node can be reached. {}; if you are sure that the network does not matter: `{}`",
         open_new_connection(),
         mco_rescue("confirm --from-console")
     )]

@@ -384,9 +384,9 @@ impl Search<'_> {
                         .filter(|text| !text.contains("-----BEGIN CERTIFICATE-----"))
                     {
                         let said = if text.contains(PEM) {
-                            "no certificate is in it: it is passed over".to_owned()
+                            "no certificate is in it: it is skipped".to_owned()
                         } else {
-                            "it is not PEM: it is passed over".to_owned()
+                            "it is not PEM: it is skipped".to_owned()
                         };
                         self.add_fault(PullFaultKind::Unread, path, said);
                     }

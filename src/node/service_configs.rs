@@ -238,7 +238,7 @@ fn judge_storage(text: &str) -> Option<String> {
             Some(Some(path))
                 if key != "driver" && !path.is_empty() && !path.starts_with(['/', '$']) =>
             {
-                return Some(format!("storage.{key} is no absolute path: {path}"));
+                return Some(format!("storage.{key} is not an absolute path: {path}"));
             }
             _ => {}
         }

@@ -22,7 +22,7 @@ pub fn to_text(completed: &Completed) -> String {
         "No file had to be restored"
     };
     let said = match (completed.outcome, completed.way) {
-        (AwaitedOutcome::Nothing, _) => "No boot is awaited.".to_owned(),
+        (AwaitedOutcome::Nothing, _) => "No run is waiting for a reboot.".to_owned(),
         (AwaitedOutcome::NotYet, Some(Way::Back)) => {
             format!("The way back from {name} ends with a reboot.")
         }
@@ -44,7 +44,7 @@ pub fn to_text(completed: &Completed) -> String {
             format!("{name} runs, but the node differs from it: {failed}.")
         }
         (AwaitedOutcome::Settled, _) => format!(
-            "{name} is not awaited any more: {}. The running OS is the recorded one.",
+            "{name} no longer waits for a reboot: {}. The running OS is the recorded one.",
             completed.why.as_deref().unwrap_or_default()
         ),
         (AwaitedOutcome::Back, _) => format!("The deployment from before {name} runs. {restored}."),

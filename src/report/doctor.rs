@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::history::{moment_text, of_difference};
 use super::{WIDTH, wrap_text};
+use crate::change::session::access;
 use crate::base::invocation::{PrintedCommand, mco_rescue};
 use crate::base::text::{count_noun, make_inline};
 use crate::base::time::{current_time, format_utc};
@@ -214,6 +215,14 @@ fn counts(findings: &[DoctorFinding]) -> String {
 
 fn nothing(root: &str, checks: &[Looked]) -> String {
     let all = count_noun(checks.len(), "check");
+    let is_denied = |check: &&Looked| check.unseen.iter().any(|why| access::is_denied(why));
+    let denied = checks.iter().filter(is_denied).count();
+    if denied > 0 {
+        let text = format!(
+            "Nothing found yet: {denied} of {all} of {root} could not read what only root can read."
+        );
+        return wrap_text(&text, 0) + &format!("Next: sudo {}\n", mco_rescue("doctor"));
+    }
     let partial = checks.iter().filter(|check| !check.unseen.is_empty());
     match partial.count() {
         0 => wrap_text(&format!("Nothing found wrong with {root} by {all}."), 0),

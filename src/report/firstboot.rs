@@ -40,6 +40,16 @@ pub fn success_text(done: &str, why: &str) -> String {
     )
 }
 
+/// Returns the message while a medium is awaited.
+pub fn awaiting_text(seconds: u64) -> String {
+    let next = "plug in a medium labelled MCO-RESCUE with the config, or boot with mco_rescue.config=PATH";
+    format!(
+        "{}\n{}",
+        title(&format!("waiting up to {seconds} s for a config")),
+        field("Next", next, 2)
+    )
+}
+
 /// Returns the message while Ignition waits for its server: the time, the cause and the next step.
 pub fn waiting_text(cause: &str, seconds: u64, next: &str) -> String {
     let waits = format!("Ignition waits for its config, for {seconds} s now");

@@ -120,6 +120,7 @@ fn of_entry(entry: &HistoryEntry, now: u64) -> String {
                 .map(|kernel| format!("kernel {kernel}")),
         );
     }
+    words.extend(entry.by.as_ref().map(|by| format!("by {by}")));
     if entry.can_go_back {
         words.push("rollback can revert it".to_owned());
     }
@@ -139,7 +140,7 @@ pub fn event_word(event: Event) -> &'static str {
         Event::Boot => "boot",
         Event::Apply => "apply",
         Event::Rollback => "rollback",
-        Event::ByHand => "by hand",
+        Event::ByHand => "recorded by hand",
     }
 }
 
@@ -189,7 +190,7 @@ pub fn moment_text(moment: &TimelineMoment, now: u64) -> String {
                 _ => "",
             };
             format!(
-                "snapshot {number}, {good}{event} of {} ({})",
+                "snapshot {number}, {good}{event}, {} ({})",
                 format_utc(moment.at),
                 format_age(moment.at, now)
             )

@@ -10,6 +10,7 @@ use super::digests::ShownDigests;
 use super::{WIDTH, after, fingerprint, is_secret_step, wrap_text};
 use crate::base::invocation::shell_words;
 use crate::base::notice::Notice;
+use crate::base::object::{Object, ObjectKind};
 use crate::base::secrets::{has_hidden, reason_of_text, shown_arguments};
 use crate::base::text::{count_noun, make_inline, one_line};
 use crate::base::time::format_utc;
@@ -529,6 +530,14 @@ fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
         if steps.is_empty() {
             continue;
         }
+        // A rollback restores what its run removed.
+        let is_restored = section == Section::Stale
+            && steps.iter().all(|planned| planned.step.sign() == '+');
+        let title = if is_restored {
+            "Removed by that run"
+        } else {
+            title
+        };
         out.push_str(&format!("  {title}\n"));
         for planned in steps.iter().filter(|planned| !brief(planned)) {
             out.push_str(&step(planned));
@@ -572,7 +581,7 @@ fn step(planned: &PlannedStep) -> String {
             format!("{}; {}", planned.why, fingerprint(new))
         }
         Step::Put { new, old, .. } => match old {
-            Some(old) if old.mode != new.mode => {
+            Some(old) if old.mode != new.mode && !is_link(old) && !is_link(new) => {
                 format!("{}; mode {:04o} -> {:04o}", planned.why, old.mode, new.mode)
             }
             _ => put_detail(planned, new),
@@ -594,9 +603,14 @@ fn step(planned: &PlannedStep) -> String {
     )
 }
 
-fn put_detail(planned: &PlannedStep, new: &crate::base::object::Object) -> String {
+/// Returns true if it is a symbolic link, whose mode means nothing.
+fn is_link(object: &Object) -> bool {
+    matches!(object.kind, ObjectKind::Symlink { .. })
+}
+
+fn put_detail(planned: &PlannedStep, new: &Object) -> String {
     match &new.kind {
-        crate::base::object::ObjectKind::Symlink { target } => {
+        ObjectKind::Symlink { target } => {
             format!("{}; link to {}", planned.why, target)
         }
         _ => format!("{}; {:04o}, {} bytes", planned.why, new.mode, new.size()),

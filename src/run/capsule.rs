@@ -56,7 +56,7 @@ pub struct CapsuleScope {
 /// Something cannot be read, or cannot be in a capsule.
 pub fn list_directory(directory: &Path, scope: CapsuleScope) -> Result<CapsuleDocument> {
     let _phase = progress::begin_phase(Work::new("Hashing the files of the capsule"));
-    let root = Root::open(directory).with_context(|| format!("opening {}", directory.display()))?;
+    let root = Root::open(directory)?;
     let mut listing = CapsuleListing {
         root: &root,
         files: Vec::new(),

@@ -143,7 +143,7 @@ fn choose_sides<'a>(
     let to = match (request.to, has_now) {
         (Some(word), _) => named(word)?,
         (None, true) => None,
-        (None, false) => Some(shelf.records.last().context("there is no whole snapshot")?),
+        (None, false) => Some(shelf.records.last().context("no snapshot is complete")?),
     };
     Ok((from, to))
 }

@@ -69,7 +69,7 @@ pub enum AwaitedOutcome {
     Arrived,
     /// The deployment from before runs, as requested.
     Back,
-    /// It is not awaited any more.
+    /// It no longer waits for a reboot.
     Settled,
     /// Another deployment runs than the wanted one.
     Failed,

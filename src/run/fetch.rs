@@ -423,7 +423,7 @@ fn check_config(config: &MachineConfig, options: &FetchOptions<'_>, origin: &str
     }
     if config.bare || config.emptied {
         bail!(
-            "{origin}: holds no whole MachineConfig. A Machine Config Server has it at /config/POOL, \
+            "{origin}: is not a complete MachineConfig. A Machine Config Server has it at /config/POOL, \
              and `oc get mc NAME -o yaml` prints it"
         );
     }

@@ -30,6 +30,11 @@ pub enum RunNews<'a> {
     TrialReboots(&'a Trial),
     /// A trial was confirmed while its command watched.
     TrialEnded(&'a TrialResult),
+    /// A first boot waits for a medium with a config.
+    MediumAwaited {
+        /// The longest time, in seconds.
+        seconds: u64,
+    },
     /// Ignition was given a config, as its own server did not answer.
     IgnitionGiven {
         /// The config, with its place.

@@ -44,7 +44,7 @@ pub fn find_config<'a>(kept: &'a [MachineConfig], name: &str) -> Result<&'a Mach
     match kept.iter().find(|config| config.name == name) {
         Some(config) => Ok(config),
         None => bail!(
-            "this node has no whole {name}; another node of the pool may have it. Next: {}",
+            "this node has no complete copy of {name}; another node of the pool may have one. Next: {}",
             mco_rescue("cache list")
         ),
     }

@@ -156,6 +156,7 @@ fn known_runs(root: &Root) -> Vec<KnownRun> {
             event: Event::Apply,
             outcome: Outcome::Done,
             config: Some(run.config.clone()),
+            by: run.by.clone(),
             can_go_back: true,
         })
         .collect();
@@ -180,6 +181,7 @@ fn known_runs(root: &Root) -> Vec<KnownRun> {
             event,
             outcome,
             config: Some(last.config.name),
+            by: last.by,
             can_go_back: false,
         });
     }

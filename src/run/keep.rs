@@ -152,7 +152,7 @@ fn expect_whole(root: &Root) -> Result<()> {
     }
     if read_trial(root)?.is_some() {
         bail!(
-            "a trial runs, and what it changed may go back. Next: {}, or {}, then {}",
+            "a trial runs, and what it changed may be reverted. Next: {}, or {}, then {}",
             mco_rescue("confirm"),
             mco_rescue("rollback"),
             mco_rescue("keep")

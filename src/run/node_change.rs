@@ -21,6 +21,8 @@ pub struct NodeChange<'a> {
     pub root: Root,
     /// Start time, in seconds since 1970.
     pub started: u64,
+    /// Who runs the command; `None` for a service.
+    pub by: Option<String>,
     /// True if an interrupted run was undone first, at the user's request.
     pub was_undone: bool,
     pub(super) lock: Lock,

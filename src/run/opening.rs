@@ -22,6 +22,7 @@ use crate::change::staging::state;
 use crate::change::transaction::{self, Direction, Lock, LockError, Pending};
 use crate::change::trial::on_disk::refuse_during_trial;
 use crate::host::root::Root;
+use crate::node::login_session::describe_caller;
 use crate::run::front::{Front, InterruptedAnswer};
 use crate::run::node_change::NodeChange;
 use crate::run::recover::{has_run_files, recover_first};
@@ -316,6 +317,7 @@ impl<'a> Opening<'a> {
                 front,
                 root,
                 started: current_time(),
+                by: describe_caller(),
                 was_undone: false,
                 lock,
                 ran: RefCell::default(),

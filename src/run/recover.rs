@@ -168,6 +168,7 @@ pub fn keep_result(change: &NodeChange<'_>, recovered: &Recovered, units: &Start
         version: LastRun::VERSION,
         id: String::new(),
         config: config.clone(),
+        by: change.by.clone(),
         started: change.started,
         finished: current_time(),
         outcome,
@@ -216,7 +217,7 @@ pub fn recover_run(
     };
     if has_files && systemd_runs(root) && boot.is_none() {
         anyhow::bail!(
-            "the kernel tells no boot id, so it is not known which services read the new files"
+            "the kernel reports no boot ID, so it is not known which services read the new files"
         );
     }
     let running = RunningSystem {

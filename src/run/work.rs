@@ -93,7 +93,7 @@ impl RunWork<'_> {
         let (root, runner) = (&self.change.root, self.change.runner());
         let boot = BootIdentity::observe(root, deployment, runner);
         if !self.jobs.is_empty() && boot.is_none() {
-            bail!("the kernel tells no boot id; nothing was changed");
+            bail!("the kernel reports no boot ID; nothing was changed");
         }
         let request = TransactionRequest {
             root,
@@ -105,6 +105,7 @@ impl RunWork<'_> {
             labels: &self.node.labels,
             id,
             config: self.config.clone(),
+            by: self.change.by.clone(),
             deployment: self.node.host.deployment.clone(),
             separate_var: self.node.host.separate_var,
             undoes: self.undoes.clone(),
@@ -186,6 +187,7 @@ impl RunWork<'_> {
             version: LastRun::VERSION,
             id: result.as_ref().map(|f| f.id.clone()).unwrap_or_default(),
             config: self.config.clone(),
+            by: self.change.by.clone(),
             started: self.change.started,
             finished: current_time(),
             outcome,

@@ -688,7 +688,7 @@ impl Live {
             assert!(!self.root.exists("etc/plain"));
         }
         let said = flat_run(&self.run(&["apply", "--yes", "--takeover", "/config"]).ok());
-        for word in words.iter().chain(&["passed over as asked"]) {
+        for word in words.iter().chain(&["accepted"]) {
             assert!(said.contains(word), "no {word:?} in {said}");
         }
         assert!(self.root.exists("etc/plain"));

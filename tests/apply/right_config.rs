@@ -104,7 +104,7 @@ fn refused(root: &TestRoot, config: &Value, option: &str, words: &[&str]) {
         plan(root, config, &[other]).exits(1);
     }
     let passed = plan(root, config, &[option]).ok();
-    let notice = format!("passed over as asked ({option})");
+    let notice = format!("accepted ({option})");
     assert!(flat(&passed.out()).contains(&notice), "{}", passed.out());
 }
 

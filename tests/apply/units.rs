@@ -53,7 +53,7 @@ fn applies_once(root: &TestRoot, config: &Value) {
     assert_eq!(planned(root, config)["steps"], json!([]));
 }
 
-/// Applied although one thing is passed over, which is said with these words.
+/// Applied although one thing is skipped, which is said with these words.
 fn applies_with(root: &TestRoot, config: &Value, words: &str) {
     let said = messages(&planned(root, config), "notices");
     assert!(said.iter().any(|said| said.contains(words)), "{said:?}");

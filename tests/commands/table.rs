@@ -450,7 +450,7 @@ impl Cell<'_> {
     fn is_idle(&self) -> bool {
         self.says(&[
             "othing",
-            "No boot is awaited",
+            "No run is waiting for a reboot",
             "already",
             "o trial",
             "after a reboot",
@@ -472,7 +472,7 @@ impl Cell<'_> {
             "run this",
             "sudo",
             "--help",
-            "not confirmed",
+            "Not confirmed",
             "--root DIR",
             "try again",
             "opy it again",

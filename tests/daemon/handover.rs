@@ -914,7 +914,7 @@ fn an_object_with_secrets_goes_to_no_terminal() {
         &root
             .run(&["status", "--for-cluster", "--object", "rendered-worker-x"])
             .exits(1),
-        &["has no whole rendered-worker-x"],
+        &["has no complete copy of rendered-worker-x"],
     );
     root.run(&["status", "--object", name(&old)]).exits(2);
 }

@@ -105,7 +105,7 @@ fn a_config_that_fails_again_and_again_is_found_with_the_exact_patch() {
             Branch {
                 id: "FP-21",
                 severity: "warning",
-                what: "the daemon will go back to the config that failed",
+                what: "the daemon will return to the config that failed",
                 seen: &[
                     "failed 2 times in a row",
                     "the daemon tries the other config again",

@@ -196,9 +196,9 @@ fn what_is_not_a_whole_config_of_the_pool_is_refused() {
     for (config, words) in [
         (
             json!({"ignition": {"version": "3.5.0"}}),
-            "holds no whole MachineConfig",
+            "is not a complete MachineConfig",
         ),
-        (emptied, "holds no whole MachineConfig"),
+        (emptied, "is not a complete MachineConfig"),
         (
             rendered("rendered-master-a", "x\n"),
             "of pool master, not of pool worker",

@@ -400,6 +400,28 @@ fn without_a_name_server_the_message_says_so() {
 }
 
 #[test]
+fn a_name_that_every_server_calls_unknown_is_given_up_after_three_attempts_by_a_person() {
+    let node = one_server();
+    node.server(FIRST, |_| Said::Code(RCODE::NameError));
+    let settings = FetchSettings {
+        names: node.names(),
+        ..FetchSettings::default()
+    };
+    let request = FetchRequest {
+        awaits_name_server: false,
+        ..FetchRequest::new("http://no-such-name.example/", 1)
+    };
+    let mut failed = 0;
+    let error = net::fetch_url(&settings, &request, &mut |progress| {
+        failed += u32::from(matches!(progress, FetchProgress::Failed { .. }));
+    });
+    let text = error.unwrap_err().to_string();
+    say(&text);
+    assert_eq!(failed, 2, "{text}");
+    assert!(text.contains("no such name (NXDOMAIN)"), "{text}");
+}
+
+#[test]
 fn a_name_server_that_appears_between_attempts_is_used() {
     let node = Node::new("");
     node.server(FIRST, |_| Said::addresses(&["127.0.0.1"]));

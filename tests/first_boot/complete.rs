@@ -294,23 +294,35 @@ fn where_nothing_is_to_be_staged_the_boot_goes_on() {
 }
 
 #[test]
-fn without_the_full_config_the_command_that_takes_one_is_named() {
-    let root = TestRoot::new();
-    root.write("etc/os-release", "ID=rhcos\nVARIANT_ID=coreos\n");
-    // What the service itself works from: its Ignition part is empty.
-    let served = machine_config("rendered-worker-1", json!({}));
-    root.write(TRIGGER, &served.to_string());
-    let said = flat_run(&root.run(&["firstboot", "--complete", "--yes"]).exits(1));
-    assert!(said.contains(&format!("Copy /{CONTENT} from")), "{said}");
-    assert!(
-        said.contains("`mco-rescue apply FILE --takeover --root "),
-        "{said}"
-    );
-    assert!(root.exists(TRIGGER) && !root.exists(RECORD));
+fn without_the_full_config_the_commands_that_take_one_are_named() {
+    with_mounts(|| {
+        let live = Live::new(NEW, &["nosmt"]);
+        live.root.remove(CONTENT);
+        let run = live.completes(&[]).exits(1);
+        for line in [
+            "Next: mco-rescue apply FILE --takeover\n",
+            "or: mco-rescue fetch --server HOST --pool POOL\n",
+        ] {
+            assert!(run.err().contains(line), "no {line:?} in {}", run.err());
+        }
+        assert!(flat_run(&run).contains(&format!("FILE is /{CONTENT} of another node")));
+        live.is_untouched();
+
+        let served = machine_config(
+            "rendered-worker-2",
+            json!({"storage": {"files": [file("/etc/kubelet.conf", 0o600, "kind: Kubelet\n")]}}),
+        );
+        live.root.write("served.json", &served.to_string());
+        live.run(&["fetch", "/served.json"]).ok();
+        let run = live.completes(&[]).exits(1);
+        let line = "Next: mco-rescue apply cached:rendered-worker-2 --takeover\n";
+        assert!(run.err().contains(line), "{}", run.err());
+        live.is_untouched();
+    });
 }
 
 #[test]
-fn for_another_root_no_unit_of_the_machine_that_looks_at_it_is_stopped() {
+fn the_disk_of_another_node_is_refused_with_both_commands_that_help() {
     with_mounts(|| {
         let rescue = Live::new(OLD, &["audit=0"]);
         rescue.units("active", "activating");
@@ -322,8 +334,15 @@ fn for_another_root_no_unit_of_the_machine_that_looks_at_it_is_stopped() {
             disk.root.dir().to_str().unwrap(),
             at.to_str().unwrap(),
         ]);
-        rescue.completes(&["--root", "/disk"]);
-        assert!(disk.root.exists(RECORD), "nothing was done");
+        let said = flat_run(&rescue.completes(&["--root", "/disk"]).exits(1));
+        for words in [
+            "only the booted node finishes its first boot",
+            "`mco-rescue firstboot --complete`",
+            "`mco-rescue apply --root /disk`",
+        ] {
+            assert!(said.contains(words), "no {words:?} in {said}");
+        }
+        assert!(disk.root.exists(TRIGGER) && !disk.root.exists(RECORD));
         assert_eq!(rescue.calls(), Vec::<String>::new());
         rescue.is_untouched();
     });

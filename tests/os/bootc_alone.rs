@@ -76,7 +76,7 @@ fn a_run_that_went_back_before_its_boot_is_awaited_no_more() {
         let run = node.run(&["complete"]).ok();
         is_quiet(&run);
         let said = flat_run(&run);
-        assert!(said.contains("is not awaited any more"), "{said}");
+        assert!(said.contains("no longer waits for a reboot"), "{said}");
         assert!(!node.root.exists(AWAITED));
         assert_eq!(node.root.read("etc/service.conf"), "one\n");
         // An image alone, too.

@@ -136,7 +136,7 @@ fn every_kill(scene: &Scene, step: usize) -> (usize, Vec<String>) {
         let unlike = scene.unlike_before().into_iter();
         problems.extend(unlike.map(|what| format!("{point:?}: after the way back {what}")));
         let boot = scene.node.run(&["complete"]);
-        if boot.code() != 0 || !boot.out().contains("No boot is awaited") {
+        if boot.code() != 0 || !boot.out().contains("No run is waiting for a reboot") {
             problems.push(format!("{point:?}: the next boot: {}", said(&boot)));
         }
     }

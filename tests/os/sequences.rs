@@ -912,7 +912,7 @@ fn a_failed_arrival_is_reported_once() {
         assert_eq!(node.whole(), Some('a'));
         let settled = node.takes(Act::RebootNew).unwrap().ok();
         assert!(
-            flat_run(&settled).contains("is not awaited any more"),
+            flat_run(&settled).contains("no longer waits for a reboot"),
             "{}",
             flat_run(&settled)
         );

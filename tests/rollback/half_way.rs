@@ -104,7 +104,7 @@ fn an_answer_finishes_an_interrupted_run_or_takes_it_back() {
     let said = flat(&run.err());
     assert!(said.contains("An interrupted run was finished"), "{said}");
     assert!(
-        said.contains("not confirmed; nothing else was changed"),
+        said.contains("Not confirmed. Nothing else was changed"),
         "{said}"
     );
     assert_eq!(scene.unlike_new(&root), [""; 0]);

@@ -416,10 +416,29 @@ fn status_tells_how_long_ago_runs_were() {
         .unwrap()
         .to_owned();
     assert!(
-        last.ends_with("ago) done") || last.ends_with("(just now) done"),
+        last.contains("ago) done") || last.contains("(just now) done"),
         "{last}"
     );
     assert!(said.out().lines().all(|line| line.chars().count() <= 80));
+}
+
+#[test]
+fn status_and_history_name_who_ran_a_change() {
+    let root = TestRoot::new();
+    root.write("config.json", &config("rendered-worker-1", "one\n").to_string());
+    let file = root.path("config.json");
+    let mut apply = root.command(&["apply", "--yes", file.to_str().unwrap()]);
+    assert!(apply.env("SUDO_USER", "anna").output().unwrap().status.success());
+    // The kernel's record of a login comes before the variable, which anybody can set.
+    let login = fs::read_to_string("/proc/self/loginuid").unwrap_or_default();
+    let status = root.run(&["--output", "json", "status"]).ok().json();
+    let by = status["last_run"]["by"].as_str().unwrap().to_owned();
+    let is_login = !["", "4294967295"].contains(&login.trim());
+    assert!(is_login || by.starts_with("anna"), "{by}");
+    for command in ["status", "history"] {
+        let text = flat(&root.run(&[command]).ok().out());
+        assert!(text.contains(&format!("by {by}")), "{text}");
+    }
 }
 
 // Progress.

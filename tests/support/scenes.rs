@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::faults::{Scene, can_trace};
 use crate::support::{self, Lacks, Snapshot, TestRoot, file, machine_config, skip};
 
-/// Everything that makes, changes, removes or flushes; a name that strace does not know is passed over.
+/// Everything that makes, changes, removes or flushes; a name that strace does not know is skipped.
 pub const WATCHED: [&str; 24] = [
     "openat",
     "write",

@@ -201,7 +201,7 @@ fn harmless_units() -> Vec<Change> {
         ("a service of another user", "User=nobody\nExecStart=/bin/sleep infinity"),
         ("a service of a dynamic user", "DynamicUser=yes\nExecStart=/bin/sleep infinity"),
         ("a service with an environment", "Environment=A=b\nExecStart=/bin/sh -c 'test $A = b && exec sleep infinity'"),
-        ("a failure that is passed over", "Type=oneshot\nExecStart=-/bin/false"),
+        ("a failure that is skipped", "Type=oneshot\nExecStart=-/bin/false"),
         ("a status that counts as success", "Type=oneshot\nSuccessExitStatus=3\nExecStart=/bin/sh -c 'exit 3'"),
         ("a service in a private directory", "PrivateTmp=yes\nExecStart=/bin/sh -c 'touch /tmp/x && exec sleep infinity'"),
         ("a service with a state directory", "StateDirectory=site\nExecStart=/bin/sh -c 'touch /var/lib/site/x && exec sleep infinity'"),

@@ -258,7 +258,7 @@ pub(super) fn refuse_activity(evidence: ActivityEvidence) -> Notice {
 
 /// Returns the notice for evidence that was overridden.
 pub(super) fn taken_over(evidence: ActivityEvidence) -> Notice {
-    evidence.with_message(|message| format!("{message}; passed over as asked (--takeover)"))
+    evidence.with_message(|message| format!("{message}; accepted (--takeover)"))
 }
 
 /// Returns a notice about another program's staged deployment, for a run that only changes files.

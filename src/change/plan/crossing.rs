@@ -115,7 +115,7 @@ pub(super) fn add_findings(
             });
         } else {
             let suffix = match (blocks, finding.severity) {
-                (true, _) => Cow::Owned(format!(". Passed over as asked (--accept-risk {check})")),
+                (true, _) => Cow::Owned(format!(". Accepted (--accept-risk {check})")),
                 _ if waits => Cow::Borrowed(". Reboot only after that"),
                 (false, CrossingSeverity::Cured) => Cow::Borrowed(". This run cures it"),
                 _ => Cow::Borrowed(""),

@@ -136,7 +136,7 @@ impl Doubtful {
         if self.doubt.is_in(accepted) {
             plan.notices.push(Notice {
                 subject: self.subject,
-                message: format!("{}: passed over as asked (--{option})", self.why),
+                message: format!("{}: accepted (--{option})", self.why),
             });
         } else {
             plan.blockers.push(Notice {

@@ -47,7 +47,7 @@ fn seed_words(node: &ImageBased) -> String {
     let others = match node.stateroots.as_slice() {
         [] => String::new(),
         all => format!(
-            "; the other {} ({}) and its deployments are left alone: do not remove them while the upgrade can go back",
+            "; the other {} ({}) and its deployments are left alone: do not remove them while the upgrade can be reverted",
             match all.len() {
                 1 => "stateroot",
                 _ => "stateroots",

@@ -41,7 +41,7 @@ impl<'a> Builder<'a> {
             } else if part.skippable && self.options.ignore_unsupported {
                 self.add_notice(
                     &part.path,
-                    format!("{}; passed over as asked", part.message),
+                    format!("{}; accepted", part.message),
                 );
             } else if part.skippable {
                 self.add_blocker(
@@ -162,7 +162,7 @@ impl<'a> Builder<'a> {
             self.add_notice(
                 refusal.path,
                 format!(
-                    "the daemon would refuse this step: {}; passed over as asked",
+                    "the daemon would refuse this step: {}; accepted",
                     refusal.sentence
                 ),
             );

@@ -22,6 +22,8 @@ pub struct FinishedRun {
     pub id: String,
     /// Name of the config that it applied.
     pub config: String,
+    /// Who ran it; `None` for a service, or if it is unknown.
+    pub by: Option<String>,
     /// Where its old objects are stored: `old-N` for step N.
     pub objects: RootPath,
     /// Its steps in order, each with its part of the config.

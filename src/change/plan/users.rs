@@ -29,7 +29,7 @@ impl Builder<'_> {
         let Some(&core) = self.node().accounts.users.get("core") else {
             self.add_notice(
                 "spec.config.passwd.users",
-                "the root has no user core; its keys and password are passed over",
+                "the root has no user core; its keys and password are skipped",
             );
             return;
         };
@@ -97,7 +97,7 @@ impl Builder<'_> {
         else {
             self.add_notice(
                 path.to_string(),
-                "has no line for core, or cannot be read: the password is passed over",
+                "has no line for core, or cannot be read: the password is skipped",
             );
             return;
         };

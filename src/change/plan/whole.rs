@@ -72,7 +72,7 @@ pub enum PlanScope {
 pub struct PlanRequest {
     /// Options of the changes.
     pub options: PlanOptions,
-    /// Guards that are passed over.
+    /// Guards that are skipped.
     pub allowed: Allowed,
     /// Doubts that the user accepted.
     pub accepted: Accepted,

@@ -115,6 +115,6 @@ pub fn explain_access(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref::<RunError>() {
         Some(RunError::Incomplete(_)) => RunError::Incomplete(said).into(),
         Some(RunError::RolledBack(why)) => RunError::RolledBack(format!("{why} ({SUDO})")).into(),
-        None => anyhow!(said),
+        Some(RunError::Declined) | None => anyhow!(said),
     }
 }

@@ -59,6 +59,9 @@ pub enum SourceError {
     /// The document cannot be read.
     #[error("reading {0}: {1}")]
     Read(String, Reason),
+    /// It is a directory.
+    #[error("{0} is a directory. Give one of the files in it")]
+    Directory(String),
     /// The file is missing; the user may have meant something else.
     #[error("reading {name}: there is no such file{hint}")]
     NoFile {
@@ -99,7 +102,7 @@ pub enum SourceError {
     Cache(#[from] RootError),
     /// No config was given, and the node has none.
     #[error(
-        "no config was given, and {0}. Give a file: `{plan}`", plan = mco_rescue("plan FILE")
+        "no config was given, and {0}. Give a FILE, or cached:NAME from `{list}`", list = mco_rescue("cache list")
     )]
     NoneRecorded(String),
     /// It is the encapsulated object of a first boot without its Ignition part; applying it would remove everything.
@@ -478,7 +481,10 @@ fn read_document(reader: impl Read, size: u64, name: &str) -> Result<Vec<u8>, So
     let mut up_to = |limit: u64| {
         let left = (limit + 1).saturating_sub(bytes.len() as u64);
         let result = reader.by_ref().take(left).read_to_end(&mut bytes);
-        result.map_err(|e| SourceError::Read(name.to_owned(), e.into()))?;
+        result.map_err(|e| match e.kind() {
+            std::io::ErrorKind::IsADirectory => SourceError::Directory(name.to_owned()),
+            _ => SourceError::Read(name.to_owned(), e.into()),
+        })?;
         let whole = bytes.len() as u64 <= limit;
         Ok::<_, SourceError>((whole, bytes.trim_ascii_start().starts_with(b"{")))
     };

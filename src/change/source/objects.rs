@@ -99,7 +99,7 @@ pub fn read_parts(name: &str) -> Result<Vec<ApiObject>> {
     let mut objects = if let Some(database) = open_database(name)? {
         read_database(name, &database)?
     } else if caller::is_directory(name) {
-        let root = Root::open(Path::new(name)).with_context(|| format!("opening {name}"))?;
+        let root = Root::open(Path::new(name))?;
         let mut walk = Walk {
             name,
             files: 0,

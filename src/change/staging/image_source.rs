@@ -706,7 +706,7 @@ impl Search<'_> {
         let mut refused = |why: String| {
             self.found.notices.push(Notice {
                 subject: "release registry".to_owned(),
-                message: format!("{from} is passed over: {why}"),
+                message: format!("{from} is skipped: {why}"),
             });
             false
         };

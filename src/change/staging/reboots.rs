@@ -179,6 +179,7 @@ mod tests {
         let run = |id: &&str| FinishedRun {
             id: (*id).to_owned(),
             config: "b".to_owned(),
+            by: None,
             objects: RootPath::fixed(paths::STATE),
             steps: Vec::new(),
             held: Vec::new(),

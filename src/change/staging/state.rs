@@ -179,7 +179,7 @@ pub fn read_booted(root: &Root, runner: &dyn CommandRunner) -> Result<Booted> {
     let os = Os::observe(root, &host).context("looking at the operating system")?;
     Ok(Booted {
         boot: BootIdentity::observe(root, host.deployment.clone(), runner)
-            .context("the kernel tells no boot id")?,
+            .context("the kernel reports no boot ID")?,
         deployment: host.deployment,
         image: os.image,
         kernel_arguments: os

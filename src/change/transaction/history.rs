@@ -69,6 +69,7 @@ fn as_finished_run(journal: Journal, objects: RootPath) -> FinishedRun {
     FinishedRun {
         id: journal.id,
         config: journal.config.name,
+        by: journal.by,
         objects,
         held: journal.held,
         jobs: journal.jobs,

@@ -160,6 +160,7 @@ mod tests {
             freeze: Vec::new(),
             undoes: None,
             jobs: jobs.to_vec(),
+            by: None,
             capsules: Vec::new(),
             boot: Some(boot("this", 1)),
         }

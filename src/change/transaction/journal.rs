@@ -87,6 +87,9 @@ pub struct Journal {
     pub id: String,
     /// The config.
     pub config: ConfigRef,
+    /// Who ran it; `None` for a service, and for versions that did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
     /// The OSTree deployment whose `etc` this is.
     pub deployment: Option<String>,
     /// Directories that contain staged names.

@@ -39,6 +39,9 @@ pub struct LastRun {
     pub id: String,
     /// The config.
     pub config: ConfigRef,
+    /// Who ran it; `None` for a service, and for versions that did not record it.
+    #[serde(default)]
+    pub by: Option<String>,
     /// Seconds since 1970.
     pub started: u64,
     /// Seconds since 1970.

@@ -118,6 +118,8 @@ pub struct TransactionRequest<'a> {
     pub id: String,
     /// The config.
     pub config: ConfigRef,
+    /// Who runs it; `None` for a service.
+    pub by: Option<String>,
     /// The deployment whose `etc` this is.
     pub deployment: Option<String>,
     /// The root's `var` is a separate mount: an empty directory is not the real one.
@@ -506,6 +508,7 @@ impl<'a> TransactionRun<'a> {
             version: VERSION,
             id: self.id.clone(),
             config: self.request.config.clone(),
+            by: self.request.by.clone(),
             deployment: self.request.deployment.clone(),
             stages: self.stages.iter().map(|stage| stage.path.clone()).collect(),
             steps,

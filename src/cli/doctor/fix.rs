@@ -24,7 +24,7 @@ use crate::run::fix::{CureSearch, FixOptions, FixOutcome, FixRun, without_cure};
 use crate::run::front::Front;
 use crate::run::opening::{Needs, Opening};
 
-/// Which finding is cured, and what may be passed over.
+/// Which finding is cured, and what may be skipped.
 #[derive(Debug, Args)]
 pub struct FixArgs {
     /// Cure the finding of this check; asks first

@@ -135,7 +135,8 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
     if !ui.quiet || ui.output == Output::Json {
         report::print(text.as_bytes())?;
     }
-    if is_denied(&diagnosis) {
+    // Without a finding, the report's last lines say it.
+    if is_denied(&diagnosis) && !diagnosis.findings.is_empty() {
         log::warn!("some files can be read by root alone, as listed. Run it with sudo");
     }
     Ok(code(&diagnosis))

@@ -10,6 +10,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::base::error::ExitCode;
+use crate::base::wrap::wrap_text;
 use crate::cli::args::{BitsArgs, CapsuleArgs, DoubtArgs, GuardArgs};
 use crate::cli::ui::Ui;
 use crate::diagnose::first_boot::{FirstBootOutcome, FirstBootResult, Mode, Parameters};
@@ -51,11 +52,11 @@ pub struct FirstbootArgs {
     #[command(flatten)]
     pub bits: BitsArgs,
 
-    /// What may be passed over on the node.
+    /// What may be accepted on the node.
     #[command(flatten)]
     pub guards: GuardArgs,
 
-    /// What may be passed over in the config.
+    /// What may be accepted in the config.
     #[command(flatten)]
     pub doubts: DoubtArgs,
 
@@ -129,6 +130,7 @@ fn tell(
     match result {
         Ok(_) if ended.outcome == FirstBootOutcome::Nothing => {
             log::info!("nothing to do: {}; {} ms", ended.why, ended.took);
+            console::tell_caller(&wrap_text(&format!("Nothing to do: {}.", ended.why), 0));
         }
         Ok(_) => {
             let name = ended.config.as_deref().unwrap_or_default();

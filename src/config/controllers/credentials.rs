@@ -141,7 +141,7 @@ fn read_images(object: &ApiObject) -> Result<Vec<String>, ObjectRefusal> {
             object,
             &format!("{at}[{index}]"),
             "invalid matchImages value, must be a valid fully qualified domain name in lowercase with optional wildcard, port, and path",
-            "write HOST[:PORT][/PATH]; a star stands for one whole label of the host, such as *.registry.example",
+            "write HOST[:PORT][/PATH]; * matches one whole label of the host, such as *.registry.example",
         )),
     }
 }

@@ -607,7 +607,7 @@ impl DoctorEvidence {
 /// Returns true if the command stages an operating system or confirms a trial, which no other root than `/` can.
 fn needs_booted_node(arguments: &str) -> bool {
     let mut words = arguments.split(' ');
-    words.next() == Some("confirm") || words.any(|word| word == "--reboot")
+    words.next() == Some("confirm") || words.any(|word| ["--reboot", "--complete"].contains(&word))
 }
 
 /// Returns the path below `var`, where an OSTree system stores or links it.

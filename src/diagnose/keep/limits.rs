@@ -17,7 +17,7 @@ pub(super) type Limit = (&'static str, &'static str);
 
 /// Directories whose files should not be in a MachineConfig: they have other writers, or belong to one node.
 const DIRECTORIES: [(&str, Limit); 13] = [
-    ("etc/mco", ("the operator writes it by itself", LEAVE)),
+    ("etc/mco", ("the operator writes it itself", LEAVE)),
     (
         "etc/machine-config-daemon",
         ("it is a record of the daemon", LEAVE),
@@ -37,7 +37,7 @@ const DIRECTORIES: [(&str, Limit); 13] = [
         "var/lib/mco-rescue",
         ("it belongs to mco-rescue on this node", LEAVE),
     ),
-    (STATIC_PODS[1], ("an operator writes it by itself", LEAVE)),
+    (STATIC_PODS[1], ("an operator writes it itself", LEAVE)),
     (
         STATIC_PODS[0],
         (
@@ -98,7 +98,7 @@ const FILES: [(&str, Limit); 14] = [
     (
         "etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt",
         (
-            "the daemon writes it by itself",
+            "the daemon writes it itself",
             "put the authority into the ConfigMap openshift-config/user-ca-bundle",
         ),
     ),

@@ -26,6 +26,8 @@ pub struct HistoryEntry {
     pub boot: Option<String>,
     /// Id of the run.
     pub run: Option<String>,
+    /// Who ran the run; null for a service, or if it is unknown.
+    pub by: Option<String>,
     /// True if `rollback` can undo the run.
     pub can_go_back: bool,
     /// Number of differences from the previous snapshot; `None` if one of the two is missing.
@@ -49,6 +51,8 @@ pub struct KnownRun {
     pub outcome: Outcome,
     /// The config that it applied.
     pub config: Option<String>,
+    /// Who ran it.
+    pub by: Option<String>,
     /// It can be taken back.
     pub can_go_back: bool,
 }
@@ -91,7 +95,10 @@ pub fn make_history(sources: &HistorySources<'_>) -> Vec<HistoryEntry> {
     for run in &sources.runs {
         let known = all.iter_mut().find(|one| one.run.as_ref() == Some(&run.id));
         match known {
-            Some(entry) => entry.can_go_back = run.can_go_back,
+            Some(entry) => {
+                entry.can_go_back = run.can_go_back;
+                entry.by.clone_from(&run.by);
+            }
             None => insert_entry(&mut all, of_run(run)),
         }
     }
@@ -172,6 +179,7 @@ fn empty_entry(at: Option<u64>, event: Event, outcome: Outcome) -> HistoryEntry 
         kernel: None,
         boot: None,
         run: None,
+        by: None,
         can_go_back: false,
         differences: None,
         clock_set_back: false,
@@ -196,6 +204,7 @@ fn of_run(run: &KnownRun) -> HistoryEntry {
     HistoryEntry {
         config: run.config.clone(),
         run: Some(run.id.clone()),
+        by: run.by.clone(),
         can_go_back: run.can_go_back,
         ..empty_entry(Some(run.at), run.event, run.outcome)
     }
@@ -353,6 +362,7 @@ mod tests {
             event: Event::Apply,
             outcome: Outcome::Done,
             config: None,
+            by: None,
             can_go_back: true,
         };
         let all = make_history(&HistorySources {

@@ -28,6 +28,8 @@ const PAUSES: [Duration; 6] = [
     Duration::from_millis(3200),
     Duration::from_secs(5),
 ];
+/// Attempts for a name that every name server calls unknown, for a person who waits: a typing error does not heal.
+const NAME_ATTEMPTS: u32 = 3;
 /// Headers that describe the connection; like Go, this program does not let a caller set them.
 const OURS: [&str; 6] = [
     "host",
@@ -114,7 +116,9 @@ impl<'a> FetchSession<'a> {
             };
             let pause = pause_after(*attempts);
             let left = self.until.saturating_duration_since(Instant::now());
-            let is_hopeless = failure.cause.lacks_name_server() && !request.awaits_name_server;
+            let is_hopeless = !request.awaits_name_server
+                && (failure.cause.lacks_name_server()
+                    || failure.cause.is_unknown_name() && *attempts >= NAME_ATTEMPTS);
             let may_heal = failure.cause.may_heal() && request.retry && !is_hopeless;
             if !may_heal || left.is_zero() || pause >= left {
                 return Err(self.explain_failure(failure, left));

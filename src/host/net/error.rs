@@ -265,17 +265,28 @@ impl FetchCause {
         }
     }
 
+    /// Returns true if every name server reported that the name, or an address of it, does not exist.
+    pub fn is_unknown_name(&self) -> bool {
+        match self {
+            Self::NotResolved { answers, .. } => {
+                !answers.is_empty() && answers.iter().all(|one| one.answer.is_final())
+            }
+            Self::Proxy { cause, .. } => cause.is_unknown_name(),
+            _ => false,
+        }
+    }
+
     /// Returns the next step for the user.
     pub fn next_step(&self) -> String {
         let fixed = match self {
             Self::NotResolved { name, answers } if answers.is_empty() => {
                 return format!(
-                    "name a server in /etc/resolv.conf, or give the address with --resolve {name}:ADDRESS"
+                    "name a server in /etc/resolv.conf of this machine, or give the address with --resolve {name}:ADDRESS"
                 );
             }
             Self::NotResolved { name, .. } => {
                 return format!(
-                    "correct the name or /etc/resolv.conf, or give the address with --resolve {name}:ADDRESS"
+                    "correct the name, or /etc/resolv.conf of this machine, or give the address with --resolve {name}:ADDRESS"
                 );
             }
             Self::TotalTimeout { last, .. } => {
@@ -365,7 +376,7 @@ fn status_meaning(code: u16) -> &'static str {
         407 => "(the proxy wants a login)",
         429 => "(too many requests)",
         500 => "(it failed itself; a Machine Config Server: no such pool, or not rendered yet)",
-        502..=504 => "(what stands before the server does not reach it)",
+        502..=504 => "(a proxy in front of the server cannot reach it)",
         _ => "(no success)",
     }
 }

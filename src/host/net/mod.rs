@@ -110,7 +110,8 @@ pub struct FetchRequest<'a> {
     pub max_bytes: u64,
     /// True to retry transient failures.
     pub retry: bool,
-    /// True to retry even if no name server is configured, as the network may still be coming up.
+    /// True to retry to the end even if no name server is configured or all call the name unknown, as the network may still be
+    /// coming up.
     pub awaits_name_server: bool,
     /// True if the caller verifies the bytes by a hash, so that a redirect from https to http is harmless.
     pub verified: bool,

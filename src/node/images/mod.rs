@@ -105,7 +105,9 @@ impl ImageName {
         let letter = |b: u8| b.is_ascii_alphanumeric() || b"._-/".contains(&b);
         let fits = |text: &str| !text.is_empty() && text.bytes().all(letter);
         let of_host = |b: u8| b.is_ascii_alphanumeric() || b"._-:[]".contains(&b);
+        // A path such as ./config.yaml is not a host.
         if !host.bytes().all(of_host)
+            || host.starts_with('.')
             || !fits(path)
             || !tag.as_deref().is_none_or(fits)
             || format!("/{path}/").contains("//")
@@ -183,6 +185,8 @@ mod tests {
             "quay .example/os",
             "quay.example//os",
             "quay.example/os:",
+            "./config.yaml",
+            "../configs/worker.yaml",
         ] {
             assert!(
                 matches!(ImageName::parse(text), Err(NameError::Form(_))),

@@ -354,7 +354,7 @@ impl RawFile {
         let modes = ["", "disabled", "enforcing", "permissive"];
         if !modes.contains(&self.short_name_mode.as_str()) {
             let words = format!(
-                "short-name-mode {:?} is none of disabled, enforcing, permissive",
+                "short-name-mode {:?} is not one of disabled, enforcing, permissive",
                 self.short_name_mode
             );
             return Err(form(words));
@@ -466,7 +466,7 @@ impl RawMirror {
             "tag-only" => Pull::Tag,
             other => {
                 let words =
-                    format!("pull-from-mirror {other:?} is none of all, digest-only, tag-only");
+                    format!("pull-from-mirror {other:?} is not one of all, digest-only, tag-only");
                 return Err(RegistriesError::Form(file.to_owned(), words));
             }
         };

@@ -44,11 +44,11 @@ fn only_a_connection_after_the_change_confirms() {
     let mut none = ssh_login(1, 1, 1);
     none.ssh = None;
     for (tty, keeper, words) in [
-        (Some("tty1"), None, "console login (tty1) is no ssh login"),
+        (Some("tty1"), None, "console login (tty1) is not an ssh login"),
         (Some("ttyS0"), None, "console login (ttyS0)"),
-        (None, None, "no login is no ssh login"),
+        (None, None, "no login is not an ssh login"),
         (Some("pts/3"), Some(SessionKeeper::Container), "a container"),
-        (None, Some(SessionKeeper::Cron), "cron is no ssh login"),
+        (None, Some(SessionKeeper::Cron), "cron is not an ssh login"),
         (
             Some("pts/1"),
             Some(SessionKeeper::Multiplexer),
@@ -379,4 +379,20 @@ fn terminals_have_the_names_that_people_know() {
     ] {
         assert_eq!(tty_name(device).as_deref(), name, "{device}");
     }
+}
+
+#[test]
+fn a_record_names_the_user_and_the_login_as_far_as_they_are_known() {
+    let none = LoginSession::default();
+    let console = LoginSession {
+        tty: Some("ttyS0".to_owned()),
+        ..LoginSession::default()
+    };
+    let core = || Some("core".to_owned());
+    assert_eq!(describe_login(None, &none), None);
+    assert_eq!(describe_login(core(), &none), core());
+    let said = describe_login(core(), &console);
+    assert_eq!(said.as_deref(), Some("core, console login (ttyS0)"));
+    let said = describe_login(None, &console);
+    assert_eq!(said.as_deref(), Some("console login (ttyS0)"));
 }

@@ -19,6 +19,7 @@ use crate::host::root::{Root, RootPath};
 use crate::node::Records;
 use crate::node::command::CommandRunner;
 use crate::run::fetch::{FetchOptions, into_cache};
+use crate::run::front::{Front, RunNews};
 
 /// What to apply.
 #[derive(Debug, Default)]
@@ -32,7 +33,7 @@ pub(super) struct HandedConfig {
 /// Returns what to apply. A medium must stay mounted until the config is read.
 pub(super) fn choose_config(
     root: &Root,
-    runner: &dyn CommandRunner,
+    front: &dyn Front,
     parameters: &Parameters,
     recorded: bool,
 ) -> Result<(HandedConfig, Option<ConfigMedium>)> {
@@ -60,8 +61,8 @@ pub(super) fn choose_config(
     let medium = match (all.is_empty(), parameters.mode) {
         (false, _) => None,
         // A medium is expected here: it may be slow to appear, or be plugged in only now.
-        (true, Mode::Apply) => wait_for_medium(runner, parameters.timeout),
-        (true, _) => find_medium(runner),
+        (true, Mode::Apply) => wait_for_medium(front, parameters.timeout),
+        (true, _) => find_medium(front.runner()),
     };
     if let Some(medium) = &medium {
         all.add_medium(root, medium);
@@ -97,7 +98,7 @@ fn of_own_pool(root: &Root, all: &mut Vec<AvailableConfig>) -> Result<()> {
         let stands = one.pool.as_deref().map(|pool| node.membership_of(pool));
         if let Some(Membership::Stranger(witness)) = stands {
             log::warn!(
-                "{} ({}) is passed over: this node is of pool {} by {}",
+                "{} ({}) is skipped: this node is of pool {} by {}",
                 one.name,
                 one.place,
                 witness.says,
@@ -232,7 +233,7 @@ impl FoundConfigs {
                 self.pass_over(if why.contains(path) {
                     why
                 } else {
-                    format!("{path} is passed over: {why}")
+                    format!("{path} is skipped: {why}")
                 });
             }
         }
@@ -311,10 +312,16 @@ fn of_cache(root: &Root) -> Result<Vec<AvailableConfig>> {
     Ok(cache::whole_entries(&cached).map(available).collect())
 }
 
-fn wait_for_medium(runner: &dyn CommandRunner, bound: Duration) -> Option<ConfigMedium> {
+fn wait_for_medium(front: &dyn Front, bound: Duration) -> Option<ConfigMedium> {
     let started = Instant::now();
+    let mut is_told = false;
     loop {
-        let found = find_medium(runner);
+        let found = find_medium(front.runner());
+        if found.is_none() && !std::mem::replace(&mut is_told, true) {
+            front.tell(RunNews::MediumAwaited {
+                seconds: bound.as_secs(),
+            });
+        }
         if found.is_some() || started.elapsed() >= bound {
             return found;
         }

@@ -137,7 +137,7 @@ impl<'a> FirstBootAttempt<'a> {
                 };
                 (handed, None)
             }
-            _ => available::choose_config(&root, self.front.runner(), parameters, facts.recorded)?,
+            _ => available::choose_config(&root, self.front, parameters, facts.recorded)?,
         };
         if handed.argument.is_none() && reason == WorkReason::FirstBoot {
             let why = "a first boot without a config, and none is available";

@@ -31,7 +31,7 @@ pub fn judge_trial_boot(front: &dyn Front, root: &Root, early: bool) -> Result<(
     let deployment = Host::observe(root)?.deployment;
     let place = trial.place_of(deployment.as_deref());
     let boot = BootIdentity::observe(root, deployment, front.runner())
-        .context("the kernel tells no boot id")?;
+        .context("the kernel reports no boot ID")?;
     let is_same = boot.is_same(&trial.boot);
     let is_back_again = !is_same && place == TrialPlace::New && trial.phase.is_reverting();
     let trial = if is_same {

@@ -30,10 +30,7 @@ pub fn confirm_waiting(front: &dyn Front, root: Root, from_console: bool) -> Res
     let login = observe_session();
     Needs::CONFIRM.expect_root(&root)?;
     if !root.is_live() {
-        bail!(
-            "a trial is confirmed on the node that runs; with --root it can be reverted: {}",
-            mco_rescue("rollback")
-        );
+        return Err(refuse_other_root(&root)?);
     }
     if read_trial(&root)?.is_none() && find_kept(&root)?.is_none() {
         return Err(no_trial(&root)?);
@@ -48,7 +45,7 @@ pub fn confirm_waiting(front: &dyn Front, root: Root, from_console: bool) -> Res
     };
     let deployment = Host::observe(root)?.deployment;
     let boot = BootIdentity::observe(root, deployment, front.runner())
-        .context("the kernel tells no boot id")?;
+        .context("the kernel reports no boot ID")?;
     if !boot.is_same(&trial.boot) {
         bail!(
             "this is not the boot of the trial, so the change is reverted. Next: {}",
@@ -75,7 +72,7 @@ pub fn confirm_trial(change: &NodeChange<'_>, trial: &Trial, by: String) -> Resu
     let (root, lock) = (&change.root, change.lock());
     if trial.system.is_some() {
         disarm_boot_counter(root, lock)
-            .context("the boot loader would still go back; nothing is confirmed")?;
+            .context("the boot loader would still revert the change; nothing is confirmed")?;
     }
     let result = TrialResult {
         version: VERSION,
@@ -138,6 +135,17 @@ fn accept_kept(change: &NodeChange<'_>) -> Result<TrialResult> {
         log::info!("{error}");
     }
     Ok(result)
+}
+
+/// Returns the refusal for the disk of another node: a login there proves nothing, so that its trial can only be reverted.
+fn refuse_other_root(root: &Root) -> Result<anyhow::Error> {
+    if read_trial(root)?.is_none() {
+        return no_trial(root);
+    }
+    Ok(anyhow!(
+        "a trial is confirmed on the running node only; on a mounted disk it can be reverted. Next: {}",
+        mco_rescue("rollback")
+    ))
 }
 
 fn no_trial(root: &Root) -> Result<anyhow::Error> {

@@ -114,7 +114,7 @@ impl Guard<'_> {
             self.here = BootIdentity::observe(self.root, deployment, self.front.runner());
         }
         let here = self.here.clone();
-        here.ok_or_else(|| anyhow!("the kernel tells no boot id"))
+        here.ok_or_else(|| anyhow!("the kernel reports no boot ID"))
     }
 
     /// Checks the trial once, and takes the necessary action.

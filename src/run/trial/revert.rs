@@ -295,7 +295,7 @@ fn take_files_back(change: &NodeChange<'_>, trial: &Trial, tells: bool) -> Resul
         let back = RunRevert::prepare_revert(root, runner, run, &wanted)?;
         if let Some(blocker) = back.plan.blockers.first() {
             bail!(
-                "the files of {config} cannot go back: {}: {}",
+                "the files of {config} cannot be restored: {}: {}",
                 blocker.subject,
                 blocker.message
             );

@@ -177,7 +177,7 @@ impl<'a> RunningTrial<'a> {
         stop_guard(front.runner());
         let deployment = Host::observe(root)?.deployment;
         let boot = BootIdentity::observe(root, deployment, front.runner())
-            .context("the kernel tells no boot id")?;
+            .context("the kernel reports no boot ID")?;
         let history = transaction::read_history(root)?;
         let jobs_back = list_jobs_back(front.runner(), &request);
         let trial = Trial {

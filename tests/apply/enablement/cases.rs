@@ -412,7 +412,7 @@ pub const CASES: &[Case] = &[
         "FAIL",
     ),
     case(
-        "a masked unit in also is passed over",
+        "a masked unit in also is skipped",
         "enable a.service",
         &[
             (
@@ -457,7 +457,7 @@ pub const CASES: &[Case] = &[
         "-multi-user.target.wants/a.service\n-multi-user.target.wants/b.service",
     ),
     case(
-        "a missing unit in also is passed over",
+        "a missing unit in also is skipped",
         "enable a.service",
         &[(
             "usr:a.service",

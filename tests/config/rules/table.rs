@@ -1577,7 +1577,7 @@ const KEYS: &[Row] = &[
     ),
 ];
 
-/// V30: not judged, but nothing of it is passed over in silence.
+/// V30: not judged, but nothing of it is skipped in silence.
 const SECTIONS: &[Row] = &[
     (
         "V30",

@@ -345,11 +345,11 @@ mod tests {
             ),
             (
                 "maxPods=many",
-                "maxPods=many: maxPods is a whole number, such as maxPods=300",
+                "maxPods=many: maxPods must be a whole number, such as maxPods=300",
             ),
             (
                 "maxPods=99999999999",
-                "maxPods=99999999999: maxPods is a whole number, such as maxPods=300",
+                "maxPods=99999999999: maxPods must be a whole number, such as maxPods=300",
             ),
             (
                 "cpuCFSQuota=no",

@@ -128,7 +128,7 @@ impl<'a> RegistryInputs<'a> {
                 });
                 let at = index.map_or(at.clone(), |index| format!("{at}[{index}]"));
                 let advice =
-                    "write HOST[:PORT][/PATH] or *.HOST; a star stands only before a domain";
+                    "write HOST[:PORT][/PATH] or *.HOST; * is allowed only at the beginning, before a domain";
                 return Err(self.refuse_at_image(&at, message, advice));
             }
         }

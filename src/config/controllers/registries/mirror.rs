@@ -335,7 +335,7 @@ fn defect_of(name: &str, is_source: bool) -> Option<String> {
         return match (is_source, scopes::is_source(name)) {
             (true, true) => None,
             (true, false) => reason(
-                "is not a wildcard; a star stands only at the begin, before a domain: `*.HOST`",
+                "is not a wildcard; * is allowed only at the beginning, before a domain: `*.HOST`",
             ),
             (false, _) => {
                 reason("has a star; only a source can be a wildcard, a mirror is one place")

@@ -11,7 +11,7 @@ use crate::node::{RecordReader, Recorded, Records, images_on_disk};
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-10",
     title: "something was interrupted",
-    looks_at: "interrupted runs, trials that did not go back, state of other versions, empty files, the record, an unfinished first boot, the store of images",
+    looks_at: "interrupted runs, trials that were not reverted, state of other versions, empty files, the record, an unfinished first boot, the store of images",
     explain: "When the power fails, files that were being written are empty or incomplete, and changes that belong \
 together are half done.\n\n\
 A run of mco-rescue: its journal lists what was done. mco-rescue recover finishes or undoes it, and the unit that \

@@ -80,7 +80,7 @@ fn find_retries(evidence: &DoctorEvidence, seen: &DaemonTroubles) -> Option<Doct
     });
     let (what, means) = if is_left {
         (
-            "the daemon will go back to the config that failed",
+            "the daemon will return to the config that failed",
             "A run has put this node into the recorded config since. While the Node still has the annotation, the daemon tries \
              the other config again when it starts.",
         )

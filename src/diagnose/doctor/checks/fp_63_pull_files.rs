@@ -9,7 +9,7 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     looks_at: "names and places below /etc/containers and /etc/docker: registries.conf.d, registries.d, certs.d",
     explain: "CRI-O, Podman and rpm-ostree read the same files for a pull. /etc/containers/registries.conf.d/*.conf is TOML and \
 says which mirrors there are. /etc/containers/registries.d/*.yaml is YAML and says where signatures are: each of these files is \
-read for each pull, and one that is not understood stops all of them. In both directories other endings are passed over.\n\n\
+read for each pull, and one that is not understood stops all of them. In both directories other endings are skipped.\n\n\
 Certificates of a registry are in /etc/containers/certs.d/HOST:PORT, or in /etc/docker/certs.d/HOST:PORT if the first does \
 not exist; without a port in the image's name there is none in the directory's. An authority has to end in .crt. A client has \
 NAME.cert and NAME.key, and with one of them alone every pull from that registry fails.\n\n\

@@ -337,7 +337,7 @@ impl RpmOstreeError {
             Self::Unreachable(words) => format!("the registry cannot be reached: {words}"),
             Self::Refused(words) => format!("a connection was refused: {words}"),
             Self::RegistryFault(words) => {
-                format!("the registry or a mirror of it failed by itself: {words}")
+                format!("the registry or one of its mirrors failed: {words}")
             }
             Self::Unauthorized(words) => format!("the registry wants other credentials: {words}"),
             Self::Certificate(words) => {

@@ -199,7 +199,7 @@ impl Deployments {
         self.after_power_cut().filter(|first| !first.booted)
     }
 
-    /// Returns the deployment that the next boot enters after a clean shutdown; a locked one is passed over.
+    /// Returns the deployment that the next boot enters after a clean shutdown; a locked one is skipped.
     pub fn entered_next(&self) -> Option<&Deployment> {
         let is_entered = |one: &&Deployment| !(one.staged && one.finalization_locked);
         self.all.iter().find(is_entered)
