@@ -8,7 +8,7 @@ use mco_rescue::base::invocation::with_commands_apart;
 use mco_rescue::base::reason::Reason;
 use mco_rescue::base::secrets::redacted_words;
 use mco_rescue::base::text::{make_printable, one_line};
-use mco_rescue::base::wrap::wrap_lines;
+use mco_rescue::base::wrap::{WIDTH, wrap_lines};
 use mco_rescue::cli::{parse, run};
 use mco_rescue::host::progress;
 use mco_rescue::host::sys::memory::{self, Memory};
@@ -25,15 +25,19 @@ const WARNING: &str = "1;33";
 #[derive(Clone, Copy)]
 struct Messages {
     coloured: bool,
-    /// Long lines are broken between words; a log keeps one line for each message.
-    wrapped: bool,
 }
 
 impl Messages {
     /// Returns a message with its commands apart, after a label in this colour if there is one.
     fn lay_out(self, label: &str, colour: &str, text: &str) -> String {
         let text = with_commands_apart(&format!("{label}{text}"));
-        let text = if self.wrapped { wrap_lines(&text) } else { text };
+        // A log keeps one line for each message.
+        let is_long = text.lines().any(|line| line.chars().count() > WIDTH);
+        let text = if is_long && std::io::stderr().is_terminal() {
+            wrap_lines(&text)
+        } else {
+            text
+        };
         match text.strip_prefix(label) {
             Some(rest) if self.coloured && !colour.is_empty() && !label.is_empty() => {
                 format!("\u{1b}[{colour}m{}\u{1b}[0m {rest}", label.trim_end())
@@ -48,7 +52,6 @@ fn main() -> ExitCode {
     let cli = parse();
     let messages = Messages {
         coloured: cli.is_coloured(&std::io::stderr()),
-        wrapped: std::io::stderr().is_terminal(),
     };
     let level = match cli.verbose {
         0 => log::LevelFilter::Warn,

@@ -35,7 +35,7 @@ impl From<ExitCode> for ProcessExitCode {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The transaction failed and was undone; the tree is as before.
-    #[error("{0}; everything was put back, the node is as it was before")]
+    #[error("{0}; everything was restored, the node is as it was before")]
     RolledBack(String),
     /// Something was left unfinished.
     #[error("{0}")]

@@ -4,7 +4,7 @@ pub(super) const APPLY: &str = "Examples:
   mco-rescue apply
   mco-rescue apply worker.yaml
   mco-rescue apply worker.yaml --try=10m
-  mco-rescue apply --yes --root /mnt cached:rendered-worker-24cc
+  mco-rescue apply --yes --root /mnt cached:rendered-worker-b8d3
   mco-rescue apply --root /mnt --key me.pub
   oc get mc NAME -o json | ssh core@NODE sudo mco-rescue apply -y -";
 
@@ -66,7 +66,7 @@ pub(super) const DIFF: &str = "Examples:
 pub(super) const STATUS: &str = "Examples:
   mco-rescue status
   mco-rescue status --for-cluster
-  mco-rescue status --for-cluster --object rendered-worker-24cc > mc.json";
+  mco-rescue status --for-cluster --object rendered-worker-b8d3 > mc.json";
 
 pub(super) const FETCH: &str = "Examples:
   mco-rescue fetch --pool worker --server api-int.DOMAIN --ca ca.crt
@@ -75,7 +75,7 @@ pub(super) const FETCH: &str = "Examples:
 
 pub(super) const CACHE: &str = "Examples:
   mco-rescue cache list
-  mco-rescue cache export rendered-worker-24cc > worker.json";
+  mco-rescue cache export rendered-worker-b8d3 > worker.json";
 
 pub(super) const BUTANE: &str = "Examples:
   mco-rescue butane chrony.bu > chrony.yaml

@@ -104,7 +104,7 @@ const EVERYWHERE: &str = "Options of every command";
     1  an error or a refusal; nothing was changed\n  \
     2  wrong command line\n  \
     3  verify or diff found differences; doctor, report: a warning\n  \
-    4  the run failed and everything was put back\n  \
+    4  the run failed and everything was restored\n  \
     5  the run is unfinished: the message names the command that finishes it\n  \
     6  doctor or report found something critical\n\n\
     First steps on a broken node:\n  \
@@ -235,7 +235,7 @@ pub enum Command {
     /// the next run finishes or undoes. The daemon's record is written last.
     ///
     /// After the files, services that have to hear of them are reloaded or restarted, by
-    /// the cluster's node disruption policies; if that fails, everything is put back. On a
+    /// the cluster's node disruption policies; if that fails, everything is restored. On a
     /// running OSTree node image and kernel arguments are staged first. A reboot is named,
     /// and done only with --reboot.
     #[command(after_long_help = examples::APPLY)]

@@ -15,9 +15,9 @@ pub fn failure_text(phase: &str, cause: &str, unfinished: Option<bool>) -> Strin
         None => "it is not known if a run is unfinished; the boot continues",
     };
     let next = if unfinished == Some(false) {
-        "boot with mco_rescue=shell for a shell, or name a config:"
+        "Boot with mco_rescue=shell for a shell, or name a config:"
     } else {
-        "boot again, or with mco_rescue=shell: mco-rescue recover --root /sysroot"
+        "Boot again, or with mco_rescue=shell: mco-rescue recover --root /sysroot"
     };
     let mut text = format!("{}\n", title("the config of this node was NOT applied"));
     text += &field("Phase", phase, 1);
@@ -42,7 +42,7 @@ pub fn success_text(done: &str, why: &str) -> String {
 
 /// Returns the message while a medium is awaited.
 pub fn awaiting_text(seconds: u64) -> String {
-    let next = "plug in a medium labelled MCO-RESCUE with the config, or boot with mco_rescue.config=PATH";
+    let next = "Plug in a medium labelled MCO-RESCUE with the config, or boot with mco_rescue.config=PATH";
     format!(
         "{}\n{}",
         title(&format!("waiting up to {seconds} s for a config")),

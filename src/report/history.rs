@@ -151,7 +151,7 @@ fn outcome(outcome: Outcome) -> &'static str {
         Outcome::NoEnd => "left no snapshot: did not reach its end, or could not record it",
         Outcome::Running => "runs, has not reached its end so far",
         Outcome::Done => "done",
-        Outcome::RolledBack => "failed, everything was put back",
+        Outcome::RolledBack => "failed, everything was restored",
         Outcome::Incomplete => "incomplete",
         Outcome::Taken => "recorded",
     }

@@ -116,7 +116,7 @@ impl NodeEvent<'_> {
                 format!("An interrupted run for {config} was finished")
             }
             Self::RunEnded(RunEnd::PutBack) => {
-                format!("The run for {config} failed, and everything was put back")
+                format!("The run for {config} failed, and everything was restored")
             }
             Self::RunEnded(RunEnd::Undone) => format!("An interrupted run for {config} was undone"),
             Self::RunEnded(RunEnd::Incomplete) => {

@@ -249,7 +249,7 @@ fn a_service_that_does_not_take_the_new_file_gets_the_old_one_back() {
         for words in [
             "reload crio.service: running systemctl: Job for it failed.",
             "systemctl status crio.service",
-            "everything was put back",
+            "everything was restored",
         ] {
             assert!(said.contains(words), "no {words:?} in {said}");
         }

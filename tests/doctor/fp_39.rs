@@ -87,7 +87,7 @@ fn what_the_control_plane_renews_itself_costs_two_waves_of_approvals() {
         &[
             "aggregator-client/tls.crt",
             "CN=system:openshift-aggregator until",
-            "two waves",
+            "two rounds",
             "x509: certificate has expired or is not yet valid",
             "node-kubeconfigs/localhost-recovery.kubeconfig oc get csr # once the node has booted",
             "oc adm certificate approve NAME",

@@ -326,7 +326,7 @@ fn after_error(scene: &Scene, fault: &Fault, root: &TestRoot, run: &Traced) -> V
             problems.extend(scene.unlike_old(root));
             problems.extend(left_over(root));
         }
-        (Some(4), [line]) if why(line) && line.contains("everything was put back") => {
+        (Some(4), [line]) if why(line) && line.contains("everything was restored") => {
             problems.extend(scene.unlike_old(root));
             problems.extend(left_over(root));
         }
@@ -360,7 +360,7 @@ fn ended(code: Option<i32>) -> &'static str {
         None => "killed, then recovered",
         Some(0) => "came through (exit code 0)",
         Some(1) => "nothing was changed (exit code 1)",
-        Some(4) => "everything was put back (exit code 4)",
+        Some(4) => "everything was restored (exit code 4)",
         Some(5) => "recover mended it (exit code 5)",
         Some(_) => "something else",
     }

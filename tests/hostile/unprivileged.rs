@@ -356,7 +356,6 @@ fn every_command(config: &str) -> Vec<Vec<&str>> {
         "complete",
         "install",
         "install --remove",
-        "firstboot --complete",
     ];
     let mut all: Vec<Vec<&str>> = all.iter().map(|line| line.split(' ').collect()).collect();
     for command in ["verify", "plan", "apply", "fetch"] {

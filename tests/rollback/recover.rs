@@ -741,7 +741,7 @@ fn fails(scene: &Scene, fault: &str, code: i32, errno: &str) -> Vec<String> {
     let said: Vec<&str> = lines.collect();
     let promise = match code {
         1 => "nothing was changed",
-        _ => "everything was put back",
+        _ => "everything was restored",
     };
     let why = |line: &str| line.to_lowercase().contains(reason);
     match (code, said.as_slice()) {

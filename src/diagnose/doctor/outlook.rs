@@ -30,7 +30,7 @@ pub struct Outlook {
     pub lost_day: Option<String>,
     /// Everything that expires, in order, including after the date.
     pub steps: Vec<OutlookStep>,
-    /// The waves of approvals, in order.
+    /// The rounds of approvals, in order.
     pub approvals: Vec<Approval>,
     /// Commands with which an admin gives the approvals, in order.
     pub next: Vec<String>,
@@ -81,7 +81,7 @@ pub struct OutlookStep {
     pub renewed_from: u64,
 }
 
-/// A wave of approvals.
+/// A round of approvals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Approval {
     /// The kind of requests: for `client` or `server` certificates of kubelets.

@@ -333,7 +333,7 @@ fn read_devices(text: &str) -> Option<Vec<String>> {
             "0" => continue,
             "1" => "it does not exist any more",
             "2" => "NetworkManager does not manage it any more",
-            _ => "it could not be put back",
+            _ => "it could not be restored",
         };
         failed.push(format!("{device}: {why}"));
     }

@@ -19,7 +19,7 @@ kubelet, server (kubelet-server-current.pem): requested once the first one works
 blocks oc logs, exec and debug.\n\n\
 kubelet-ca.crt: written by the daemon, also while a pool is paused in newer releases; it blocks oc logs and exec. \
 Certificates of etcd: renewed by its operator; they block the control plane.\n\n\
-So there are two waves: oc get csr, approve, wait a minute, and again. Approve by name, and only Pending requests whose \
+So there are two rounds: oc get csr, approve, wait a minute, and again. Approve by name, and only Pending requests whose \
 subject is this node: an approved request makes its sender a node of the cluster. If the API cannot be reached from elsewhere, the \
 localhost kubeconfig of a control-plane node works too. mco-rescue approves nothing.",
     judge: judge_certificates,

@@ -33,7 +33,7 @@ fn judge_bookkeeping(evidence: &DoctorEvidence) -> CheckVerdict {
 fn first_boot_again(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let records = evidence.records.get()?;
     let means = "The kubelet does not start while this file exists, and the first-boot service runs again at every \
-boot. The node's first boot is over, so the file was put back later.";
+boot. The node's first boot is over, so the file was restored later.";
     (records.encapsulated && records.first_boot_over).then(|| {
         let (file, kept) = (paths::ENCAPSULATED, paths::ENCAPSULATED_KEPT);
         DoctorFinding::new(

@@ -17,7 +17,7 @@ After a long time off, a control plane repairs most of this by itself. The API s
 its pod the cert-regeneration-controller makes new ones, in the pod of the controller manager the recovery-controller makes \
 a new csr-signer: both only for what has expired, and both over the name localhost-recovery. They need etcd with its quorum, \
 valid certificates for etcd, and the images of these pods on the node.\n\n\
-Then it stops until an admin approves requests in two waves: the client certificates of the kubelets, and some minutes later \
+Then it stops until an admin approves requests in two rounds: the client certificates of the kubelets, and some minutes later \
 their server certificates. FP-09 has the kubelet's own. After that the operators renew the rest.\n\n\
 On this node nothing renews the certificates of etcd and of its clients, their authority, and that of localhost-recovery. \
 They live for years. If one has expired, approvals do not help: another control-plane node whose etcd still runs, or a \
@@ -114,7 +114,7 @@ fn find_renewed(
         return None;
     }
     let means = "Controllers in the static pods renew these at the start, within minutes. Then the recovery waits for approvals \
-in two waves: client certificates of the kubelets, then their server certificates.";
+in two rounds: client certificates of the kubelets, then their server certificates.";
     let what = "certificates of the control plane have expired";
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
         .with_message(Some(messages::NOT_YET_VALID.to_owned()));
