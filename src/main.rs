@@ -73,7 +73,11 @@ fn main() -> ExitCode {
                 log::Level::Warn => WARNING,
                 _ => "",
             };
-            writeln!(out, "{}", messages.lay_out(&format!("{word}: "), colour, &text))
+            writeln!(
+                out,
+                "{}",
+                messages.lay_out(&format!("{word}: "), colour, &text)
+            )
         })
         .init();
     if let Err(errno) = memory::keep_private() {

@@ -276,7 +276,10 @@ fn leaves(config: &str, leaving: &Leaving) -> String {
     let short = leaving.to.get(..12).unwrap_or(&leaving.to);
     let files = match leaving.runs.len() {
         0 => "no file changes".to_owned(),
-        number => format!("the files of {} are reverted with it", count_noun(number, "run")),
+        number => format!(
+            "the files of {} are reverted with it",
+            count_noun(number, "run")
+        ),
     };
     format!(
         "back from what was staged for {config}\n    to the deployment from before ({short}); {files}"

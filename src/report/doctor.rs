@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use super::history::{moment_text, of_difference};
 use super::{WIDTH, wrap_text};
-use crate::change::session::access;
 use crate::base::invocation::{PrintedCommand, mco_rescue};
 use crate::base::text::{count_noun, make_inline};
 use crate::base::time::{current_time, format_utc};
+use crate::change::session::access;
 use crate::diagnose::doctor::since::{EvidenceChange, Since, SinceDifference};
 use crate::diagnose::doctor::{CheckSeverity, Diagnosis, DoctorCheck, DoctorFinding, Fact, Looked};
 use crate::node::engine::Engine;

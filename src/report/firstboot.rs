@@ -42,7 +42,8 @@ pub fn success_text(done: &str, why: &str) -> String {
 
 /// Returns the message while a medium is awaited.
 pub fn awaiting_text(seconds: u64) -> String {
-    let next = "Plug in a medium labelled MCO-RESCUE with the config, or boot with mco_rescue.config=PATH";
+    let next =
+        "Plug in a medium labelled MCO-RESCUE with the config, or boot with mco_rescue.config=PATH";
     format!(
         "{}\n{}",
         title(&format!("waiting up to {seconds} s for a config")),

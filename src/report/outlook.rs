@@ -86,9 +86,9 @@ fn headline(root: &str, outlook: &Outlook) -> String {
                 "{root}, {kind}: no certificate was found, so it is not known if it comes back by itself after {until}."
             );
         }
-        OutlookVerdict::ByItself if !outlook.unseen.is_empty() => format!(
-            "as far as could be read, it comes back by itself if it is off until {until}"
-        ),
+        OutlookVerdict::ByItself if !outlook.unseen.is_empty() => {
+            format!("as far as could be read, it comes back by itself if it is off until {until}")
+        }
         OutlookVerdict::ByItself => format!("it comes back by itself if it is off until {until}"),
         OutlookVerdict::NeedsHands => {
             format!("it does not come back by itself if it is off until {until}")

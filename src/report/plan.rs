@@ -531,8 +531,8 @@ fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
             continue;
         }
         // A rollback restores what its run removed.
-        let is_restored = section == Section::Stale
-            && steps.iter().all(|planned| planned.step.sign() == '+');
+        let is_restored =
+            section == Section::Stale && steps.iter().all(|planned| planned.step.sign() == '+');
         let title = if is_restored {
             "Removed by that run"
         } else {

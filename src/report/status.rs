@@ -298,7 +298,10 @@ fn last_run(run: Option<&LastRun>, now: u64) -> String {
         RunOutcome::Undone => "an interrupted run was undone".to_owned(),
     };
     let (when, past) = (format_utc(run.finished), format_age(run.finished, now));
-    let by = run.by.as_ref().map(|by| format!(", by {}", make_inline(by)));
+    let by = run
+        .by
+        .as_ref()
+        .map(|by| format!(", by {}", make_inline(by)));
     let by = by.unwrap_or_default();
     let mut out = wrapped("Last run", &format!("{when} ({past}) {outcome}{by}"));
     out.push_str(&format!("          {}\n", make_inline(&run.config.name)));

@@ -142,7 +142,7 @@ fn with_yes_an_interrupted_run_is_finished_and_that_is_said_before() {
     let root = scene.half_way();
     let run = root.run(&["apply", "--yes", other.path()]).exits(1);
     let said = flat(&run.err());
-    assert!(said.contains("Nothing else was changed"), "{said}");
+    assert!(said.contains("nothing else was changed"), "{said}");
     assert_eq!(scene.unlike_new(&root), [""; 0]);
 }
 

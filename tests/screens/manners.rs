@@ -425,10 +425,20 @@ fn status_tells_how_long_ago_runs_were() {
 #[test]
 fn status_and_history_name_who_ran_a_change() {
     let root = TestRoot::new();
-    root.write("config.json", &config("rendered-worker-1", "one\n").to_string());
+    root.write(
+        "config.json",
+        &config("rendered-worker-1", "one\n").to_string(),
+    );
     let file = root.path("config.json");
     let mut apply = root.command(&["apply", "--yes", file.to_str().unwrap()]);
-    assert!(apply.env("SUDO_USER", "anna").output().unwrap().status.success());
+    assert!(
+        apply
+            .env("SUDO_USER", "anna")
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
     // The kernel's record of a login comes before the variable, which anybody can set.
     let login = fs::read_to_string("/proc/self/loginuid").unwrap_or_default();
     let status = root.run(&["--output", "json", "status"]).ok().json();

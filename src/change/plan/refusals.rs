@@ -39,10 +39,7 @@ impl<'a> Builder<'a> {
             } else if let Some(name) = self.find_override(&part.path) {
                 self.note_passed(&part.path, name, &part.message);
             } else if part.skippable && self.options.ignore_unsupported {
-                self.add_notice(
-                    &part.path,
-                    format!("{}; accepted", part.message),
-                );
+                self.add_notice(&part.path, format!("{}; accepted", part.message));
             } else if part.skippable {
                 self.add_blocker(
                     &part.path,

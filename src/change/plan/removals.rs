@@ -61,13 +61,21 @@ pub(super) fn find_removals(
         .filter_map(|path| essential_name(path))
         .collect();
     let off = plan.steps.iter().filter_map(|one| switched_off(&one.step));
-    essential.extend(off.filter_map(|(unit, how)| match how {
-        Off::Masked => Some(format!("{unit} (masked)")),
-        Off::NotStarted if is_wanted_off(unit, old, new) => None,
-        Off::NotStarted if is_linked_after(unit, plan, units) => None,
-        // Its file goes, which says it already.
-        Off::NotStarted if gone.iter().any(|path| path.name() == unit && path.is_in(paths::UNITS)) => None,
-        Off::NotStarted => Some(format!("{unit} (not started at boot)")),
+    essential.extend(off.filter_map(|(unit, how)| {
+        match how {
+            Off::Masked => Some(format!("{unit} (masked)")),
+            Off::NotStarted if is_wanted_off(unit, old, new) => None,
+            Off::NotStarted if is_linked_after(unit, plan, units) => None,
+            // Its file goes, which says it already.
+            Off::NotStarted
+                if gone
+                    .iter()
+                    .any(|path| path.name() == unit && path.is_in(paths::UNITS)) =>
+            {
+                None
+            }
+            Off::NotStarted => Some(format!("{unit} (not started at boot)")),
+        }
     }));
     essential.sort();
     essential.dedup();

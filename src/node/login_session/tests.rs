@@ -44,7 +44,11 @@ fn only_a_connection_after_the_change_confirms() {
     let mut none = ssh_login(1, 1, 1);
     none.ssh = None;
     for (tty, keeper, words) in [
-        (Some("tty1"), None, "console login (tty1) is not an ssh login"),
+        (
+            Some("tty1"),
+            None,
+            "console login (tty1) is not an ssh login",
+        ),
         (Some("ttyS0"), None, "console login (ttyS0)"),
         (None, None, "no login is not an ssh login"),
         (Some("pts/3"), Some(SessionKeeper::Container), "a container"),

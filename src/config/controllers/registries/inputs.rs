@@ -127,8 +127,7 @@ impl<'a> RegistryInputs<'a> {
                     items.iter().position(|item| item.as_str() == Some(scope))
                 });
                 let at = index.map_or(at.clone(), |index| format!("{at}[{index}]"));
-                let advice =
-                    "write HOST[:PORT][/PATH] or *.HOST; * is allowed only at the beginning, before a domain";
+                let advice = "write HOST[:PORT][/PATH] or *.HOST; * is allowed only at the beginning, before a domain";
                 return Err(self.refuse_at_image(&at, message, advice));
             }
         }

@@ -54,7 +54,9 @@ pub enum PackagesError {
     #[error("64k-pages is only supported for aarch64 architecture; set spec.kernelType to default")]
     LargePages,
     /// An unknown kernel type.
-    #[error("kernel type {0:?} is not one of default, realtime, 64k-pages; correct spec.kernelType")]
+    #[error(
+        "kernel type {0:?} is not one of default, realtime, 64k-pages; correct spec.kernelType"
+    )]
     KernelType(String),
     /// An extension that is not in the table.
     #[error("extension {0:?} is not known; known are {1}")]
