@@ -23,9 +23,12 @@ pub fn wrap_text(text: &str, indent: usize) -> String {
 
 /// Wraps every line that is longer than [`WIDTH`]. The last line ends without a newline.
 pub fn wrap_lines(text: &str) -> String {
-    let wrapped = |line: &str| match line.chars().count() > WIDTH {
-        true => wrap_text(line, 0).trim_end().to_owned(),
-        false => line.to_owned(),
+    let wrapped = |line: &str| {
+        if line.chars().count() > WIDTH {
+            wrap_text(line, 0).trim_end().to_owned()
+        } else {
+            line.to_owned()
+        }
     };
     let lines: Vec<String> = text.lines().map(wrapped).collect();
     lines.join("\n")

@@ -14,7 +14,9 @@ use crate::change::session::{
     RunOptions, Session, Unnamed, choose_config, open_root, policies, predict, with_disk,
 };
 use crate::change::source::{Chosen, LATEST};
-use crate::cli::args::{AFTER, ConfigArgs, GuardArgs, PlanArgs, expect_running_node};
+use crate::cli::args::{
+    AFTER, ConfigArgs, GuardArgs, PlanArgs, expect_local_bits, expect_running_node,
+};
 use crate::cli::firstboot::FirstbootArgs;
 use crate::cli::ui::Ui;
 use crate::host::root::Root;
@@ -63,7 +65,7 @@ pub struct ApplyArgs {
     #[arg(long, hide_short_help = true, help_heading = AFTER)]
     pub stop_workloads: bool,
 
-    /// Only add this SSH key for core, as no login works
+    /// Only add this SSH key for core, when no login works
     ///
     /// Changes nothing else: adds the one public SSH key in FILE for core, such as
     /// ~/.ssh/id_ed25519.pub, when no login works; `-` for standard input. verify
@@ -123,12 +125,13 @@ impl ApplyArgs {
 
 /// Runs `apply`.
 pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
-    if apply.dry_run {
-        return super::plan::run(ui, &apply.plan);
-    }
     let root = with_disk(open_root(&ui.root)?, &ui.root)?;
     expect_running_node(&root, "--stop-workloads", apply.stop_workloads)?;
     expect_running_node(&root, "--reboot", apply.reboot)?;
+    if apply.dry_run {
+        return super::plan::run(ui, &apply.plan);
+    }
+    expect_local_bits(&root, &apply.plan.bits)?;
     if apply.plan.rehearse {
         expect_possible_rehearsal(ui.runner)
             .context("the next boot cannot be rehearsed; nothing was changed")?;
@@ -382,9 +385,28 @@ fn done(
         }
     });
     format!(
-        "Applied {}\n{}, and verify finds no difference.\n{undo}{}{after}",
+        "Applied {}\n{}, and verify finds no difference.\n{undo}{}{}{after}",
         session.chosen.config.name,
         count_noun(plan.steps.len(), "step"),
+        left_to_the_node(session),
         daemon.unwrap_or_default(),
     )
+}
+
+/// Returns what a run on a mounted disk cannot do; empty for the running node.
+fn left_to_the_node(session: &Session<'_>) -> String {
+    if session.root.is_live() || session.node.host.in_initramfs {
+        return String::new();
+    }
+    let os = match session.disk_image_drift() {
+        Some(drift) => format!("Not done here: the OS image. {}.", drift.detail),
+        None => "Not done and not compared here: OS image and kernel arguments.".to_owned(),
+    };
+    let first_boot = if session.records.encapsulated {
+        " The first-boot service still runs at the next boot. Without a registry it waits; then, on the booted node: \
+         `mco-rescue firstboot --complete --os-from DIR`."
+    } else {
+        ""
+    };
+    report::wrap_text(&(os + first_boot), 0)
 }

@@ -370,6 +370,13 @@ pub(super) fn expect_running_node(root: &Root, option: &str, is_given: bool) -> 
     Ok(())
 }
 
+/// Refuses places of images and packages for another root: nothing is staged there.
+pub(super) fn expect_local_bits(root: &Root, bits: &BitsArgs) -> Result<()> {
+    expect_running_node(root, "--os-from", bits.os_from.is_some())?;
+    expect_running_node(root, "--extensions-from", bits.extensions_from.is_some())?;
+    expect_running_node(root, "--from-storage", bits.from_storage)
+}
+
 /// Doubts about the config that may be accepted, each by itself.
 #[derive(Debug, Clone, Default, Args)]
 #[allow(

@@ -112,7 +112,7 @@ const EVERYWHERE: &str = "Options of every command";
     mco-rescue status\n  \
     mco-rescue verify\n  \
     mco-rescue plan && mco-rescue apply\n\n\
-    The manual: mco-rescue man"
+    The manual: mco-rescue man | man -l -"
 )]
 pub struct Cli {
     /// Treat DIR as `/`, such as a mounted disk
@@ -228,7 +228,7 @@ pub enum ColourChoice {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make the node be CONFIG; all of it or nothing
+    /// Make the node match CONFIG; all of it or nothing
     ///
     /// Shows the plan, asks, then stages every file, flushes, and renames them into
     /// place. A power cut at any moment leaves the node as it was or as it should be;

@@ -21,7 +21,7 @@ use crate::change::session::predict;
 use crate::change::session::{Session, Unnamed, choose_config, open_root, with_disk};
 use crate::change::transaction::journal::ConfigRef;
 use crate::change::transaction::{self, Direction, Pending, RecoveryOutlook};
-use crate::cli::args::PlanArgs;
+use crate::cli::args::{PlanArgs, expect_local_bits};
 use crate::config::document;
 use crate::host::root::{Root, RootPath};
 use crate::judge::daemon::forecast::Forecast;
@@ -33,6 +33,7 @@ use crate::report::plan::{Diffs, Heading};
 /// Runs `plan`.
 pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
     let root = with_disk(open_root(&ui.root)?, &ui.root)?;
+    expect_local_bits(&root, &args.bits)?;
     let machine = machine::observe_machine(&root)?;
     if let Some(against) = wrong_machine(&machine, args.guards.not_a_node) {
         return refuse(ui, &machine, against);

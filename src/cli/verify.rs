@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::Output;
 use crate::base::error::ExitCode;
-use crate::base::invocation::mco_rescue;
+use crate::base::invocation::{ON_THE_NODE, mco_rescue};
 use crate::change::session::access::{self, AccessNeed};
 use crate::change::session::{Session, Unnamed, choose_config, machine, open_root, with_disk};
 use crate::change::transaction::journal::ConfigRef;
@@ -64,7 +64,11 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
     }
     let session = Session::observe(root, ui.runner, args.request(), Unnamed::Recorded)?;
     // The plan knows both sides of every difference.
-    let (plan, drifts) = session.compare_node();
+    let (plan, mut drifts) = session.compare_node();
+    let image = session.disk_image_drift();
+    // A plan for a disk has no step for it.
+    let is_image_alone = drifts.is_empty() && image.is_some();
+    drifts.extend(image);
     let (record_problem, said) = unread(&session.records);
     let verdict = match &record_problem {
         Some(_) => said,
@@ -87,11 +91,12 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
             report::verify::to_text(&heading, findings)
         }
         Output::Text => {
-            report::verify::to_text(&heading, findings)
-                + &report::wrap_text(
-                    &format!("Next: {}, then {}", mco_rescue("plan"), mco_rescue("apply")),
-                    0,
-                )
+            let next = if is_image_alone {
+                format!("Next: {ON_THE_NODE}mco-rescue apply --reboot")
+            } else {
+                format!("Next: {}, then {}", mco_rescue("plan"), mco_rescue("apply"))
+            };
+            report::verify::to_text(&heading, findings) + &report::wrap_text(&next, 0)
         }
     };
     if !drifts.is_empty() {

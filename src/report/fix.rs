@@ -92,8 +92,7 @@ pub fn to_text(result: FixResult<'_>, style: Style) -> String {
             format!("{id} finds nothing wrong with {root}. Nothing was changed.")
         }
         FixOutcome::NoFix => format!(
-            "No cure by files alone is known for what {id} finds: a command has to be run, or a choice is needed. Nothing was \
-             changed."
+            "doctor --fix does not cover what {id} finds: a command has to be run, or a choice is needed. Nothing was changed."
         ),
         FixOutcome::Fixed => {
             format!("Fixed: {id} no longer finds \"{what}\" ({steps}, all in place).")

@@ -144,7 +144,7 @@ fn a_disk_of_a_node_is_judged_by_its_files() {
     }
     let said = flat(&ask(&["verify"]).out());
     assert!(
-        said.contains("but on this disk") && said.contains(NEXT),
+        said.contains("this disk boots") && said.contains(NEXT),
         "{said}"
     );
 }
@@ -199,7 +199,7 @@ fn every_command_compares_the_image_of_a_whole_disk() {
     }
     let said = flat(&disk.run(&["verify"]).out());
     assert!(
-        said.contains("but on this disk") && said.contains(NEXT),
+        said.contains("this disk boots") && said.contains(NEXT),
         "{said}"
     );
 }

@@ -338,7 +338,7 @@ fn the_disk_of_another_node_is_refused_with_both_commands_that_help() {
         for words in [
             "only the booted node finishes its first boot",
             "`mco-rescue firstboot --complete`",
-            "`mco-rescue apply --root /disk`",
+            "`mco-rescue apply CONFIG --root /disk`",
         ] {
             assert!(said.contains(words), "no {words:?} in {said}");
         }

@@ -137,7 +137,7 @@ fn without_a_record_a_config_has_to_be_given() {
         let run = root.run(&["--yes", command]).exits(1);
         assert!(
             run.err()
-                .contains("no config was given, and the node has no currentconfig. Give a FILE"),
+                .contains("no config was given, and the node has no currentconfig. Give a file"),
             "{command}: {}",
             run.err()
         );

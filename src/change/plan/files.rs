@@ -315,7 +315,7 @@ impl Builder<'_> {
     /// it is missing.
     fn dropped_kubeconfig(&mut self, path: &RootPath) {
         let fails = format!(
-            "the config has it no more: the daemon would remove it, and then its update would end with: cannot stat \
+            "no longer in the config: the daemon would remove it, and then its update would end with: cannot stat \
              {path}: stat {path}: no such file or directory"
         );
         if self.options.ignore_unsupported {
@@ -361,7 +361,7 @@ impl Builder<'_> {
     fn stale_path(&mut self, path: &RootPath, check_origin: bool) {
         let OriginalPaths { orig, noorig, twin } = OriginalPaths::of_path(path);
         let node = self.node();
-        let why = "the config has it no more";
+        let why = "no longer in the config";
         let stamped = node.object(&noorig).is_some();
         let kept = node.object(&orig).is_some();
         let has_twin = twin.is_some_and(|twin| node.object(&twin).is_some());
@@ -371,7 +371,7 @@ impl Builder<'_> {
                 &orig,
                 path,
                 Section::Stale,
-                "the config has it no more; back to the OS's own",
+                "no longer in the config; back to the OS's own",
             );
         } else if path.relative() == paths::KUBECONFIG && node.object(path).is_some() {
             return self.dropped_kubeconfig(path);

@@ -645,18 +645,23 @@ impl<'a> Session<'a> {
         NodeRelease::find_release(given, record, &self.machine.openshift).release
     }
 
+    /// Returns the difference between the image of a mounted disk's deployment and the wanted one; `None` if there is none, or if
+    /// it is not known.
+    pub fn disk_image_drift(&self) -> Option<Drift> {
+        let layered = self.records.current_image.as_deref();
+        drift::disk_image_drift(&self.chosen.config, layered, &self.node)
+    }
+
     /// Returns descriptions of what is not compared.
     pub fn not_looked_at(&self) -> Vec<String> {
         let mut all = Vec::new();
         if self.node.system.facts().is_none() {
-            let layered = self.records.current_image.as_deref();
-            let other = drift::disk_image_drift(&self.chosen.config, layered, &self.node);
-            let image = match other {
-                Some(drift) => format!(", but on this disk {}", drift.detail),
-                None => String::new(),
+            let image = match self.disk_image_drift() {
+                Some(_) => "",
+                None => "OS image, ",
             };
             all.push(format!(
-                "OS image, kernel arguments, extensions and kernel type (compare `{} status` with `{}`){image}",
+                "{image}kernel arguments, extensions and kernel type (compare `{} status` with `{}`)",
                 self.node.host.engine.name(),
                 mco_rescue("show")
             ));

@@ -102,7 +102,7 @@ pub enum SourceError {
     Cache(#[from] RootError),
     /// No config was given, and the node has none.
     #[error(
-        "no config was given, and {0}. Give a FILE, or cached:NAME from `{list}`", list = mco_rescue("cache list")
+        "no config was given, and {0}. Give a file: `{verify}`", verify = mco_rescue("verify FILE")
     )]
     NoneRecorded(String),
     /// It is the encapsulated object of a first boot without its Ignition part; applying it would remove everything.

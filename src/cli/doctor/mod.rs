@@ -202,7 +202,7 @@ fn bundled(
 fn written_to(path: &Path, recipients: &[Recipient]) -> String {
     let path = path.display();
     if recipients.is_empty() {
-        return format!("Written to {path}, for its owner alone to read.\n");
+        return format!("Written to {path}, readable by its owner only.\n");
     }
     let keys = recipients.iter();
     let keys: String = keys

@@ -45,7 +45,7 @@ fn expect_booted_node(root: &Root) -> Result<()> {
     bail!(
         "only the booted node finishes its first boot: nothing can be staged from here. Boot it and run there: \
          `mco-rescue firstboot --complete`. Files, units and users can be written from here: `{}`",
-        mco_rescue("apply")
+        mco_rescue("apply CONFIG")
     )
 }
 

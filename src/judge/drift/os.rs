@@ -38,7 +38,13 @@ pub fn disk_image_drift(
     let is_disk = node.system == System::NotAsked && !node.host.live && !node.host.in_initramfs;
     let image = node.os.image.as_deref().filter(|image| !image.is_empty());
     let image = image.filter(|_| is_disk && !config.os_image_url.is_empty())?;
-    image_drift(config, layered, image)
+    let found = image_drift(config, layered, image)?;
+    let wanted = layered.filter(|image| !image.is_empty());
+    let wanted = wanted.unwrap_or(&config.os_image_url);
+    Some(Drift {
+        detail: format!("{wanted:?} is wanted, this disk boots {image:?}"),
+        ..found
+    })
 }
 
 /// Returns the difference between the running image and `layered`, or else the config's image.

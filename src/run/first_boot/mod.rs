@@ -140,7 +140,11 @@ impl<'a> FirstBootAttempt<'a> {
             _ => available::choose_config(&root, self.front, parameters, facts.recorded)?,
         };
         if handed.argument.is_none() && reason == WorkReason::FirstBoot {
-            let why = "a first boot without a config, and none is available";
+            let why = if facts.recorded {
+                "a config is recorded; the booted node finishes its first boot"
+            } else {
+                "a first boot without a config, and none is available"
+            };
             return Ok(FirstBootResult::without_failure(
                 FirstBootOutcome::Nothing,
                 why,

@@ -209,7 +209,7 @@ pub(super) fn note_losses(base: &Base, pool: &str, files: &[GeneratedFile], note
         object: String::new(),
         text: format!(
             "In force now, and made by none of the given objects: {}{more}. If an object of the cluster makes them, give \
-             it too.",
+             it too",
             lost.join(", ")
         ),
         inexact: true,

@@ -15,7 +15,7 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     explain: "When the power fails, files that were being written are empty or incomplete, and changes that belong \
 together are half done.\n\n\
 A run of mco-rescue: its journal lists what was done. mco-rescue recover finishes or undoes it, and the unit that \
-mco-rescue install adds does so at boot. A trial whose way back fails is tried again for ten minutes, and ends then with the change in place: \
+mco-rescue install adds does so at boot. A trial whose way back fails is tried again for ten minutes, then ends with the change in place: \
 mco-rescue confirm accepts the change, and mco-rescue rollback --files-only takes its files back. State that a newer version of mco-rescue wrote: only that version knows what it \
 means, and this one refuses to change the node until it is settled. Files of the config: mco-rescue apply rewrites the incomplete ones. The \
 daemon's record: mco-rescue apply CONFIG rewrites it.\n\n\
