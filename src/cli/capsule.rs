@@ -239,7 +239,7 @@ fn verify(ui: &Ui<'_>, directory: &Path, signers: Option<&Path>) -> Result<ExitC
     let root = open_root(&ui.root)?;
     let keys = match signers {
         Some(file) => given_signers(file)?,
-        None => read_signers(&root)?.context(
+        None => read_signers(&[&root])?.context(
             "this node has no /etc/mco-rescue/allowed_signers. Name a file with the keys that may sign: --signers FILE",
         )?,
     };

@@ -108,10 +108,10 @@ fn boot_again(stick: &Stick, line: &str) -> (Run, Value) {
 }
 
 /// Asserts that a boot with this stick applies nothing, and says this on the console too, whole.
-fn applies_nothing(change: impl FnOnce(&Stick) + Send, words: &[&str]) {
+fn applies_nothing<Kept>(change: impl FnOnce(&Stick) -> Kept + Send, words: &[&str]) {
     with_mounts(|| {
         let Some(stick) = stick() else { return };
-        change(&stick);
+        let _kept = change(&stick);
         let Some(_plugged) = Plugged::new(&stick, "MCO-RESCUE") else {
             return;
         };
@@ -206,6 +206,59 @@ fn a_first_boot_with_a_capsule_that_does_not_fit_applies_nothing_and_says_why() 
                 .write("etc/mco-rescue/policy", "firstboot = required\n")
         },
         &["/etc/mco-rescue/policy, line 1"],
+    );
+}
+
+/// Moves what the node demands out of its root, and into what this program runs in, as an archive of the initramfs does.
+fn demand_in_the_initramfs(stick: &Stick) -> tempfile::TempDir {
+    let brought = tempfile::tempdir().unwrap();
+    let (from, to) = (
+        stick.root.path("etc/mco-rescue"),
+        brought.path().join("mco-rescue"),
+    );
+    fs::create_dir(&to).unwrap();
+    for name in ["policy", "allowed_signers"] {
+        fs::copy(from.join(name), to.join(name)).unwrap();
+        fs::remove_file(from.join(name)).unwrap();
+    }
+    let lower = format!("lowerdir={}:/usr/lib", brought.path().display());
+    mount(&["-t", "overlay", "-o", &lower, "overlay", "/usr/lib"]);
+    brought
+}
+
+#[test]
+fn what_the_initramfs_demands_counts_where_the_root_demands_nothing() {
+    applies_nothing(
+        |stick| {
+            fs::remove_file(stick.path("capsule.json")).unwrap();
+            fs::remove_file(stick.path("capsule.json.sig")).unwrap();
+            demand_in_the_initramfs(stick)
+        },
+        &["first-boot = required"],
+    );
+    with_mounts(|| {
+        let Some(stick) = stick() else { return };
+        let _brought = demand_in_the_initramfs(&stick);
+        let Some(_plugged) = Plugged::new(&stick, "MCO-RESCUE") else {
+            return;
+        };
+        let (run, kept) = boot(&stick, "rw");
+        assert_eq!(run.code(), 0, "{kept} {}", run.err());
+        assert_eq!(stick.root.read("etc/from-stick"), "1\n");
+        let status = stick.root.run(&["status", "--output", "json"]).json();
+        assert_eq!(status["recorded_signed"]["sequence"], 8);
+    });
+    // A root may demand more, and not less.
+    applies_nothing(
+        |stick| {
+            fs::remove_file(stick.path("capsule.json")).unwrap();
+            fs::remove_file(stick.path("capsule.json.sig")).unwrap();
+            let brought = demand_in_the_initramfs(stick);
+            let less = "first-boot = optional\n";
+            stick.root.write("usr/lib/mco-rescue/policy", less);
+            brought
+        },
+        &["first-boot = required"],
     );
 }
 

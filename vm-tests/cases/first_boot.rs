@@ -35,9 +35,9 @@ use crate::lab::{Case, disk, run};
 use crate::support::file;
 use crate::support::http::{Authority, Response, Routes, Server, Years};
 
-const IGNITION: &str = "ignition.firstboot ignition.platform.id=qemu";
+pub(super) const IGNITION: &str = "ignition.firstboot ignition.platform.id=qemu";
 /// The cluster's card in the initramfs, without any server of addresses.
-const NETWORK: &str = "rd.neednet=1 ifname=cluster:52:54:00:00:00:02 ip=10.0.3.15::10.0.3.2:255.255.255.0::cluster:none";
+pub(super) const NETWORK: &str = "rd.neednet=1 ifname=cluster:52:54:00:00:00:02 ip=10.0.3.15::10.0.3.2:255.255.255.0::cluster:none";
 const SERVER: &str = "https://10.0.3.100:22623/config/worker";
 
 #[test]
@@ -254,14 +254,14 @@ systemctl --no-block poweroff
 "#;
 
 /// QEMU's words for a config of the user.
-fn ignition(case: &Case, config: &Value) -> String {
+pub(super) fn ignition(case: &Case, config: &Value) -> String {
     let path = case.path("config.ign");
     fs::write(&path, config.to_string()).unwrap();
     format!("name=opt/com.coreos/config,file={}", path.display())
 }
 
 /// As an installer writes it.
-fn pointer(authority: Option<&str>) -> Value {
+pub(super) fn pointer(authority: Option<&str>) -> Value {
     let mut pointer =
         json!({"ignition": {"version": "3.2.0", "config": {"merge": [{"source": SERVER}]}}});
     if let Some(pem) = authority {

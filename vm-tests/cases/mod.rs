@@ -15,6 +15,7 @@ mod crossing_boot_loader;
 mod crossing_names;
 mod fetched;
 mod first_boot;
+mod first_boot_capsule;
 mod first_boot_offline;
 mod hand_edited;
 mod interrupted;

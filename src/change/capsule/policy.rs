@@ -58,16 +58,21 @@ pub enum CapsulePolicyError {
 }
 
 impl CapsulePolicy {
-    /// Reads the policy of a node. Without one, nothing is demanded.
+    /// Reads the policy of a node: what any of these roots demands. Without one, nothing is demanded.
     ///
     /// # Errors
     /// It cannot be read, or has another form: then it is not known what is demanded.
-    pub fn read(root: &Root) -> Result<Self, CapsulePolicyError> {
-        match read_first(root, paths::CAPSULE_POLICY)? {
-            Some((path, text)) => Self::parse_policy(&text)
-                .map_err(|(line, why)| CapsulePolicyError::Form { path, line, why }),
-            None => Ok(Self::default()),
+    pub fn read(roots: &[&Root]) -> Result<Self, CapsulePolicyError> {
+        let mut demanded = Self::default();
+        for root in roots {
+            if let Some((path, text)) = read_first(root, paths::CAPSULE_POLICY)? {
+                let parsed = Self::parse_policy(&text);
+                let own =
+                    parsed.map_err(|(line, why)| CapsulePolicyError::Form { path, line, why })?;
+                demanded.0.extend(own.0);
+            }
         }
+        Ok(demanded)
     }
 
     /// Returns true if a capsule is demanded for this input.
@@ -105,19 +110,21 @@ impl CapsulePolicy {
     }
 }
 
-/// Reads the keys that a node trusts; `None` if it has no file of them.
+/// Reads the keys that a node trusts: those of the first of these roots that has a file of them; `None` if none has.
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn read_signers(root: &Root) -> Result<Option<AllowedSigners>, CapsulePolicyError> {
-    let found = read_first(root, paths::ALLOWED_SIGNERS)?;
-    Ok(found.map(|(path, text)| {
-        let parsed = AllowedSigners::parse(&text);
-        for line in &parsed.skipped {
-            log::warn!("/{path}, line {} is skipped: {}", line.number, line.reason);
+pub fn read_signers(roots: &[&Root]) -> Result<Option<AllowedSigners>, CapsulePolicyError> {
+    for root in roots {
+        if let Some((path, text)) = read_first(root, paths::ALLOWED_SIGNERS)? {
+            let parsed = AllowedSigners::parse(&text);
+            for line in &parsed.skipped {
+                log::warn!("/{path}, line {} is skipped: {}", line.number, line.reason);
+            }
+            return Ok(Some(parsed));
         }
-        parsed
-    }))
+    }
+    Ok(None)
 }
 
 /// Reads the first of these files that exists.

@@ -1,5 +1,6 @@
 //! What is read through a capsule, and what is not read at all: the facts of the node against its policy.
 
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use super::identity::{Membership, NodeIdentity};
@@ -93,7 +94,8 @@ pub enum GateError {
     },
     /// The node trusts no key.
     #[error(
-        "this node has no /etc/mco-rescue/allowed_signers, so no capsule can be verified. A MachineConfig brings it"
+        "this node has no /etc/mco-rescue/allowed_signers, so no capsule can be verified. A MachineConfig brings it, and to a first boot \
+         the image, in /usr/lib/mco-rescue"
     )]
     NoSigners,
     /// The capsule is not for this node, or not any more.
@@ -127,7 +129,9 @@ pub fn open_capsule(
     input: CapsuleInput,
     near: Option<&Path>,
 ) -> Result<Option<OpenedCapsule>, GateError> {
-    let policy = CapsulePolicy::read(root)?;
+    let initramfs = initramfs_of(options)?;
+    let trusted: Vec<&Root> = iter::once(root).chain(&initramfs).collect();
+    let policy = CapsulePolicy::read(&trusted)?;
     let found = match options.directory {
         Some(directory) => Some(directory.to_owned()),
         None => near.map(find_directory).transpose()?.flatten(),
@@ -141,18 +145,13 @@ pub fn open_capsule(
     };
     let is_demanded = policy.demands_capsule(input);
     let Some(directory) = found else {
-        let what = match near {
-            Some(path) => path.display().to_string(),
-            None => "standard input".to_owned(),
-        };
-        let key = input.key();
         return if is_demanded {
-            accept_unsigned(options, GateError::Demanded { what, key })
+            accept_unsigned(options, demanded_error(input, near))
         } else {
             Ok(None)
         };
     };
-    let Some(signers) = read_signers(root)? else {
+    let Some(signers) = read_signers(&trusted)? else {
         if is_demanded || options.directory.is_some() {
             return accept_unsigned(options, GateError::NoSigners);
         }
@@ -172,6 +171,25 @@ pub fn open_capsule(
     match judged {
         Ok(opened) => Ok(Some(opened)),
         Err(error) => accept_unsigned(options, error),
+    }
+}
+
+/// Returns the error for an input without the capsule that it needs.
+fn demanded_error(input: CapsuleInput, near: Option<&Path>) -> GateError {
+    GateError::Demanded {
+        what: match near {
+            Some(path) => path.display().to_string(),
+            None => "standard input".to_owned(),
+        },
+        key: input.key(),
+    }
+}
+
+/// Opens the initramfs that reads a medium: it may bring a policy and keys to a root that has none yet.
+fn initramfs_of(options: &CapsuleOptions<'_>) -> Result<Option<Root>, CapsulePolicyError> {
+    match options.origin {
+        ConfigOrigin::FirstBoot => Ok(Some(Root::open(Path::new("/"))?)),
+        ConfigOrigin::Named | ConfigOrigin::Trusted => Ok(None),
     }
 }
 
