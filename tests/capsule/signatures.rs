@@ -11,7 +11,8 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
 use sha2::{Digest, Sha256, Sha512};
 
-use super::keys::{SigningKey, make_key, sign};
+use super::keys::{SigningKey, Stick, make_key, sign};
+use crate::support::flat;
 
 const NAMESPACE: &str = "mco-rescue-capsule";
 /// The time of every verdict: 2026-07-01.
@@ -293,9 +294,13 @@ fn a_key_on_a_token_signs_if_somebody_touched_it() {
             assert!(question(flags, counter, b"capsule").agreed(directory));
         }
         assert!(!question(1, 5, b"another").agreed(directory));
-        // OpenSSH's verification of files does not ask for it.
-        let untouched = question(0, 5, b"capsule").ours().unwrap_err();
-        assert!(untouched.contains("was not touched"), "{untouched}");
+        // ssh-keygen asks for none of the flags. A flag that only says that a PIN was given is no touch.
+        for flags in [0, 4] {
+            let untouched = question(flags, 5, b"capsule");
+            assert!(untouched.of_openssh(directory), "{flags}");
+            let why = untouched.ours().unwrap_err();
+            assert!(why.contains("was not touched"), "{flags}: {why}");
+        }
         let blob = decoded(&token.signature(b"capsule", 1, 1));
         for place in 0..blob.len() {
             let mut changed = blob.clone();
@@ -306,6 +311,48 @@ fn a_key_on_a_token_signs_if_somebody_touched_it() {
             };
             assert!(question.ours().is_err(), "byte {place}");
         }
+    }
+}
+
+#[test]
+fn a_capsule_is_read_by_the_key_of_a_token_if_somebody_touched_it() {
+    for token in [Token::ed25519(), Token::p256()] {
+        let Some(stick) = Stick::new() else { return };
+        let line = format!(
+            "token@example.com namespaces=\"{NAMESPACE}\" {} {}\n",
+            token.kind,
+            STANDARD.encode(&token.blob)
+        );
+        stick.root.write("etc/mco-rescue/allowed_signers", &line);
+        let list = fs::read(stick.path("capsule.json")).unwrap();
+        let sign = |flags, counter| {
+            let signature = token.signature(&list, flags, counter);
+            fs::write(stick.path("capsule.json.sig"), signature).unwrap();
+        };
+        let verify = || {
+            let run = stick
+                .root
+                .run(&["capsule", "verify", &stick.path(""), "-o", "json"]);
+            (run.code(), flat(&format!("{} {}", run.out(), run.err())))
+        };
+        // The key of the stick is trusted no more, and the token did not sign yet.
+        stick.refuses("the signature of");
+        sign(0, 7);
+        let (code, said) = verify();
+        assert!(code == 1 && said.contains("was not touched"), "{said}");
+        stick.refuses("was not touched");
+        sign(1, u32::MAX);
+        let text = String::from_utf8(list.clone()).unwrap();
+        stick.put("capsule.json", &text.replace(": 7,", ": 8,"));
+        stick.refuses("does not match");
+        stick.put("capsule.json", &text);
+        let (code, said) = verify();
+        assert_eq!(code, 0, "{said}");
+        assert!(said.contains("token@example.com"), "{said}");
+        assert_eq!(stick.apply().code(), 0);
+        let status = stick.root.run(&["status", "--output", "json"]).json();
+        let signed = &status["recorded_signed"];
+        assert_eq!(signed["signer"], "token@example.com", "{status:#}");
     }
 }
 
