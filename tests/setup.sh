@@ -62,6 +62,7 @@ depmod             -                                             kmod
 zstd               -                                             zstd
 mke2fs             -                                             e2fsprogs
 mkfs.vfat          -                                             dosfstools
+mkfs.exfat         -                                             exfatprogs
 mcopy              -                                             mtools
 ostree             -                                             ostree
 socat              -                                             socat

@@ -30,5 +30,6 @@ mod rehearsal_crossings;
 mod rehearsals;
 mod rescue_shell;
 mod selinux;
+mod sticks;
 mod trial_clock;
 mod trials;

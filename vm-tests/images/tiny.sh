@@ -21,11 +21,13 @@ list() {
         modprobe -d "$kernel" -S "$version" --show-depends "$module"
     done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++'
 }
-for name in disk xfs btrfs; do
+for name in disk xfs btrfs vfat exfat; do
     case $name in
         disk) modules=(virtio_pci virtio_blk) ;;
         xfs) modules=(xfs) ;;
         btrfs) modules=(btrfs) ;;
+        vfat) modules=(vfat nls_cp437 nls_ascii) ;;
+        exfat) modules=(exfat) ;;
     esac
     list "${modules[@]}" | while IFS= read -r path; do
         cp "$path" "$tree/lib/modules/"

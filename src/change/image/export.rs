@@ -1,6 +1,6 @@
 //! Writes an image of a repository as an export.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::{self, Cursor, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -34,6 +34,10 @@ pub const CONFIG: &str = "[core]\nrepo_version=1\nmode=archive-z2\n";
 const BLOCK: usize = 65_535;
 /// Unit of a tar, in bytes.
 const TAR_BLOCK: u64 = 512;
+/// Bytes of a tar that are not of a file.
+const TAR_OTHERS: u64 = 64 << 10;
+/// Bytes of a directory for the name of an object, on vfat: seven entries for its letters, and one.
+const NAME: u64 = 8 * 32;
 /// Bytes that are compared at once.
 const COMPARED: usize = 256 << 10;
 /// The bytes before a block: its kind, its length, and the complement of that.
@@ -187,20 +191,28 @@ impl<'a> Export<'a> {
         target: &dyn ExportTarget,
         room: &MediumRoom,
     ) -> Result<(), ExportError> {
-        let mut needed = 0;
+        let mut needed = NeededRoom::new(room.block);
+        // These are always written anew, one beside the old one of its name.
+        let mut rewritten = 0;
+        for (path, size) in self.small_files()? {
+            if is_earlier(target, &path, size)? {
+                rewritten = rewritten.max(size);
+            } else {
+                needed.add_file(&path, size);
+            }
+        }
+        needed.add_bytes(rewritten);
+        if !is_earlier(target, "config", CONFIG.len() as u64)? {
+            EMPTY.iter().for_each(|path| needed.add_directory(path));
+        }
         for (id, size) in &self.objects {
             let path = exported_path(id);
-            let earlier = target.find_earlier(&path, *size);
-            if earlier
-                .map_err(|error| write_error(&path, error))?
-                .is_some()
-            {
-                continue;
+            if !is_earlier(target, &path, *size)? {
+                check_file(&path, *size, room, "use a medium with exfat or ext4")?;
+                needed.add_file(&path, *size);
             }
-            check_file(&path, *size, room, "use a medium with exfat or ext4")?;
-            needed += size.div_ceil(room.block) * room.block;
         }
-        check_free(needed, room)
+        check_free(needed.total(), room)
     }
 
     /// Checks that this file system can take the export as one file.
@@ -209,7 +221,11 @@ impl<'a> Export<'a> {
     /// It has too little room, or takes no file as large as that.
     pub fn check_archive_room(&self, path: &str, room: &MediumRoom) -> Result<(), ExportError> {
         let padded = |size: u64| TAR_BLOCK + size.div_ceil(TAR_BLOCK) * TAR_BLOCK;
-        let needed = self.objects.iter().map(|(_, size)| padded(*size)).sum();
+        let small = self.small_files()?.into_iter().map(|(_, size)| size);
+        let objects = self.objects.iter().map(|(_, size)| *size);
+        let files: u64 = small.chain(objects).map(padded).sum();
+        // Headers of directories and of long names, and the end of the archive.
+        let needed = files + TAR_OTHERS;
         check_file(
             path,
             needed,
@@ -219,15 +235,37 @@ impl<'a> Export<'a> {
         check_free(needed, room)
     }
 
+    /// Returns path and size of the files that are no objects.
+    fn small_files(&self) -> Result<Vec<(String, u64)>, ExportError> {
+        let texts = [
+            (DESCRIPTION, self.description_text()?),
+            (LISTING, self.listing()),
+            ("config", CONFIG.to_owned()),
+            (BOUNDARY, String::new()),
+        ];
+        let texts = texts.map(|(path, text)| (path.to_owned(), text.len() as u64));
+        let refs = self.refs().into_iter();
+        let refs = refs.map(|(path, text)| (path, text.len() as u64));
+        Ok(texts.into_iter().chain(refs).collect())
+    }
+
+    /// Returns path and content of the refs: that of the image is the last.
+    fn refs(&self) -> Vec<(String, String)> {
+        let layers = self.image.layers.iter();
+        let image = (self.image.image_ref(), self.image.commit);
+        layers
+            .map(|(name, commit)| (name.clone(), *commit))
+            .chain([image])
+            .map(|(name, commit)| (format!("refs/heads/{name}"), to_hex(&commit) + "\n"))
+            .collect()
+    }
+
     /// Writes the export. The refs come last, so an interrupted export has no image.
     ///
     /// # Errors
     /// The target cannot be written, or an object is damaged.
     pub fn write_to(&self, target: &mut dyn ExportTarget) -> Result<(), ExportError> {
-        let description = self.description();
-        let description = serde_json::to_string_pretty(&description)
-            .map_err(|error| write_error(DESCRIPTION, io::Error::other(error)))?;
-        put_text(target, DESCRIPTION, &(description + "\n"))?;
+        put_text(target, DESCRIPTION, &self.description_text()?)?;
         put_text(target, LISTING, &self.listing())?;
         put_text(target, "config", CONFIG)?;
         for path in EMPTY {
@@ -246,20 +284,16 @@ impl<'a> Export<'a> {
             put_text(target, BOUNDARY, "")?;
         }
         target.flush().map_err(ExportError::at_end)?;
-        for (name, commit) in &self.image.layers {
-            put_text(
-                target,
-                &format!("refs/heads/{name}"),
-                &(to_hex(commit) + "\n"),
-            )?;
+        for (path, commit) in self.refs() {
+            put_text(target, &path, &commit)?;
         }
-        let name = self.image.image_ref();
-        put_text(
-            target,
-            &format!("refs/heads/{name}"),
-            &(to_hex(&self.image.commit) + "\n"),
-        )?;
         target.finish_export().map_err(ExportError::at_end)
+    }
+
+    fn description_text(&self) -> Result<String, ExportError> {
+        let text = serde_json::to_string_pretty(&self.description());
+        let text = text.map_err(|error| write_error(DESCRIPTION, io::Error::other(error)))?;
+        Ok(text + "\n")
     }
 
     fn description(&self) -> ImageDescription {
@@ -356,6 +390,58 @@ impl<'a> Export<'a> {
     }
 }
 
+/// The room that new files take in a directory, with the directories above them.
+struct NeededRoom {
+    block: u64,
+    bytes: u64,
+    /// Directories below the export, with the number of new names in each.
+    directories: BTreeMap<String, u64>,
+}
+
+impl NeededRoom {
+    fn new(block: u64) -> Self {
+        Self {
+            block,
+            bytes: 0,
+            directories: BTreeMap::new(),
+        }
+    }
+
+    fn add_bytes(&mut self, size: u64) {
+        self.bytes += size.div_ceil(self.block) * self.block;
+    }
+
+    fn add_file(&mut self, path: &str, size: u64) {
+        self.add_bytes(size);
+        self.add_name(path);
+    }
+
+    fn add_directory(&mut self, path: &str) {
+        self.directories.entry(path.to_owned()).or_default();
+        self.add_name(path);
+    }
+
+    /// Adds a name to its directory, and the names of directories that are met for the first time.
+    fn add_name(&mut self, path: &str) {
+        let mut path = path;
+        loop {
+            let above = path.rsplit_once('/').map_or("", |(above, _)| above);
+            let is_new = !self.directories.contains_key(above);
+            *self.directories.entry(above.to_owned()).or_default() += 1;
+            if !is_new || above.is_empty() {
+                return;
+            }
+            path = above;
+        }
+    }
+
+    fn total(&self) -> u64 {
+        let names = self.directories.values();
+        let blocks = names.map(|names| (names * NAME).div_ceil(self.block).max(1));
+        self.bytes + blocks.sum::<u64>() * self.block
+    }
+}
+
 /// Returns the path of an object below an export.
 pub fn exported_path((kind, checksum): &ObjectId) -> String {
     let extension = match kind {
@@ -424,6 +510,13 @@ impl BareFile {
             extended: &self.extended,
         }
     }
+}
+
+/// Returns true if an earlier export left a file of this size.
+fn is_earlier(target: &dyn ExportTarget, path: &str, size: u64) -> Result<bool, ExportError> {
+    let earlier = target.find_earlier(path, size);
+    let earlier = earlier.map_err(|error| write_error(path, error))?;
+    Ok(earlier.is_some())
 }
 
 /// Returns true if a file of the same size has this content. One that cannot be read has not.

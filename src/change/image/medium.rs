@@ -197,7 +197,8 @@ impl MediumRoom {
         let block = u64::try_from(found.block_size()).unwrap_or_default().max(1);
         let is_fat = found.filesystem_type() == MSDOS_SUPER_MAGIC;
         Ok(Self {
-            free: found.blocks_free().saturating_mul(block),
+            // What `df` calls available: ext4 holds the rest back, some of it even from root.
+            free: found.blocks_available().saturating_mul(block),
             block,
             largest_file: is_fat.then_some(FAT_MAXIMUM),
         })
