@@ -8,12 +8,10 @@ use std::process::Command;
 use mco_rescue::node::images::Digest;
 use serde_json::Value;
 
-use super::siblings::{
-    From, NEW_REF, REPOSITORY, bring, objects, pivot, proofs, receiver, sibling,
-};
+use super::siblings::{From, bring, objects, pivot, proofs, sibling};
 use crate::capsule::keys::{SigningKey, make_key, sign};
 use crate::support::faults::copy_tree;
-use crate::support::images::{ImageRepository, content_of, ostree};
+use crate::support::images::{ImageRepository, NEW_REF, REPOSITORY, content_of, ostree, receiver};
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::ostree_node::{NEXT, OstreeNode};
 use crate::support::{Lacks, Run, TestRoot, copy_program, flat, flat_run, oci, skip};

@@ -7,15 +7,12 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::images::{ImageRepository, NEW_DIGEST, content_of, ostree};
+use crate::support::images::{
+    ImageRepository, NEW_DIGEST, NEW_REF, REPOSITORY, content_of, ostree, receiver,
+};
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::ostree_node::{BOOTED, IMAGE, NEXT, OstreeNode};
-use crate::support::{Run, TestRoot, copy_program, flat, flat_run};
-
-/// Where a node has its repository, below its root.
-pub(super) const REPOSITORY: &str = "sysroot/ostree/repo";
-/// Ref of the second image.
-pub(super) const NEW_REF: &str = "ostree/container/image/docker_3A__2F__2F_quay_2E_example/os_40_sha256_3A_2222222222222222222222222222222222222222222222222222222222222222";
+use crate::support::{Run, TestRoot, flat, flat_run};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -231,36 +228,6 @@ pub(super) enum From {
     Disk,
 }
 
-/// A node that runs the first image, without a registry, and with the real ostree for its repository.
-pub(super) fn receiver(bootc: bool) -> OstreeNode {
-    let node = if bootc {
-        OstreeNode::of_bootc()
-    } else {
-        OstreeNode::new()
-    };
-    copy_program(&node.root, "/usr/bin/ostree");
-    copy_program(&node.root, "/bin/cat");
-    let stub = node.root.read("usr/sbin/ostree");
-    let stub = stub.split_once('\n').unwrap().1;
-    // STUB of ostree, but for the repository, which is the matter of the real one.
-    node.program(
-        "ostree",
-        &format!("case $1 in pull-local | refs) echo \"ostree $*\" >>/stub/log; exec /usr/bin/ostree \"$@\" ;; esac\n{stub}"),
-    );
-    node.program(
-        "systemd-run",
-        r#"while [ "$1" != -- ]; do shift; done; shift; exec "$@" >/stub/unit-log 2>&1"#,
-    );
-    node.program(
-        "journalctl",
-        r#"case $* in --sync) ;; *_SYSTEMD_UNIT=mco-rescue-bootc.service) cat /stub/unit-log ;; *) exit 1 ;; esac"#,
-    );
-    let repository = ImageRepository::new(&node.root.path(REPOSITORY)).unwrap();
-    repository.import_old("2026-03-03T00:00:00Z");
-    std::os::unix::fs::symlink("sysroot/ostree", node.root.path("ostree")).unwrap();
-    node
-}
-
 /// Puts the image where the node finds it; returns the argument of `--os-from`.
 pub(super) fn bring(node: &OstreeNode, sibling: &TestRoot, from: From) -> &'static str {
     let media = node.root.path("media");
@@ -290,7 +257,8 @@ pub(super) fn bring(node: &OstreeNode, sibling: &TestRoot, from: From) -> &'stat
     }
 }
 
-pub(super) fn pivot(node: &OstreeNode, from: From, args: &[&str]) -> Run {
+/// The command line that takes the image this way.
+pub(super) fn pivot_words<'a>(from: From, args: &[&'a str]) -> Vec<&'a str> {
     let path = match from {
         From::Directory => "/media/os",
         From::Archive => "/media/os.tar",
@@ -307,14 +275,21 @@ pub(super) fn pivot(node: &OstreeNode, from: From, args: &[&str]) -> Run {
         "--accept-risk",
         "boot-filesystem",
     ];
-    let all = [&fixed, args].concat();
+    [&fixed, args].concat()
+}
+
+/// Standard input of that command.
+pub(super) fn pivot_input(node: &OstreeNode, from: From) -> Stdio {
     match from {
-        From::Stream => {
-            let stream = fs::File::open(node.root.path("media/stream")).unwrap();
-            node.run_with(&all, Stdio::from(stream))
-        }
-        _ => node.run(&all),
+        From::Stream => fs::File::open(node.root.path("media/stream"))
+            .unwrap()
+            .into(),
+        _ => Stdio::null(),
     }
+}
+
+pub(super) fn pivot(node: &OstreeNode, from: From, args: &[&str]) -> Run {
+    node.run_with(&pivot_words(from, args), pivot_input(node, from))
 }
 
 /// Lists of two healthy nodes, as files of a node.

@@ -6,12 +6,13 @@ use std::process::{Command, Stdio};
 
 use super::capsules::{KNOWN, demand, make};
 use super::siblings::{
-    From, NEW_REF, REPOSITORY, bring, export, objects, pivot, proofs, receiver, sibling,
+    From, bring, export, objects, pivot, pivot_input, pivot_words, proofs, sibling,
 };
 use crate::support::faults::{CHANGING, Call, calls, can_trace, copy_tree, traced};
-use crate::support::images::{ImageRepository, content_of, ostree};
+use crate::support::images::{ImageRepository, NEW_REF, REPOSITORY, content_of, ostree, receiver};
 use crate::support::mounts::{Disk, mount, unmount, with_mounts};
 use crate::support::ostree_node::{AWAITED, NEXT, OstreeNode, Turn};
+use crate::support::scenes::everything_is_asked_for;
 use crate::support::{Run, TestRoot, flat, flat_run, say};
 use mco_rescue::change::image::medium::MediumRoom;
 
@@ -86,6 +87,82 @@ fn a_stick_carries_an_image_and_a_damaged_one_is_found_and_mended() {
             unmount(&stick);
         });
     }
+}
+
+#[test]
+fn a_medium_with_any_room_takes_all_of_an_export_or_nothing() {
+    let Some((sibling, _)) = sibling() else {
+        return;
+    };
+    let formats: [&[&str]; 3] = [
+        &["mkfs.ext4", "-q", "-b", "1024"],
+        &["mkfs.ext4", "-q", "-b", "4096"],
+        &["mkfs.vfat", "-s", "64"],
+    ];
+    with_mounts(|| {
+        for format in formats {
+            let Some(disk) = Disk::new(16, format) else {
+                continue;
+            };
+            let stick = tempfile::tempdir().unwrap();
+            disk.mount(stick.path(), "");
+            let free = MediumRoom::of_path(stick.path()).unwrap().free;
+            let (target, filler) = (stick.path().join("os"), stick.path().join("filler"));
+            let mut refused = 0;
+            // More and more room.
+            for left in (1_000_000..4_000_000).step_by(100_000) {
+                let filled = usize::try_from(free).unwrap() - left;
+                fs::write(&filler, vec![1; filled]).unwrap();
+                let run = export(&sibling, &[text(&target)]);
+                if run.code() == 0 {
+                    break;
+                }
+                let said = flat(&run.err());
+                let is_refused = said.contains("more bytes are needed than are free there");
+                assert!(is_refused, "{format:?}, {left} bytes: {said}");
+                assert!(!target.join("objects").exists(), "{format:?}, {left} bytes");
+                refused += 1;
+            }
+            assert!(refused > 2 && target.join("objects").exists(), "{format:?}");
+            ostree(&target, &["fsck"]);
+            unmount(stick.path());
+        }
+    });
+}
+
+#[test]
+fn a_read_only_stick_is_read_and_not_written() {
+    let Some((sibling, repository)) = sibling() else {
+        return;
+    };
+    with_mounts(|| {
+        let node = receiver(false);
+        let Some(disk) = Disk::new(16, &["mkfs.ext4", "-q"]) else {
+            return;
+        };
+        let stick = node.root.path("media");
+        fs::create_dir_all(&stick).unwrap();
+        disk.mount(&stick, "");
+        for name in ["os", "os.tar"] {
+            export(&sibling, &[text(&stick.join(name))]).ok();
+        }
+        unmount(&stick);
+        disk.mount(&stick, ",ro");
+        for name in ["os", "other", "other.tar"] {
+            let target = stick.join(name);
+            let said = flat(&export(&sibling, &[text(&target)]).exits(1).err());
+            assert!(said.contains("read-only"), "{name}: {said}");
+        }
+        for from in [From::Directory, From::Archive] {
+            pivot(&node, from, &["--unproven-image"]).ok();
+            let there = node.root.path(REPOSITORY);
+            let content = content_of(&repository.path, NEW_REF);
+            assert_eq!(content_of(&there, NEW_REF), content, "{from:?}");
+            node.run(&["rollback", "--yes"]).ok();
+            ostree(&there, &["refs", "--delete", NEW_REF]);
+        }
+        unmount(&stick);
+    });
 }
 
 #[test]
@@ -212,6 +289,15 @@ fn an_export_that_is_cut_off_at_any_call_leaves_no_half_image_and_is_completed()
                 let (ended, left) = run(&[fault], name);
                 ended.was_killed(name, *nth);
                 problems.extend(after_a_cut(&sibling, &left, name, *nth));
+                // Full, or pulled out.
+                for errno in ["ENOSPC", "EIO"] {
+                    let fault = format!("{name}:error={errno}:when={nth}");
+                    let (ended, left) = run(&[fault], name);
+                    if ended.code == Some(0) {
+                        problems.push(format!("{errno} of {name} {nth} is success"));
+                    }
+                    problems.extend(after_a_cut(&sibling, &left, name, *nth));
+                }
             }
             say(&format!("{}: an export cut off at {points:?}", format[0]));
             assert!(problems.is_empty(), "{}", problems.join("\n"));
@@ -222,14 +308,57 @@ fn an_export_that_is_cut_off_at_any_call_leaves_no_half_image_and_is_completed()
 /// What an import changes, and what the stubs keep.
 const KEPT: [&str; 6] = ["etc", "var", "run", "stub", "home", "sysroot"];
 
+/// A way in which an image comes to a node.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    bootc: bool,
+    from: From,
+    /// Through a capsule, which is demanded.
+    is_signed: bool,
+}
+
+impl Way {
+    const fn new(bootc: bool, from: From, is_signed: bool) -> Self {
+        Self {
+            bootc,
+            from,
+            is_signed,
+        }
+    }
+
+    /// What is said besides: nobody vouches for the image, and a stream names its capsule.
+    fn options(self) -> &'static [&'static str] {
+        match (self.from, self.is_signed) {
+            (From::Stream, true) => &["--unproven-image", "--capsule", "/media"],
+            _ => &["--unproven-image"],
+        }
+    }
+
+    /// A node that lacks the image, and what it takes it from; `None` if that cannot be signed.
+    fn receiver(self, sibling: &TestRoot, keys: &Path) -> Option<OstreeNode> {
+        let node = receiver(self.bootc);
+        bring(&node, sibling, self.from);
+        if self.is_signed {
+            let key = demand(&node, keys)?;
+            make(&node, &key, &["--sequence", "7"]);
+        }
+        Some(node)
+    }
+}
+
+const WAYS: [Way; 6] = [
+    Way::new(false, From::Archive, false),
+    Way::new(true, From::Directory, false),
+    Way::new(false, From::Directory, true),
+    Way::new(false, From::Disk, false),
+    Way::new(true, From::Stream, false),
+    Way::new(false, From::Stream, true),
+];
+
 /// A run of `pivot` under strace, killed at a call.
-fn killed_pivot(node: &OstreeNode, from: From, kill: Option<(&str, usize)>) -> (bool, Vec<Call>) {
+fn killed_pivot(node: &OstreeNode, way: Way, kill: Option<(&str, usize)>) -> (bool, Vec<Call>) {
     let _turn = Turn::take();
     let log = tempfile::NamedTempFile::new().unwrap();
-    let path = match from {
-        From::Archive => "/media/os.tar",
-        _ => "/media/os",
-    };
     let mut command = Command::new("taskset");
     command.args(["-c", "0", "strace", "-qq", "-s", "128", "-o"]);
     command.arg(log.path());
@@ -239,15 +368,132 @@ fn killed_pivot(node: &OstreeNode, from: From, kill: Option<(&str, usize)>) -> (
         command.args(["-e", &format!("inject={call}:signal=KILL:when={nth}")]);
     }
     command.arg("chroot").arg(node.root.dir());
-    command.args(["/usr/mco-rescue", "pivot", "--yes", NEXT, "--os-from", path]);
-    command.args(["--accept-risk", "boot-filesystem", "--unproven-image"]);
-    let ended = command.stdin(Stdio::null()).output().unwrap();
+    command.arg("/usr/mco-rescue");
+    command.args(pivot_words(way.from, way.options()));
+    let ended = command.stdin(pivot_input(node, way.from)).output().unwrap();
     let log: Vec<String> = fs::read_to_string(log.path())
         .unwrap()
         .lines()
         .map(|line| format!("1 {line}"))
         .collect();
     (ended.status.success(), calls(&log.join("\n")))
+}
+
+/// A node, and a copy of all that an import changes on it.
+struct Killed<'a> {
+    node: &'a OstreeNode,
+    way: Way,
+    template: tempfile::TempDir,
+    problems: Vec<String>,
+}
+
+impl<'a> Killed<'a> {
+    fn new(node: &'a OstreeNode, way: Way) -> Self {
+        let template = tempfile::tempdir_in("/dev/shm").unwrap();
+        for dir in KEPT {
+            fs::create_dir_all(node.root.path(dir)).unwrap();
+            fs::create_dir_all(template.path().join(dir)).unwrap();
+            copy_tree(&node.root.path(dir), &template.path().join(dir));
+        }
+        Self {
+            node,
+            way,
+            template,
+            problems: Vec::new(),
+        }
+    }
+
+    fn reset(&self) {
+        for dir in KEPT {
+            let to = self.node.root.path(dir);
+            fs::remove_dir_all(&to).unwrap();
+            fs::create_dir_all(&to).unwrap();
+            copy_tree(&self.template.path().join(dir), &to);
+        }
+    }
+
+    /// The calls of a run that nobody stops: all, or some of them.
+    fn points(&self) -> Vec<(String, usize)> {
+        let (done, all) = killed_pivot(self.node, self.way, None);
+        assert!(done, "{:?}", self.way);
+        let mut points = Vec::new();
+        for (at, call) in all.iter().enumerate() {
+            let nth = all[..=at].iter().filter(|one| one.name == call.name);
+            points.push((call.name.clone(), nth.count()));
+        }
+        let step = if everything_is_asked_for() {
+            1
+        } else {
+            (points.len() / 16).max(1)
+        };
+        points.into_iter().step_by(step).collect()
+    }
+
+    fn has_staged(&self) -> bool {
+        let paths = ["stub/staged", "stub/bootc-staged"];
+        paths
+            .map(|path| self.node.root.exists(path))
+            .contains(&true)
+    }
+
+    /// Kills a run at a call, and does what leads out.
+    fn kill_at(&mut self, (name, nth): &(String, usize)) {
+        let (node, way) = (self.node, self.way);
+        let there = node.root.path(REPOSITORY);
+        self.reset();
+        killed_pivot(node, way, Some((name, *nth)));
+        let point = format!("{way:?} {name} {nth}");
+        ostree(&there, &["fsck"]);
+        if node.root.exists(KNOWN) && !self.has_staged() {
+            let problem = format!("{point}: the number is ahead of the image");
+            self.problems.push(problem);
+        }
+        for args in [&["recover"][..], &["rollback", "--yes"]] {
+            let run = node.run(args);
+            // Killed before there was a run to revert.
+            if run.code() != 0 && !run.err().contains("no finished run is in the history") {
+                let problem = format!("{point}: {args:?}: {}{}", run.out(), run.err());
+                self.problems.push(problem);
+            }
+        }
+        for path in ["stub/staged", "stub/bootc-staged", AWAITED] {
+            if node.root.exists(path) {
+                self.problems.push(format!("{point}: {path} is there"));
+            }
+        }
+        let again = pivot(node, way.from, way.options());
+        if again.code() != 0 || node.root.exists(KNOWN) != way.is_signed {
+            let problem = format!("{point}: {}{}", again.out(), again.err());
+            self.problems.push(problem);
+        }
+        ostree(&there, &["fsck"]);
+        let scratch = "var/lib/mco-rescue/image-import";
+        if node.root.exists(scratch) {
+            self.problems.push(format!("{point}: {scratch} is there"));
+        }
+    }
+
+    /// ostree itself dies within an object.
+    fn kill_ostree(&self) {
+        let (node, there) = (self.node, self.node.root.path(REPOSITORY));
+        self.reset();
+        let stub = node.root.read("usr/sbin/ostree");
+        let dies = stub.replace(
+            "exec /usr/bin/ostree",
+            "ulimit -f 150; exec /usr/bin/ostree",
+        );
+        assert_ne!(dies, stub);
+        let (_, script) = dies.split_once('\n').unwrap();
+        node.program("ostree", script);
+        let run = pivot(node, self.way.from, self.way.options()).exits(1);
+        let said = flat_run(&run) + &flat(&run.err());
+        ostree(&there, &["fsck"]);
+        assert!(!self.has_staged(), "{said}");
+        let (_, script) = stub.split_once('\n').unwrap();
+        node.program("ostree", script);
+        pivot(node, self.way.from, self.way.options()).ok();
+        ostree(&there, &["fsck"]);
+    }
 }
 
 #[test]
@@ -258,105 +504,21 @@ fn an_import_that_is_killed_leaves_a_sound_repository_and_can_be_repeated() {
     if !can_trace() {
         return;
     }
-    for (bootc, from, is_signed) in [
-        (false, From::Archive, false),
-        (true, From::Directory, false),
-        (false, From::Directory, true),
-    ] {
+    for way in WAYS {
         with_mounts(|| {
-            let node = receiver(bootc);
-            let there = node.root.path(REPOSITORY);
-            bring(&node, &sibling, from);
             let keys = tempfile::tempdir().unwrap();
-            if is_signed {
-                let Some(key) = demand(&node, keys.path()) else {
-                    return;
-                };
-                make(&node, &key, &["--sequence", "7"]);
-            }
-            let template = tempfile::tempdir_in("/dev/shm").unwrap();
-            for dir in KEPT {
-                fs::create_dir_all(node.root.path(dir)).unwrap();
-                fs::create_dir_all(template.path().join(dir)).unwrap();
-                copy_tree(&node.root.path(dir), &template.path().join(dir));
-            }
-            let reset = || {
-                for dir in KEPT {
-                    let to = node.root.path(dir);
-                    fs::remove_dir_all(&to).unwrap();
-                    fs::create_dir_all(&to).unwrap();
-                    copy_tree(&template.path().join(dir), &to);
-                }
+            let Some(node) = way.receiver(&sibling, keys.path()) else {
+                return;
             };
-            let (done, all) = killed_pivot(&node, from, None);
-            assert!(done);
-            let mut points = Vec::new();
-            for (at, call) in all.iter().enumerate() {
-                let nth = all[..=at].iter().filter(|one| one.name == call.name);
-                points.push((call.name.clone(), nth.count()));
+            let mut killed = Killed::new(&node, way);
+            let points = killed.points();
+            for point in &points {
+                killed.kill_at(point);
             }
-            let step = (points.len() / 24).max(1);
-            let points: Vec<_> = points.into_iter().step_by(step).collect();
-            let mut problems = Vec::new();
-            for (name, nth) in &points {
-                reset();
-                killed_pivot(&node, from, Some((name, *nth)));
-                let point = format!("{from:?} {name} {nth}");
-                ostree(&there, &["fsck"]);
-                let is_staged = || {
-                    ["stub/staged", "stub/bootc-staged"]
-                        .map(|path| node.root.exists(path))
-                        .contains(&true)
-                };
-                if node.root.exists(KNOWN) && !is_staged() {
-                    problems.push(format!("{point}: the number is ahead of the image"));
-                }
-                let mut demand = |args: &[&str]| {
-                    let run = node.run(args);
-                    // Killed before there was a run to revert.
-                    if run.code() != 0 && !run.err().contains("no finished run is in the history") {
-                        problems.push(format!("{point}: {args:?}: {}{}", run.out(), run.err()));
-                    }
-                };
-                demand(&["recover"]);
-                demand(&["rollback", "--yes"]);
-                for path in ["stub/staged", "stub/bootc-staged", AWAITED] {
-                    if node.root.exists(path) {
-                        problems.push(format!("{point}: {path} is there"));
-                    }
-                }
-                let again = pivot(&node, from, &["--unproven-image"]);
-                if again.code() != 0 || node.root.exists(KNOWN) != is_signed {
-                    problems.push(format!("{point}: {}{}", again.out(), again.err()));
-                }
-                ostree(&there, &["fsck"]);
-                if node.root.exists("var/lib/mco-rescue/image-import") {
-                    problems.push(format!("{point}: the scratch directory is there"));
-                }
-            }
-            say(&format!(
-                "{from:?}, signed {is_signed}: killed at {points:?}"
-            ));
+            say(&format!("{way:?}: killed at {points:?}"));
+            let problems = &killed.problems;
             assert!(problems.is_empty(), "{}", problems.join("\n"));
-
-            // ostree itself dies within an object.
-            reset();
-            let stub = node.root.read("usr/sbin/ostree");
-            let dies = stub.replace(
-                "exec /usr/bin/ostree",
-                "ulimit -f 150; exec /usr/bin/ostree",
-            );
-            assert_ne!(dies, stub);
-            let (_, script) = dies.split_once('\n').unwrap();
-            node.program("ostree", script);
-            let run = pivot(&node, from, &["--unproven-image"]).exits(1);
-            let said = flat_run(&run) + &flat(&run.err());
-            ostree(&there, &["fsck"]);
-            assert!(!node.root.exists("stub/staged"), "{said}");
-            let (_, script) = stub.split_once('\n').unwrap();
-            node.program("ostree", script);
-            pivot(&node, from, &["--unproven-image"]).ok();
-            ostree(&there, &["fsck"]);
+            killed.kill_ostree();
         });
     }
 }

@@ -5,7 +5,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Lacks, Run, is_root, skip};
+use super::ostree_node::OstreeNode;
+use super::{Lacks, Run, copy_program, is_root, skip};
 
 /// Digest of the first image.
 pub const OLD_DIGEST: &str = "1111111111111111111111111111111111111111111111111111111111111111";
@@ -15,6 +16,11 @@ pub const NEW_DIGEST: &str = "22222222222222222222222222222222222222222222222222
 const BASE: &str = "baba000000000000000000000000000000000000000000000000000000000001";
 /// Digest of the layer of the second one.
 const ADDED: &str = "baba000000000000000000000000000000000000000000000000000000000002";
+
+/// Where a node has its repository, below its root.
+pub const REPOSITORY: &str = "sysroot/ostree/repo";
+/// Ref of the second image.
+pub const NEW_REF: &str = "ostree/container/image/docker_3A__2F__2F_quay_2E_example/os_40_sha256_3A_2222222222222222222222222222222222222222222222222222222222222222";
 
 /// A repository in a directory of its own.
 pub struct ImageRepository {
@@ -161,6 +167,36 @@ impl ImageRepository {
             ],
         )
     }
+}
+
+/// A node that runs the first image, without a registry, and with the real ostree for its repository.
+pub fn receiver(bootc: bool) -> OstreeNode {
+    let node = if bootc {
+        OstreeNode::of_bootc()
+    } else {
+        OstreeNode::new()
+    };
+    copy_program(&node.root, "/usr/bin/ostree");
+    copy_program(&node.root, "/bin/cat");
+    let stub = node.root.read("usr/sbin/ostree");
+    let stub = stub.split_once('\n').unwrap().1;
+    // STUB of ostree, but for the repository, which is the matter of the real one.
+    node.program(
+        "ostree",
+        &format!("case $1 in pull-local | refs) echo \"ostree $*\" >>/stub/log; exec /usr/bin/ostree \"$@\" ;; esac\n{stub}"),
+    );
+    node.program(
+        "systemd-run",
+        r#"while [ "$1" != -- ]; do shift; done; shift; exec "$@" >/stub/unit-log 2>&1"#,
+    );
+    node.program(
+        "journalctl",
+        r#"case $* in --sync) ;; *_SYSTEMD_UNIT=mco-rescue-bootc.service) cat /stub/unit-log ;; *) exit 1 ;; esac"#,
+    );
+    let repository = ImageRepository::new(&node.root.path(REPOSITORY)).unwrap();
+    repository.import_old("2026-03-03T00:00:00Z");
+    std::os::unix::fs::symlink("sysroot/ostree", node.root.path("ostree")).unwrap();
+    node
 }
 
 /// Runs ostree on a repository; returns what it printed.

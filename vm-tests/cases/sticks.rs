@@ -205,9 +205,10 @@ fn a_stick_whose_export_is_cut_off_has_no_image_or_all_of_it() {
         guest.cut();
         drop(guest);
         let guest = desk.boot("again");
-        match has_image(&desk, &guest) {
-            true => with += 1,
-            false => without += 1,
+        if has_image(&desk, &guest) {
+            with += 1;
+        } else {
+            without += 1;
         }
         let line = guest.value("AGAIN ");
         assert_eq!(ended(&line).0, "0", "{line}");
