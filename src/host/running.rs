@@ -13,6 +13,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use nix::sys::statvfs::statvfs;
+
 /// Reads a file as text.
 ///
 /// # Errors
@@ -62,6 +64,15 @@ pub fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 /// Returns true if a path exists. A path that cannot be looked at counts as missing.
 pub fn exists(path: impl AsRef<Path>) -> bool {
     path.as_ref().exists()
+}
+
+/// Returns the bytes that can still be written to the file system of a path.
+///
+/// # Errors
+/// The system's error.
+pub fn free_bytes(path: impl AsRef<Path>) -> io::Result<u64> {
+    let space = statvfs(path.as_ref())?;
+    Ok(space.blocks_available() * space.fragment_size())
 }
 
 /// Returns the names in a directory, in the order of the file system. A name that is not UTF-8 is left out.

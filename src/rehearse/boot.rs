@@ -36,13 +36,15 @@ pub const MEMORY: u64 = 512 << 20;
 /// Processes and threads.
 const TASKS: u32 = 2048;
 /// Seconds for laying the stage and for the questions, besides the boot itself.
-const AROUND: u64 = 60;
+const AROUND: u64 = 120;
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time for one answer of the system inside.
-const ANSWER: Duration = Duration::from_secs(20);
+/// Time for one answer of the system inside, which has the lowest priority on a node that may be busy.
+const ANSWER: Duration = Duration::from_secs(60);
 /// Bytes of the console that are kept.
 const CONSOLE: usize = 4 << 20;
+/// Free bytes at which the memory for files counts as full: what is left of a write that failed is less than a page.
+const FULL: u64 = 64 << 10;
 /// Failed units whose journal is read, and lines of each.
 const LOGS: usize = 20;
 const LINES: &str = "8";
@@ -289,6 +291,7 @@ impl<'a> RunningBoot<'a> {
             logs: self.read_logs(pid, &units)?,
             probes: self.run_probes(pid)?,
             missing,
+            is_full: is_full(pid)?,
             duration: time("FinishTimestampMonotonic").map(|end| end.saturating_sub(begun)),
             end,
             units,
@@ -387,6 +390,13 @@ impl<'a> RunningBoot<'a> {
         }
         remove_files();
     }
+}
+
+/// Returns true if nothing more can be written to the private root.
+fn is_full(pid: u32) -> Result<bool> {
+    let free = running::free_bytes(format!("/proc/{pid}/root"));
+    let free = free.context("asking for the space of the rehearsal")?;
+    Ok(free < FULL)
 }
 
 /// Reads the files of services that do not really run: those that the service would refuse, and the program of the default runtime.

@@ -83,6 +83,8 @@ pub struct RehearsedBoot {
     pub refused_files: Vec<BrokenConfig>,
     /// Programs that are missing, with the service that starts them in earnest.
     pub missing: BTreeSet<(String, String)>,
+    /// Nothing more could be written at the end.
+    pub is_full: bool,
     /// Microseconds from the start of systemd until everything was started.
     pub duration: Option<u64>,
 }
@@ -98,6 +100,7 @@ impl RehearsedBoot {
             probes: Vec::new(),
             refused_files: Vec::new(),
             missing: BTreeSet::new(),
+            is_full: false,
             duration: None,
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::facts::{RehearsalEnd, RehearsedBoot, UnitFacts, place_of_fault};
+use super::scene::WRITABLE;
 use crate::base::order::StableOrder;
 use crate::judge::crossing::{CrossingFinding, CrossingSeverity};
 use crate::node::fault_group::FaultWeight;
@@ -35,6 +36,7 @@ const VITAL_PROBES: [&str; 3] = ["sshd", "login", "crio"];
 pub fn judge_boot(baseline: &RehearsedBoot, next: &RehearsedBoot) -> Vec<CrossingFinding> {
     let mut findings = Vec::new();
     findings.extend(judge_end(baseline, next));
+    findings.extend(judge_space(baseline, next));
     findings.extend(judge_units(baseline, next));
     findings.extend(judge_missing(baseline, next));
     findings.extend(judge_probes(baseline, next));
@@ -107,6 +109,25 @@ fn judge_end(baseline: &RehearsedBoot, next: &RehearsedBoot) -> Option<CrossingF
     }))
 }
 
+/// Says that a boot wrote more than there is memory for. A real disk has more.
+fn judge_space(baseline: &RehearsedBoot, next: &RehearsedBoot) -> Option<CrossingFinding> {
+    let boot = match (baseline.is_full, next.is_full) {
+        (_, true) => "the boot",
+        (true, false) => "the boot of today",
+        (false, false) => return None,
+    };
+    let what = format!(
+        "it writes more than the {} MiB that a rehearsal holds: what fails may fail because of that",
+        WRITABLE >> 20
+    );
+    Some(rehearsal_finding(
+        "boot",
+        CrossingSeverity::Unknown,
+        boot,
+        what,
+    ))
+}
+
 fn judge_units(baseline: &RehearsedBoot, next: &RehearsedBoot) -> Vec<CrossingFinding> {
     let missing = UnitFacts::default();
     let mut findings = Vec::new();
@@ -160,13 +181,25 @@ fn severity_of(name: &str) -> CrossingSeverity {
     }
 }
 
+/// The system's words for a full file system.
+const NO_SPACE: &str = "No space left on device";
+
 fn judge_failed(name: &str, unit: &UnitFacts, next: &RehearsedBoot) -> CrossingFinding {
     let how = match unit.status.as_str() {
         "" | "0" => unit.result.clone(),
         status => format!("{}, status {status}", unit.result),
     };
     let vital = is_vital(name);
-    let (severity, what) = if unit.needs_network && !vital {
+    let mut log = next.logs.get(name).into_iter().flatten();
+    let (severity, what) = if log.any(|line| line.contains(NO_SPACE)) {
+        let holds = WRITABLE >> 20;
+        (
+            CrossingSeverity::Unknown,
+            format!(
+                "it fails ({how}) for lack of space, and a rehearsal holds only {holds} MiB of files"
+            ),
+        )
+    } else if unit.needs_network && !vital {
         (
             CrossingSeverity::Unknown,
             format!("it fails ({how}); it asks for the network, which a rehearsal does not have"),
@@ -382,6 +415,31 @@ mod tests {
         assert_eq!(
             judge_boot(&now, &next)[0].severity,
             CrossingSeverity::Unknown
+        );
+    }
+
+    #[test]
+    fn what_a_rehearsal_has_no_space_for_is_not_judged() {
+        let mut next = boot(&[("a.service", "failed"), ("b.service", "failed")]);
+        let said = "dd: error writing '/var/a': No space left on device".to_owned();
+        next.logs.insert("a.service".to_owned(), vec![said]);
+        next.is_full = true;
+        let found = judge_boot(&boot(&[]), &next);
+        let seen: Vec<_> = found
+            .iter()
+            .map(|one| (one.severity, one.subject.as_str()))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                (CrossingSeverity::Warning, "b.service"),
+                (CrossingSeverity::Unknown, "the boot"),
+                (CrossingSeverity::Unknown, "a.service"),
+            ]
+        );
+        assert_eq!(
+            judge_boot(&next, &boot(&[]))[0].subject,
+            "the boot of today"
         );
     }
 

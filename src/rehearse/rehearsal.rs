@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use super::boot::{CONFIG, MEMORY, boot_scene};
 use super::facts::{RehearsedBoot, UnitFacts};
 use super::judge::{VITAL, judge_boot, rehearsal_finding};
-use super::scene::{EtcChanges, RehearsalScene, SceneInterface};
+use super::scene::{EtcChanges, RehearsalScene, SceneInterface, WRITABLE};
 use crate::base::invocation::mco_rescue;
 use crate::base::kargs::Kargs;
 use crate::base::paths;
@@ -40,6 +40,8 @@ use crate::node::{Baseline, Host, Records};
 const PARTS: [&str; 3] = ["usr", "etc", "var"];
 /// Memory that stays free for the node: 256 MiB.
 const RESERVE: u64 = 256 << 20;
+/// Space below `/run` for the scene, the config and the unit: 16 MiB.
+const RUN_SPACE: u64 = 16 << 20;
 /// Network interfaces that are made at most.
 const INTERFACES: usize = 32;
 
@@ -168,6 +170,17 @@ pub fn expect_possible_rehearsal(runner: &dyn CommandRunner) -> Result<()> {
     if !file_systems.lines().any(|line| line.ends_with("\toverlay")) {
         bail!("the kernel has no overlays yet. Next: modprobe overlay");
     }
+    expect_free_memory()?;
+    if is_rehearsing(runner)? {
+        bail!(
+            "another rehearsal is running, or was interrupted; it ends by itself. Next: systemctl stop {UNIT}"
+        );
+    }
+    Ok(())
+}
+
+/// Checks if there is memory for a boot, and space for the files that begin it.
+fn expect_free_memory() -> Result<()> {
     let memory = running::read_text("/proc/meminfo").context("reading /proc/meminfo")?;
     if let Some(free) = available_memory(&memory)
         && free < MEMORY + RESERVE
@@ -178,9 +191,12 @@ pub fn expect_possible_rehearsal(runner: &dyn CommandRunner) -> Result<()> {
             free >> 20
         );
     }
-    if is_rehearsing(runner)? {
+    let free = running::free_bytes("/run").context("asking for the space below /run")?;
+    if free < RUN_SPACE {
         bail!(
-            "another rehearsal is running, or was interrupted; it ends by itself. Next: systemctl stop {UNIT}"
+            "a rehearsal needs {} MiB below /run for its config, and {} KiB are free. Next: du -x -d 1 /run",
+            RUN_SPACE >> 20,
+            free >> 10
         );
     }
     Ok(())
@@ -509,7 +525,7 @@ fn live_layers() -> Result<StageLayers> {
         within: parts
             .map(|part| ((*part).to_owned(), Path::new("/").join(part)))
             .collect(),
-        size: MEMORY / 2,
+        size: WRITABLE,
     })
 }
 
@@ -526,7 +542,7 @@ fn disk_layers(disk: &Path) -> Result<StageLayers> {
     Ok(StageLayers {
         tree,
         within,
-        size: MEMORY / 2,
+        size: WRITABLE,
     })
 }
 

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::change::install;
 use crate::node::mounts::stage::StageLayers;
 
+/// Memory for the files that a boot writes: 256 MiB.
+pub const WRITABLE: u64 = 256 << 20;
+
 /// Everything that the process in the namespaces needs: it is given as a file below `/run`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RehearsalScene {

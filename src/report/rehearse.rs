@@ -156,7 +156,7 @@ pub fn to_part_text(rehearsal: &Rehearsal) -> String {
     text += "\n";
     text += &wrap_text(
         &format!(
-            "Not seen by a rehearsal: drivers, firmware, disks, the real network, and what the {} do that were started in name only.",
+            "Not seen by a rehearsal: drivers, firmware, disks, SELinux, the real network, and what the {} do that were started in name only.",
             count_noun(in_name_only(&rehearsal.next).len(), "service")
         ),
         0,

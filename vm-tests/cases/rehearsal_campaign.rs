@@ -1,7 +1,7 @@
 //! Every change of `rehearsal_changes.rs` and every crossing of `rehearsal_crossings.rs` is rehearsed, then really booted, and the
 //! words of both are a table.
 //!
-//! `REHEARSALS=all` takes them all; `REHEARSALS=TEXT` those with this text in their name; else a sample of the changes.
+//! `REHEARSALS=all` takes them all; `REHEARSALS=TEXT|TEXT` those with one of these texts in their name; else a sample of the changes.
 
 use std::fmt::Write;
 
@@ -19,7 +19,9 @@ use crate::lab::{Case, Shell};
 
 /// Failed units, and what a node must have to be reached and to run pods.
 const FAILED: &str = "systemctl --failed --no-legend --plain | cut -d' ' -f1 | sort";
-const WHOLE: &str = "systemctl is-active multi-user.target ssh.service crio.service kubelet.service dbus.service systemd-logind.service && \
+const WHOLE: &str = "for unit in multi-user.target ssh.service crio.service kubelet.service dbus.service systemd-logind.service; do \
+                         systemctl is-active --quiet $unit || { echo $unit does not run; exit 1; }; \
+                     done; \
                      sshd -t && visudo -c && systemd-run -q --wait -p PAMName=sshd -p User=core true";
 
 /// What is said of one change, by whom.

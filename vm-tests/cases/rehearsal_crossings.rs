@@ -27,7 +27,7 @@ pub struct Crossing {
 
 /// What is staged.
 enum NewSystem {
-    /// The image 2.0, without a config.
+    /// The image 2.0 alone, which the recorded config names.
     Pivot,
     /// The image 2.0 with a config of these parts.
     Config(Value),
@@ -52,7 +52,12 @@ impl Crossing {
         };
         let target = match &self.new {
             NewSystem::Pivot => {
-                node.ask(&format!("{PROGRAM} pivot --yes {}", golden().b()));
+                let config = config_of(&rehearsed.key, &json!({}), &golden().b(), &[]);
+                node.bring("/root/b.json", config.to_string().as_bytes());
+                // It is recorded, and the running system is not its own yet.
+                let record = "apply --yes --files-only --no-actions b.json";
+                node.run(&format!("{PROGRAM} {record}")).exits(3);
+                node.ask(&format!("{PROGRAM} pivot --yes"));
                 Some(golden().b())
             }
             NewSystem::Config(more) => apply(config_of(&rehearsed.key, more, &golden().b(), &[])),
