@@ -56,12 +56,6 @@ impl From<&str> for Reason {
     }
 }
 
-impl From<Reason> for String {
-    fn from(reason: Reason) -> Self {
-        reason.0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

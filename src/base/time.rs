@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::base::reason::Reason;
 use crate::base::text::count_noun;
 
 /// Returns a time as UTC text, from seconds since 1970.
@@ -69,7 +70,7 @@ pub fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
 ///
 /// # Errors
 /// The reason why it is neither.
-pub fn parse_day_or_time(text: &str) -> Result<u64, String> {
+pub fn parse_day_or_time(text: &str) -> Result<u64, Reason> {
     let bad = || format!("{text:?} is not a date; write 2026-01-31 or 2026-01-31T12:00:00Z");
     let (date, time) = match text.split_once(['T', 't', ' ']) {
         Some((date, time)) => (date, Some(time)),
@@ -81,7 +82,7 @@ pub fn parse_day_or_time(text: &str) -> Result<u64, String> {
         Some(time) => parse_time(time).ok_or_else(bad)?,
     };
     u64::try_from(day * 86_400 + second)
-        .map_err(|_| format!("{text:?} is before 1970, before every certificate"))
+        .map_err(|_| format!("{text:?} is before 1970, before every certificate").into())
 }
 
 fn parse_day(text: &str) -> Option<i64> {

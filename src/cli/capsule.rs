@@ -113,7 +113,7 @@ pub struct MakeArgs {
     pub image: Vec<String>,
 }
 
-fn end_time(text: &str) -> Result<String, String> {
+fn end_time(text: &str) -> Result<String, Reason> {
     parse_day_or_time(text)?;
     Ok(if text.contains('T') {
         text.to_owned()

@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::Output;
 use crate::base::error::ExitCode;
+use crate::base::reason::Reason;
 use crate::change::session::access::{self, AccessNeed};
 use crate::change::session::{machine, open_root};
 use crate::cli::args::CapsuleArgs;
@@ -106,21 +107,21 @@ impl FetchArgs {
     }
 }
 
-fn resolution(text: &str) -> Result<(String, std::net::IpAddr), String> {
+fn resolution(text: &str) -> Result<(String, std::net::IpAddr), Reason> {
     let form = "is not of the form HOST:ADDR, such as api-int.example:10.0.0.5";
     let (host, address) = text.split_once(':').ok_or(form)?;
     let address = address.trim_matches(['[', ']']).parse();
     match address {
         Ok(address) if !host.is_empty() => Ok((host.to_owned(), address)),
-        _ => Err(form.to_owned()),
+        _ => Err(form.into()),
     }
 }
 
-fn digest(text: &str, length: usize) -> Result<String, String> {
+fn digest(text: &str, length: usize) -> Result<String, Reason> {
     if text.len() == length && text.bytes().all(|b| b.is_ascii_hexdigit()) {
         Ok(text.to_owned())
     } else {
-        Err(format!("is not {length} hexadecimal digits"))
+        Err(format!("is not {length} hexadecimal digits").into())
     }
 }
 

@@ -189,7 +189,7 @@ impl Gathered {
                     "has no name of a node: rename it to NODE.status.json",
                 ),
             },
-            Err(why) => self.skip(names, why),
+            Err(why) => self.skip(names, why.to_string()),
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::reason::Reason;
 use crate::change::plan::fit::{Accepted, Doubt};
 use crate::change::source::gate::ConfigOrigin;
 
@@ -305,7 +306,7 @@ pub struct AvailableConfig {
 pub fn find_only<'a>(
     available: &'a [AvailableConfig],
     pool: Option<&str>,
-) -> Result<&'a AvailableConfig, String> {
+) -> Result<&'a AvailableConfig, Reason> {
     let of_pool = |one: &&AvailableConfig| {
         pool.is_none() || one.pool.is_none() || one.pool.as_deref() == pool
     };
@@ -319,8 +320,8 @@ pub fn find_only<'a>(
                 "{} ({}) is not what the hash in its name says; it is not taken unasked. To take it all the same: \
                  mco_rescue=apply mco_rescue.config={} mco_rescue.allow=edited-config",
                 one.name, one.place, one.argument
-            ),
-            None => "no config is available".to_owned(),
+            ).into(),
+            None => "no config is available".into(),
         });
     };
     // The same config in two places counts once; the first place is the nearest.
@@ -337,7 +338,8 @@ pub fn find_only<'a>(
         first.name,
         others.join(", "),
         first.argument
-    ))
+    )
+    .into())
 }
 
 #[cfg(test)]
@@ -487,12 +489,14 @@ mod tests {
         assert!(
             find_only(&[], None)
                 .unwrap_err()
+                .to_string()
                 .contains("no config is available")
         );
         assert_eq!(find_only(&[a.clone(), again], None), Ok(&a));
         assert!(
             find_only(&[a.clone(), b], None)
                 .unwrap_err()
+                .to_string()
                 .contains("a, b. Name one")
         );
         assert_eq!(
@@ -509,7 +513,10 @@ mod tests {
             ..available("w", "worker", "image")
         };
         let said = find_only(std::slice::from_ref(&wrong), None).unwrap_err();
-        assert!(said.contains("mco_rescue.config=/image/w"), "{said}");
+        assert!(
+            said.to_string().contains("mco_rescue.config=/image/w"),
+            "{said}"
+        );
         let right = available("r", "worker", "medium");
         assert_eq!(find_only(&[wrong, right.clone()], None), Ok(&right));
     }

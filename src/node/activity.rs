@@ -8,6 +8,7 @@ use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System, UpdateKind};
 
 use crate::base::order::StableOrder;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::host::running;
 use crate::node::command::systemctl::UnitActivity;
@@ -158,10 +159,10 @@ pub fn deployments_changer() -> Result<Option<Process>, RootError> {
 ///
 /// # Errors
 /// The lock's file or the kernel's list cannot be read.
-pub fn is_sysroot_lock_awaited(root: &Root) -> Result<bool, String> {
+pub fn is_sysroot_lock_awaited(root: &Root) -> Result<bool, Reason> {
     let lock = RootPath::fixed(paths::SYSROOT_LOCK);
     let read = root.read_with_stat(&lock, 1);
-    let Some((_, stat)) = read.map_err(|error| error.to_string())? else {
+    let Some((_, stat)) = read.map_err(Reason::from_error)? else {
         return Ok(false);
     };
     let locks = running::read_text("/proc/locks");

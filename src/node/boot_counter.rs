@@ -11,6 +11,7 @@ use super::boot_kernels;
 use super::bootloader::{self, BootEntry};
 use super::platform::{MountedFileSystem, layers_below, read_mounts};
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::formats::grub::config::{self, GrubConfig, ScriptFile};
 use crate::formats::grub::environment::{Environment, SIZE};
 use crate::formats::grub::{CounterState, ENTRIES_MARK, order, script};
@@ -51,7 +52,7 @@ pub enum Counting {
     /// It cannot.
     Impossible {
         /// The cause, as the end of a sentence.
-        reason: String,
+        reason: Reason,
     },
 }
 
@@ -103,10 +104,10 @@ pub enum GrubError {
     Root(#[from] RootError),
     /// The cause in words.
     #[error("{0}")]
-    Unusable(String),
+    Unusable(Reason),
 }
 
-fn unusable_error(reason: impl Into<String>) -> GrubError {
+fn unusable_error(reason: impl Into<Reason>) -> GrubError {
     GrubError::Unusable(reason.into())
 }
 
@@ -237,7 +238,7 @@ pub fn find_script_file(root: &Root) -> Result<(RootPath, ScriptFile, GrubConfig
 /// Returns the file from which GRUB runs our lines, if the node has everything that a counter needs.
 fn find_script(
     root: &Root,
-    environment: Result<Option<Environment>, String>,
+    environment: Result<Option<Environment>, Reason>,
 ) -> Result<(RootPath, ScriptFile), GrubError> {
     let (directory, file, config) = find_script_file(root)?;
     if root.exists(&RootPath::fixed(paths::OPAL))? {
@@ -278,7 +279,7 @@ fn find_script(
 fn check_environment(
     directory: &RootPath,
     config: &GrubConfig,
-    environment: Result<Option<Environment>, String>,
+    environment: Result<Option<Environment>, Reason>,
 ) -> Result<(), GrubError> {
     let path = format!("{directory}/{ENVIRONMENT_FILE}");
     let environment = environment.map_err(GrubError::Unusable)?;

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 
 use super::bootloader::BootEntry;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::host::root::{Root, RootError, RootPath, digest_reader};
 
 /// The kernel of a boot entry.
@@ -17,7 +18,7 @@ pub struct BootKernel {
     /// Kernel and initramfs.
     pub files: Vec<BootFile>,
     /// The checksums, if they were computed.
-    pub sums: Option<Result<KernelSums, String>>,
+    pub sums: Option<Result<KernelSums, Reason>>,
 }
 
 /// A file of a kernel.
@@ -76,9 +77,9 @@ pub fn read_boot_kernels(
         let hashes = deep || files.iter().any(BootFile::is_suspicious);
         let sums = match hashes {
             false => None,
-            true if has_device_tree(root, directory)? => Some(Err(
-                "checksums with device trees are not known here".to_owned(),
-            )),
+            true if has_device_tree(root, directory)? => {
+                Some(Err("checksums with device trees are not known here".into()))
+            }
             true => Some(compare_sums(root, expected, &files)),
         };
         all.push(BootKernel {
@@ -164,7 +165,7 @@ fn has_device_tree(root: &Root, directory: &str) -> Result<bool, RootError> {
     Ok(names.iter().any(is_tree))
 }
 
-fn compare_sums(root: &Root, expected: &str, files: &[BootFile]) -> Result<KernelSums, String> {
+fn compare_sums(root: &Root, expected: &str, files: &[BootFile]) -> Result<KernelSums, Reason> {
     let boot: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
     let own: Vec<&str> = files.iter().map(|file| file.own.as_str()).collect();
     Ok(KernelSums {
@@ -175,10 +176,10 @@ fn compare_sums(root: &Root, expected: &str, files: &[BootFile]) -> Result<Kerne
 }
 
 /// Returns the checksum of the concatenated files; `None` if one is missing.
-fn checksum_of(root: &Root, paths: &[&str]) -> Result<Option<String>, String> {
+fn checksum_of(root: &Root, paths: &[&str]) -> Result<Option<String>, Reason> {
     let mut all: Box<dyn Read> = Box::new(io::empty());
     for path in paths {
-        match open_file(root, path).map_err(|error| error.to_string())? {
+        match open_file(root, path).map_err(Reason::from_error)? {
             Some(file) => all = Box::new(all.chain(file)),
             None => return Ok(None),
         }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::platform::{BlockDevice, BlockStorage};
+use crate::base::reason::Reason;
 use crate::host::root::{Root, RootPath};
 
 /// The variables.
@@ -103,24 +104,24 @@ fn find_partition<'a>(all: &'a [EfiPartition], entry: &FirmwareEntry) -> Option<
 ///
 /// # Errors
 /// The reason why they are unknown.
-pub fn read_boot_variables(machine: &Root) -> Result<Option<BootVariables>, String> {
+pub fn read_boot_variables(machine: &Root) -> Result<Option<BootVariables>, Reason> {
     let exists = |path| machine.exists(&RootPath::fixed(path));
-    if !exists("sys/firmware").map_err(|error| error.to_string())? {
-        return Err("/sys/firmware is missing below this root".to_owned());
+    if !exists("sys/firmware").map_err(Reason::from_error)? {
+        return Err("/sys/firmware is missing below this root".into());
     }
-    if !exists("sys/firmware/efi").map_err(|error| error.to_string())? {
+    if !exists("sys/firmware/efi").map_err(Reason::from_error)? {
         return Ok(None);
     }
     let folder = RootPath::fixed(VARIABLES);
-    let names = machine.list(&folder).map_err(|error| error.to_string())?;
+    let names = machine.list(&folder).map_err(Reason::from_error)?;
     if names.is_empty() {
-        return Err(format!("/{VARIABLES} is empty: efivarfs is not mounted"));
+        return Err(format!("/{VARIABLES} is empty: efivarfs is not mounted").into());
     }
-    let value = |name: &str| -> Result<Option<Vec<u8>>, String> {
+    let value = |name: &str| -> Result<Option<Vec<u8>>, Reason> {
         let path = folder.join(&format!("{name}-{GLOBAL}"));
-        let path = path.map_err(|error| error.to_string())?;
+        let path = path.map_err(Reason::from_error)?;
         let bytes = machine.read_small(&path);
-        let bytes = bytes.map_err(|error| error.to_string())?;
+        let bytes = bytes.map_err(Reason::from_error)?;
         Ok(bytes.and_then(|bytes| Some(bytes.get(ATTRIBUTES..)?.to_vec())))
     };
     let mut found = BootVariables {
@@ -233,7 +234,7 @@ fn guid_text(guid: [u8; 16]) -> String {
 ///
 /// # Errors
 /// The reason why it is unknown.
-pub fn find_disk(storage: &BlockStorage, points: &[&str]) -> Result<SystemDisk, String> {
+pub fn find_disk(storage: &BlockStorage, points: &[&str]) -> Result<SystemDisk, Reason> {
     let devices = storage.devices.as_ref().map_err(Clone::clone)?;
     storage.mounts.as_ref().map_err(Clone::clone)?;
     let mount = points.iter().find_map(|point| storage.mounted_at(point));

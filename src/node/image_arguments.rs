@@ -6,6 +6,7 @@ use std::env::consts::ARCH;
 use serde::Deserialize;
 
 use crate::base::kargs::{Kargs, KargsChange};
+use crate::base::reason::Reason;
 use crate::host::root::{Root, RootPath};
 use crate::node::images::tree::ImageTree;
 
@@ -25,9 +26,9 @@ struct ArgumentsFile {
 ///
 /// # Errors
 /// A file that cannot be read or that bootc refuses, in words.
-pub fn read_image_arguments(root: &Root) -> Result<Kargs, String> {
+pub fn read_image_arguments(root: &Root) -> Result<Kargs, Reason> {
     let directory = RootPath::fixed(DIRECTORY);
-    let names = root.list(&directory).map_err(|error| error.to_string())?;
+    let names = root.list(&directory).map_err(Reason::from_error)?;
     let mut names: Vec<String> = names
         .into_iter()
         .filter(|name| name.ends_with(".toml"))
@@ -35,8 +36,8 @@ pub fn read_image_arguments(root: &Root) -> Result<Kargs, String> {
     names.sort();
     let mut all = Vec::new();
     for name in names {
-        let path = directory.join(&name).map_err(|error| error.to_string())?;
-        let bytes = root.read(&path).map_err(|error| error.to_string())?;
+        let path = directory.join(&name).map_err(Reason::from_error)?;
+        let bytes = root.read(&path).map_err(Reason::from_error)?;
         let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
         all.extend(parse_image_arguments(&text, ARCH).map_err(|why| format!("{path}: {why}"))?);
     }
@@ -47,7 +48,7 @@ pub fn read_image_arguments(root: &Root) -> Result<Kargs, String> {
 ///
 /// # Errors
 /// A file whose content is not known or that bootc refuses, in words.
-pub fn of_tree(tree: &ImageTree) -> Result<Kargs, String> {
+pub fn of_tree(tree: &ImageTree) -> Result<Kargs, Reason> {
     let is_file = |path: &&str| {
         let name = path.strip_prefix(DIRECTORY).unwrap_or(path);
         name.ends_with(".toml") && !name.trim_start_matches('/').contains('/')
@@ -75,7 +76,7 @@ pub fn carry_over(present: &Kargs, running: &Kargs, new: &Kargs) -> Kargs {
     present.cured_by(&gone.chain(come).collect::<Vec<_>>())
 }
 
-fn parse_image_arguments(text: &str, architecture: &str) -> Result<Vec<String>, String> {
+fn parse_image_arguments(text: &str, architecture: &str) -> Result<Vec<String>, Reason> {
     let file: ArgumentsFile =
         toml::from_str(text).map_err(|error: toml::de::Error| error.message().to_owned())?;
     let fits = match &file.match_architectures {
@@ -115,7 +116,7 @@ mod tests {
             ("nothing = 1\n", "unknown field `nothing`"),
             ("", "missing field `kargs`"),
         ] {
-            let why = parse_image_arguments(text, ARCH).unwrap_err();
+            let why = parse_image_arguments(text, ARCH).unwrap_err().to_string();
             assert!(why.contains(words), "{text}: {why}");
         }
     }

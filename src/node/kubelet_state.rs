@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::OsRelease;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::config::document::yaml;
 use crate::formats::checkpoint::{self, CheckpointFile, CheckpointVerdict, JudgedCheckpoint};
 use crate::host::root::{Root, RootError, RootPath};
@@ -31,11 +32,11 @@ const MAX_CHECKPOINT: u64 = 16 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeletState {
     /// The existing files, each with its parsed content or the reason why it was not parsed.
-    pub files: Vec<(CheckpointFile, Result<JudgedCheckpoint, String>)>,
+    pub files: Vec<(CheckpointFile, Result<JudgedCheckpoint, Reason>)>,
     /// Files that the unit [`CLEANUP`] removes at each boot.
     pub removed_at_boot: Vec<CheckpointFile>,
     /// The configured policies, or the reason why they are unknown.
-    pub policies: Result<Vec<ConfiguredPolicy>, String>,
+    pub policies: Result<Vec<ConfiguredPolicy>, Reason>,
     /// The minor version of Kubernetes, according to the root's release.
     pub minor: Option<u32>,
 }
@@ -95,11 +96,11 @@ fn judge_checkpoint(
     root: &Root,
     file: CheckpointFile,
     minor: Option<u32>,
-) -> Option<Result<JudgedCheckpoint, String>> {
+) -> Option<Result<JudgedCheckpoint, Reason>> {
     let path = RootPath::fixed(file.path());
     let read = || match root.read_within(&path, MAX_CHECKPOINT) {
         Ok(bytes) => bytes.map(|bytes| Ok(file.judge_bytes(&bytes, minor))),
-        Err(error) => Some(Err(error.to_string())),
+        Err(error) => Some(Err(Reason::from_error(error))),
     };
     match read()? {
         Ok(checkpoint) if checkpoint.verdict != CheckpointVerdict::Sound => read(),
@@ -191,7 +192,7 @@ fn read_texts(root: &Root, folder: &RootPath) -> Result<Vec<(String, String)>, R
 }
 
 /// Reads the policies. An option of the unit takes precedence, then the last drop-in of the configuration, then its file.
-fn read_policies(root: &Root) -> Result<Vec<ConfiguredPolicy>, String> {
+fn read_policies(root: &Root) -> Result<Vec<ConfiguredPolicy>, Reason> {
     let unread = |error: RootError| error.to_string();
     let unit = unit_text(root, "kubelet.service")
         .map_err(unread)?
@@ -208,13 +209,13 @@ fn read_policies(root: &Root) -> Result<Vec<ConfiguredPolicy>, String> {
     };
     let config = option("--config").unwrap_or_else(|| CONFIG.to_owned());
     let path = RootPath::parse(&config).map_err(|error| format!("{config}: {error}"))?;
-    let bytes = root.read_small(&path).map_err(|error| error.to_string())?;
+    let bytes = root.read_small(&path).map_err(Reason::from_error)?;
     let bytes = bytes.ok_or_else(|| format!("{config} is missing"))?;
     let mut texts_of = vec![(config.clone(), String::from_utf8_lossy(&bytes).into_owned())];
     if let Some(directory) = option("--config-dir") {
         let folder =
             RootPath::parse(&directory).map_err(|error| format!("{directory}: {error}"))?;
-        texts_of.extend(read_texts(root, &folder).map_err(|error| error.to_string())?);
+        texts_of.extend(read_texts(root, &folder).map_err(Reason::from_error)?);
     }
     let mut documents = Vec::new();
     for (place, text) in texts_of {
@@ -232,7 +233,7 @@ fn read_policies(root: &Root) -> Result<Vec<ConfiguredPolicy>, String> {
             });
             let (place, value, said) = match flag.or(set) {
                 Some((_, value)) if value.contains('$') => {
-                    return Err(format!("{} of kubelet.service is {value}", flag_of(file)));
+                    return Err(format!("{} of kubelet.service is {value}", flag_of(file)).into());
                 }
                 Some((place, value)) => (place, value.clone(), format!("{key}: {value}")),
                 None => {

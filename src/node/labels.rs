@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::formats::labels::{FileContexts, LabelPolicy, PolicySources, policy_name};
 use crate::host::root::{RealPath, Root, RootError, RootPath};
 
@@ -83,7 +84,7 @@ impl Labels {
 }
 
 /// Reads the policy. The error is a clause for a notice.
-fn read_policy(root: &Root) -> Result<LabelPolicy, String> {
+fn read_policy(root: &Root) -> Result<LabelPolicy, Reason> {
     let config = RootPath::fixed(paths::SELINUX_CONFIG);
     let Some(config) = read_label(root, &config)? else {
         return Ok(LabelPolicy::None);
@@ -91,7 +92,7 @@ fn read_policy(root: &Root) -> Result<LabelPolicy, String> {
     let contexts = format!("/etc/selinux/{}/contexts", policy_name(&config));
     let file = |name: &str| {
         let path = RootPath::parse(&format!("{contexts}/{name}"));
-        read_label(root, &path.map_err(|e| e.to_string())?)
+        read_label(root, &path.map_err(Reason::from_error)?)
     };
     let all = format!("{contexts}/files/file_contexts");
     let missing = || format!("{all} is missing");
@@ -114,7 +115,7 @@ fn read_policy(root: &Root) -> Result<LabelPolicy, String> {
     })
 }
 
-fn read_label(root: &Root, path: &RootPath) -> Result<Option<String>, String> {
+fn read_label(root: &Root, path: &RootPath) -> Result<Option<String>, Reason> {
     let cannot = |e: RootError| format!("{path} cannot be read: {}", e.cause);
     let bytes = root.read(path).map_err(cannot)?;
     Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use crate::base::order::StableOrder;
+use crate::base::reason::Reason;
 use crate::config::document::yaml;
 
 /// The directory of all revisions and certificates.
@@ -42,10 +43,10 @@ impl PodManifest {
     ///
     /// # Errors
     /// The reason why the kubelet cannot use it.
-    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, Reason> {
         let pod = parse_document(bytes)?;
         if pod.get("kind").and_then(Value::as_str) != Some("Pod") {
-            return Err("it is not a Pod".to_owned());
+            return Err("it is not a Pod".into());
         }
         let mounts = find_mounts(&pod);
         let mut manifest = Self {
@@ -71,7 +72,7 @@ impl PodManifest {
     ///
     /// # Errors
     /// The reason why it cannot be read.
-    pub fn named_in_config(&self, bytes: &[u8]) -> Result<Vec<String>, String> {
+    pub fn named_in_config(&self, bytes: &[u8]) -> Result<Vec<String>, Reason> {
         let config = parse_document(bytes)?;
         let mut found = Vec::new();
         self.collect_paths(&config, &mut found);
@@ -141,18 +142,18 @@ fn is_plain(path: &str) -> bool {
             .all(|part| !part.is_empty() && part != "." && part != "..")
 }
 
-fn parse_document(bytes: &[u8]) -> Result<Value, String> {
+fn parse_document(bytes: &[u8]) -> Result<Value, Reason> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err("it is empty".to_owned());
+        return Err("it is empty".into());
     }
     if bytes.contains(&0) {
-        return Err("it has zero bytes, as after a power cut".to_owned());
+        return Err("it has zero bytes, as after a power cut".into());
     }
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
     if text.trim_start().starts_with('{') {
-        serde_json::from_str(text).map_err(|error| error.to_string())
+        serde_json::from_str(text).map_err(Reason::from_error)
     } else {
-        yaml::parse_yaml(text).map_err(|error| error.to_string())
+        yaml::parse_yaml(text).map_err(Reason::from_error)
     }
 }
 

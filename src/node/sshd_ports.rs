@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::login::ViewFiles;
 use super::view::NodeView;
+use crate::base::reason::Reason;
 use crate::formats::sshd::{ConfigFiles, SshdConfig};
 use crate::host::root::Root;
 
@@ -23,11 +24,11 @@ pub enum SshdListener {
 ///
 /// # Errors
 /// The first file that cannot be read, in words.
-pub fn read_sshd_ports(root: &Root) -> Result<Vec<SshdListener>, String> {
+pub fn read_sshd_ports(root: &Root) -> Result<Vec<SshdListener>, Reason> {
     read_files(&ViewFiles(&NodeView::now(root)))
 }
 
-fn read_files(files: &dyn ConfigFiles) -> Result<Vec<SshdListener>, String> {
+fn read_files(files: &dyn ConfigFiles) -> Result<Vec<SshdListener>, Reason> {
     let config = SshdConfig::read_files(files);
     match config.unread.first() {
         Some(why) => Err(why.clone()),
@@ -141,11 +142,11 @@ mod tests {
     struct Files(BTreeMap<&'static str, &'static str>);
 
     impl ConfigFiles for Files {
-        fn read_text(&self, path: &str) -> Result<Option<String>, String> {
+        fn read_text(&self, path: &str) -> Result<Option<String>, Reason> {
             Ok(self.0.get(path).map(|text| (*text).to_owned()))
         }
 
-        fn match_paths(&self, pattern: &str) -> Result<Vec<String>, String> {
+        fn match_paths(&self, pattern: &str) -> Result<Vec<String>, Reason> {
             let paths = self.0.keys().filter(|path| matches_pattern(path, pattern));
             Ok(paths.map(|path| (*path).to_owned()).collect())
         }

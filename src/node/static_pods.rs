@@ -416,7 +416,7 @@ impl Reader<'_> {
         };
         match PodManifest::parse(&bytes) {
             Ok(manifest) => FoundManifest::Found(manifest),
-            Err(why) => FoundManifest::Unusable(why),
+            Err(why) => FoundManifest::Unusable(why.to_string()),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::base::kargs::Kargs;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::host::state_file;
 use crate::node::command::bootc::{self, BootcStatus, OstreeEntry};
@@ -73,7 +74,7 @@ pub struct SystemFacts {
     /// Package requests of the configs of deployments, in case a run has replaced their record.
     pub asked: Asked,
     /// The commits of the images in the node's repository, by name, with or without a deployment; or why they are unknown.
-    pub imported: Result<BTreeMap<String, String>, String>,
+    pub imported: Result<BTreeMap<String, String>, Reason>,
     /// Version of rpm-ostree.
     pub version: RpmOstreeVersion,
     /// The class of the system.
@@ -85,13 +86,13 @@ pub struct SystemFacts {
     /// Free space on the file system of the repository.
     pub sysroot: Option<Space>,
     /// Whether the repository syncs what it writes; or why that is unknown.
-    pub flushed: Result<bool, String>,
+    pub flushed: Result<bool, Reason>,
     /// A setup in which zipl is not run for new boot entries; or why that is unknown.
-    pub unused_zipl: Result<Option<UnusedZipl>, String>,
+    pub unused_zipl: Result<Option<UnusedZipl>, Reason>,
     /// Under bootc: whether ostree can stage commits of the node with other kernel arguments; or why not.
-    pub stages_commits: Result<(), String>,
+    pub stages_commits: Result<(), Reason>,
     /// Under bootc: the kernel arguments set by the running image; or why they are unknown.
-    pub image_arguments: Result<Kargs, String>,
+    pub image_arguments: Result<Kargs, Reason>,
 }
 
 impl System {
@@ -133,8 +134,8 @@ impl System {
                 .written_as(&answers.arguments),
             arguments: answers.arguments,
             asked: read_asked(root)?,
-            imported: imported_images(root).map_err(|error| error.to_string()),
-            flushed: is_flushed(root).map_err(|error| error.to_string()),
+            imported: imported_images(root).map_err(Reason::from_error),
+            flushed: is_flushed(root).map_err(Reason::from_error),
             version: answers.version,
             class: OsRelease::read(root)?.class(),
             finalize_error: answers.finalize_error,
@@ -152,7 +153,7 @@ impl System {
 }
 
 /// Checks that ostree has the options for staging a commit; the error is why it cannot.
-fn stages_commits(runner: &dyn CommandRunner) -> Result<(), String> {
+fn stages_commits(runner: &dyn CommandRunner) -> Result<(), Reason> {
     let help = ask_rpm_ostree(runner, &ostree::deploy_help()).map_err(|cause| match cause {
         RpmOstreeError::NotInstalled(_) => "ostree is not installed".to_owned(),
         other => format!("ostree admin deploy --help fails: {other}"),
@@ -162,7 +163,8 @@ fn stages_commits(runner: &dyn CommandRunner) -> Result<(), String> {
         missing => Err(format!(
             "this ostree is too old: its admin deploy has no {}",
             missing.join(", ")
-        )),
+        )
+        .into()),
     }
 }
 

@@ -4,6 +4,7 @@
 use super::host::host_architecture;
 use super::ostree_repository::REPOSITORY;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::host::root::{Root, RootPath};
 
 /// The command that makes OSTree run zipl after each change of the boot entries.
@@ -24,11 +25,11 @@ pub struct UnusedZipl {
 ///
 /// # Errors
 /// The reason why the configuration of the repository is unknown.
-pub fn find_unused(root: &Root) -> Result<Option<UnusedZipl>, String> {
+pub fn find_unused(root: &Root) -> Result<Option<UnusedZipl>, Reason> {
     let mut file = None;
     for path in paths::ZIPL {
         let exists = root.exists(&RootPath::fixed(path));
-        if exists.map_err(|error| error.to_string())? {
+        if exists.map_err(Reason::from_error)? {
             file = Some(path);
             break;
         }
@@ -40,8 +41,8 @@ pub fn find_unused(root: &Root) -> Result<Option<UnusedZipl>, String> {
     };
     let path = RootPath::fixed(REPOSITORY)
         .join("config")
-        .map_err(|error| error.to_string())?;
-    let bytes = root.read_small(&path).map_err(|error| error.to_string())?;
+        .map_err(Reason::from_error)?;
+    let bytes = root.read_small(&path).map_err(Reason::from_error)?;
     let bytes = bytes.ok_or_else(|| format!("{path} is missing"))?;
     let named = read_bootloader(&String::from_utf8_lossy(&bytes));
     Ok((named.as_deref() != Some("zipl")).then(|| UnusedZipl {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::reason::Reason;
 use crate::change::install;
 use crate::node::mounts::stage::StageLayers;
 
@@ -50,7 +51,7 @@ impl EtcChanges {
     ///
     /// # Errors
     /// Returns a line of another form: nothing may be left out.
-    pub fn parse(from: PathBuf, text: &str) -> Result<Self, String> {
+    pub fn parse(from: PathBuf, text: &str) -> Result<Self, Reason> {
         let mut changes = Self {
             from,
             ..Self::default()
@@ -61,7 +62,7 @@ impl EtcChanges {
             match kind {
                 "M" | "A" if !path.is_empty() => changes.put.push(path),
                 "D" if !path.is_empty() => changes.removed.push(path),
-                _ => return Err(line.to_owned()),
+                _ => return Err(line.into()),
             }
         }
         Ok(changes)
@@ -168,7 +169,7 @@ mod tests {
         assert_eq!(changes.put, ["ssh/sshd_config", "hostname"]);
         assert_eq!(changes.removed, ["motd.d/old text"]);
         let odd = EtcChanges::parse("/etc".into(), "M    a\n?    b\n");
-        assert_eq!(odd.unwrap_err(), "?    b");
+        assert_eq!(odd.unwrap_err(), "?    b".into());
     }
 
     #[test]

@@ -32,7 +32,7 @@ struct Node {
     configs: BTreeMap<String, MachineConfig>,
     record: Recorded,
     image: Option<&'static str>,
-    initial: Option<Result<StartAnnotations, &'static str>>,
+    initial: Option<Result<StartAnnotations, Reason>>,
     triggers: Triggers,
     first_boot: FirstBootWork,
     os: StartOs,
@@ -207,10 +207,7 @@ impl Node {
                 Recorded::EmptiedA(ref config) => DaemonRecord::Present(config),
             },
             image: self.image,
-            initial: self.initial.as_ref().map(|read| match read {
-                Ok(annotations) => Ok(annotations),
-                Err(said) => Err(*said),
-            }),
+            initial: self.initial.as_ref().map(Result::as_ref),
             triggers: self.triggers,
             first_boot: &self.first_boot,
             os: &self.os,
@@ -681,7 +678,7 @@ const ROWS: &[Row] = &[
     ),
     (
         "a first boot with annotations that cannot be read",
-        |n| (n.initial, n.annotations) = (Some(Err("EOF")), absent()),
+        |n| (n.initial, n.annotations) = (Some(Err("EOF".into())), absent()),
         Degraded("failed to unmarshal initial annotations: EOF"),
     ),
     // Updates.

@@ -862,7 +862,7 @@ pub fn fleet_documents(data: &[u8]) {
         };
         match fleet::read_document(line) {
             Ok(document) => node.add_document(document),
-            Err(error) => assert!(!error.is_empty()),
+            Err(error) => assert!(!error.to_string().is_empty()),
         }
         if let Ok(value) = serde_json::from_slice::<Value>(line) {
             node.add_document(fleet::NodeDocument::Status(value.clone()));

@@ -10,6 +10,7 @@ use crate::base::error::Changed;
 use crate::base::invocation::{mco_rescue, on_node};
 use crate::base::notice::Notice;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::change::plan::{Findings, Plan, Step};
 use crate::change::transaction::Lock;
 use crate::config::document::Desired;
@@ -26,7 +27,7 @@ use crate::node::space::MountState;
     reason = "the bytes of a program have nothing to show"
 )]
 pub struct Beforehand {
-    due: Result<Due, String>,
+    due: Result<Due, Reason>,
     /// The directories that are created for the units, topmost first.
     directories: Vec<RootPath>,
 }
@@ -60,7 +61,7 @@ impl Beforehand {
                 let why = format!("{error:#}");
                 log::warn!("{}", without_recovery(&why));
                 Some(Self {
-                    due: Err(why),
+                    due: Err(why.into()),
                     directories: Vec::new(),
                 })
             }
@@ -91,7 +92,7 @@ impl Beforehand {
         let due = match &self.due {
             Ok(due) => due,
             // It was said when it was looked at.
-            Err(why) => return Some(why.clone()),
+            Err(why) => return Some(why.to_string()),
         };
         match due.try_install(root, lock, runner) {
             Ok(said) => {
@@ -223,7 +224,7 @@ fn not_completed(root: &Root, beforehand: Option<&Beforehand>) -> Result<Option<
             return Ok(Some(format!(
                 "cannot be looked at ({}): nothing would complete this run at the next boot. See to it: mco-rescue \
                  install",
-                why.trim_end_matches('.')
+                why.to_string().trim_end_matches('.')
             )));
         }
         Some(Ok(due)) => due.found.as_slice(),

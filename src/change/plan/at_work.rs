@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::base::invocation::mco_rescue;
 use crate::base::notice::Notice;
+use crate::base::reason::Reason;
 use crate::node::activity::{Controls, DAEMON, START_ANEW, container_of};
 use crate::node::command::bootc::UPDATE_TIMER;
 use crate::node::command::systemctl::UnitActivity;
@@ -188,7 +189,7 @@ pub(super) fn note_watching(activity: &Activity) -> Vec<Notice> {
     all
 }
 
-fn describe_meanwhile(frozen: Result<(&str, Controls), String>) -> String {
+fn describe_meanwhile(frozen: Result<(&str, Controls), Reason>) -> String {
     match frozen {
         Ok((_, Controls { kill: true, .. })) => {
             "its container stands still while names change, and is ended afterwards, so that it starts anew and judges \
@@ -210,20 +211,20 @@ fn describe_meanwhile(frozen: Result<(&str, Controls), String>) -> String {
 fn frozen_with<'a>(
     activity: &Activity,
     daemon: &'a Process,
-) -> Result<(&'a str, Controls), String> {
+) -> Result<(&'a str, Controls), Reason> {
     let Some(cgroup) = daemon.cgroup.as_deref() else {
-        return Err("no cgroup of version 2 is known of it".to_owned());
+        return Err("no cgroup of version 2 is known of it".into());
     };
     let Some(container) = container_of(cgroup) else {
-        return Err(format!("its cgroup {cgroup} is of no container"));
+        return Err(format!("its cgroup {cgroup} is of no container").into());
     };
     let ours = activity.own_cgroup.as_deref().unwrap_or_default();
     if ours == container || ours.starts_with(&format!("{container}/")) {
-        return Err("this program runs in the same container".to_owned());
+        return Err("this program runs in the same container".into());
     }
     match activity.containers.get(container) {
         Some(controls) if controls.freeze => Ok((container, *controls)),
-        _ => Err(format!("no cgroup.freeze was found of {container}")),
+        _ => Err(format!("no cgroup.freeze was found of {container}").into()),
     }
 }
 

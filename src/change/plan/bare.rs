@@ -7,7 +7,7 @@
 use super::{Attributes, Builder, InTheWay, Payload, Section, files};
 use crate::base::object::{Object, ObjectKind};
 use crate::config::document::{BareFile, DesiredFile};
-use crate::judge::drift::{group_id, text_object, user_id, wanted_file};
+use crate::judge::drift::{UnknownOwner, group_id, text_object, user_id, wanted_file};
 
 impl Builder<'_> {
     /// Adds the notice for every bare config.
@@ -24,12 +24,7 @@ impl Builder<'_> {
         };
         let (object, payload) = match object {
             Ok(planned) => planned,
-            Err(problem) => {
-                return self.add_blocker(
-                    file.place(self.inputs.config),
-                    format!("{problem}. The root's account files have no such name"),
-                );
-            }
+            Err(owner) => return self.refuse_owner(file.place(self.inputs.config), &owner),
         };
         match &found {
             Some(found) if found.is_like(&object) => {}
@@ -57,7 +52,7 @@ impl Builder<'_> {
         file: &DesiredFile,
         bare: &BareFile,
         found: &Object,
-    ) -> Result<(Object, Payload), String> {
+    ) -> Result<(Object, Payload), UnknownOwner> {
         let accounts = &self.node().accounts;
         let uid = bare
             .user
@@ -101,7 +96,7 @@ impl Builder<'_> {
         &self,
         file: &DesiredFile,
         bare: &BareFile,
-    ) -> Result<(Object, Payload), String> {
+    ) -> Result<(Object, Payload), UnknownOwner> {
         let mut wanted = wanted_file(file, self.node())?;
         let group = self.handed_down(&file.path);
         if let Some(gid) = group.filter(|_| bare.group.is_none()) {

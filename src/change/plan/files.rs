@@ -45,10 +45,7 @@ impl Builder<'_> {
             }
             match wanted_file(file, self.node()) {
                 Ok(wanted) => self.plan_file(file, wanted),
-                Err(problem) => self.add_blocker(
-                    file.place(self.inputs.config),
-                    format!("{problem}. The root's account files have no such name"),
-                ),
+                Err(owner) => self.refuse_owner(file.place(self.inputs.config), &owner),
             }
         }
     }

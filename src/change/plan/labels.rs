@@ -4,6 +4,7 @@ use super::{Builder, Payload, PlannedStep, Section, Step};
 use crate::base::invocation::shell_word;
 use crate::base::object::ObjectKind;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::formats::labels::{LabelPolicy, type_of};
 use crate::host::root::RootPath;
 use crate::node::Mislabelled;
@@ -45,7 +46,7 @@ impl Builder<'_> {
         }
     }
 
-    fn without_labels(&mut self, why: &str) {
+    fn without_labels(&mut self, why: &Reason) {
         let makes = |step: &Step| matches!(step, Step::Put { .. } | Step::MakeDirectory { .. });
         let steps = self
             .plan

@@ -7,7 +7,7 @@ use super::{Attributes, Builder, InTheWay, Payload, Section, Step};
 use crate::base::object::{Object, ObjectKind};
 use crate::config::document::{DesiredDirectory, DesiredLink, Owner};
 use crate::host::root::RootPath;
-use crate::judge::drift::{SETGID, group_id, kind_noun, user_id};
+use crate::judge::drift::{SETGID, UnknownOwner, group_id, kind_noun, user_id};
 
 impl Builder<'_> {
     /// Plans every directory, the shallowest first.
@@ -16,15 +16,16 @@ impl Builder<'_> {
         for directory in &desired.directories {
             match self.given_ids(directory.user.as_ref(), directory.group.as_ref()) {
                 Ok(ids) => self.plan_directory(directory, ids),
-                Err(problem) => self.unknown_owner(&directory.origin, &problem),
+                Err(owner) => self.refuse_owner(&directory.origin, &owner),
             }
         }
     }
 
-    fn unknown_owner(&mut self, origin: &str, problem: &str) {
+    /// Refuses an owner that the root does not have.
+    pub(super) fn refuse_owner(&mut self, origin: impl Into<String>, owner: &UnknownOwner) {
         self.add_blocker(
             origin,
-            format!("{problem}. The root's account files have no such name"),
+            format!("{owner}. The root's account files have no such name"),
         );
     }
 
@@ -32,7 +33,7 @@ impl Builder<'_> {
         &self,
         user: Option<&Owner>,
         group: Option<&Owner>,
-    ) -> Result<(Option<u32>, Option<u32>), String> {
+    ) -> Result<(Option<u32>, Option<u32>), UnknownOwner> {
         let accounts = &self.node().accounts;
         let uid = user.map(|user| user_id(user, accounts)).transpose()?;
         let gid = group.map(|group| group_id(group, accounts)).transpose()?;
@@ -179,7 +180,7 @@ impl Builder<'_> {
                 .node()
                 .host
                 .attainable_owner((uid.unwrap_or(0), gid.unwrap_or(0))),
-            Err(problem) => return self.unknown_owner(&link.origin, &problem),
+            Err(owner) => return self.refuse_owner(&link.origin, &owner),
         };
         let found = self.node().object(&link.path);
         let same = matches!(found.map(|found| &found.kind), Some(ObjectKind::Symlink { target }) if simplify_target(target) == simplify_target(&link.target));

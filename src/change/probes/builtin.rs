@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use super::ProbeContext;
+use crate::base::reason::Reason;
 use crate::change::source::server;
 use crate::host::net::{
     CertificateDer, FetchCause, FetchRequest, FetchSettings, Knock, NameAnswer, TlsProblem,
@@ -74,7 +75,7 @@ impl BuiltinProbe {
 pub(super) fn run_builtin(
     probe: BuiltinProbe,
     context: &ProbeContext<'_>,
-) -> Result<String, String> {
+) -> Result<String, Reason> {
     match probe {
         BuiltinProbe::DefaultRoute => ask_routers(context),
         BuiltinProbe::NameServers => ask_name_servers(context),
@@ -85,63 +86,70 @@ pub(super) fn run_builtin(
 }
 
 /// Queries the router of each address family that has a default route.
-fn ask_routers(context: &ProbeContext<'_>) -> Result<String, String> {
+fn ask_routers(context: &ProbeContext<'_>) -> Result<String, Reason> {
     let mut answered = Vec::new();
     for ipv6 in [false, true] {
         let hops = ip::query_default_route(context.runner, ipv6);
-        let hops = hops.map_err(|error| error.to_string())?;
+        let hops = hops.map_err(Reason::from_error)?;
         if !hops.is_empty() {
             answered.push(ask_hops(&hops, context)?);
         }
     }
     if answered.is_empty() {
-        Err("there is no default route".to_owned())
+        Err("there is no default route".into())
     } else {
         Ok(answered.join(", "))
     }
 }
 
+/// A hop of a default route, in words.
+enum HopState {
+    /// It works.
+    Answers(String),
+    /// It has not answered yet.
+    Silent(String),
+}
+
 /// Queries the hops of one route; one answer is enough.
-fn ask_hops(hops: &[DefaultHop], context: &ProbeContext<'_>) -> Result<String, String> {
+fn ask_hops(hops: &[DefaultHop], context: &ProbeContext<'_>) -> Result<String, Reason> {
     let end = context.end_within(ROUTER_BOUND);
     let mut silent = Vec::new();
     loop {
         silent.clear();
         for hop in hops {
             match ask_hop(hop, context)? {
-                Ok(words) => return Ok(words),
-                Err(words) => silent.push(words),
+                HopState::Answers(words) => return Ok(words),
+                HopState::Silent(words) => silent.push(words),
             }
         }
         if context.is_over(end) {
-            return Err(silent.join(", "));
+            return Err(silent.join(", ").into());
         }
     }
 }
 
-/// Returns the state of a hop in words, as an error while it has not answered.
-fn ask_hop(hop: &DefaultHop, context: &ProbeContext<'_>) -> Result<Result<String, String>, String> {
+fn ask_hop(hop: &DefaultHop, context: &ProbeContext<'_>) -> Result<HopState, Reason> {
     let interface = &hop.interface;
     let Some(gateway) = hop.gateway else {
-        return Ok(Ok(format!("{interface} needs no router")));
+        let words = format!("{interface} needs no router");
+        return Ok(HopState::Answers(words));
     };
     let replied = match Knock::new(gateway, interface) {
         Ok(knock) => knock.is_answered(ROUTER_PAUSE),
         Err(reason) => {
             std::thread::sleep(ROUTER_PAUSE);
-            return Ok(Err(format!("{gateway} on {interface}: {reason}")));
+            let words = format!("{gateway} on {interface}: {reason}");
+            return Ok(HopState::Silent(words));
         }
     };
     let entry = ip::query_neighbour(context.runner, gateway, interface);
-    let entry = entry
-        .map_err(|error| error.to_string())?
-        .unwrap_or_default();
+    let entry = entry.map_err(Reason::from_error)?.unwrap_or_default();
     if entry.is_in(&["PERMANENT", "NOARP"]) {
         let words = format!("{gateway} on {interface} is a fixed entry");
         return Ok(if replied {
-            Ok(words)
+            HopState::Answers(words)
         } else {
-            Err(format!("{words} and silent"))
+            HopState::Silent(format!("{words} and silent"))
         });
     }
     // A firewall on this node can reject the datagram in the router's name, so the kernel has to know the router too.
@@ -149,15 +157,15 @@ fn ask_hop(hop: &DefaultHop, context: &ProbeContext<'_>) -> Result<Result<String
     let is_fresh =
         entry.is_in(&["REACHABLE"]) && is_recent(entry.confirmed, context.in_place_since);
     if is_fresh || (replied && is_known) {
-        return Ok(Ok(format!("{gateway} on {interface} answers")));
+        let words = format!("{gateway} on {interface} answers");
+        return Ok(HopState::Answers(words));
     }
     let state = match entry.state.first() {
         Some(state) => format!(" (neighbour is {state})"),
         None => String::new(),
     };
-    Ok(Err(format!(
-        "{gateway} on {interface} does not answer{state}"
-    )))
+    let words = format!("{gateway} on {interface} does not answer{state}");
+    Ok(HopState::Silent(words))
 }
 
 /// Returns true if a sign of life this many seconds ago came after the change.
@@ -170,7 +178,7 @@ fn is_recent(confirmed: Option<u64>, in_place_since: Option<u64>) -> bool {
 }
 
 /// Queries the name servers in resolv.conf; one answer is enough.
-fn ask_name_servers(context: &ProbeContext<'_>) -> Result<String, String> {
+fn ask_name_servers(context: &ProbeContext<'_>) -> Result<String, Reason> {
     let api = annotations::read_server(context.root).ok();
     let host = api.and_then(|api| find_host(&api.server));
     let name = host.filter(|host| host.parse::<IpAddr>().is_err());
@@ -181,24 +189,22 @@ fn ask_name_servers(context: &ProbeContext<'_>) -> Result<String, String> {
         .find_answering_server(&name, NAME_SERVER_BOUND, end);
     match answer {
         Ok(server) => Ok(format!("{server} answers for {name}")),
-        Err(answers) if answers.is_empty() => Err("/etc/resolv.conf names no server".to_owned()),
+        Err(answers) if answers.is_empty() => Err("/etc/resolv.conf names no server".into()),
         Err(answers) => {
             let answers: Vec<String> = answers.iter().map(NameAnswer::to_string).collect();
-            Err(answers.join(", "))
+            Err(answers.join(", ").into())
         }
     }
 }
 
 /// Queries the kubelet's API server, or without its kubeconfig the Machine Config Server that answered last.
-fn ask_api(context: &ProbeContext<'_>) -> Result<String, String> {
+fn ask_api(context: &ProbeContext<'_>) -> Result<String, Reason> {
     match annotations::read_server(context.root) {
         Ok(api) => ask_server(&format!("{}/readyz", api.server), api.authorities, context),
         Err(error) => {
-            let known = server::read_server(context.root).map_err(|error| error.to_string())?;
+            let known = server::read_server(context.root).map_err(Reason::from_error)?;
             let Some(known) = known else {
-                return Err(format!(
-                    "{error}, and no Machine Config Server is remembered"
-                ));
+                return Err(format!("{error}, and no Machine Config Server is remembered").into());
             };
             let authorities = parse_bundle(known.authorities.as_bytes()).unwrap_or_default();
             ask_server(&format!("{}/healthz", known.url), authorities, context)
@@ -237,13 +243,13 @@ fn ask_server(
     url: &str,
     authorities: Vec<CertificateDer<'static>>,
     context: &ProbeContext<'_>,
-) -> Result<String, String> {
+) -> Result<String, Reason> {
     match fetch_status(url, authorities, SERVER_BOUND, context) {
         Ok(status) => Ok(format!("{url} answers {status}")),
         Err(FetchCause::Tls(problem)) if shows_certificate(&problem) => {
             Ok(format!("{url} answers, but {problem}"))
         }
-        Err(cause) => Err(format!("{url}: {cause}")),
+        Err(cause) => Err(format!("{url}: {cause}").into()),
     }
 }
 
@@ -258,16 +264,16 @@ fn shows_certificate(problem: &TlsProblem) -> bool {
     }
 }
 
-fn ask_kubelet(context: &ProbeContext<'_>) -> Result<String, String> {
+fn ask_kubelet(context: &ProbeContext<'_>) -> Result<String, Reason> {
     match fetch_status(KUBELET, Vec::new(), LOCAL_BOUND, context) {
         Ok(200) => Ok("the kubelet is healthy".to_owned()),
-        Ok(status) => Err(format!("the kubelet answers {status} at {KUBELET}")),
-        Err(cause) => Err(format!("{KUBELET}: {cause}")),
+        Ok(status) => Err(format!("the kubelet answers {status} at {KUBELET}").into()),
+        Err(cause) => Err(format!("{KUBELET}: {cause}").into()),
     }
 }
 
 /// Connects to sshd on each of its ports: over loopback, and over the address that the default route uses.
-fn ask_sshd(context: &ProbeContext<'_>) -> Result<String, String> {
+fn ask_sshd(context: &ProbeContext<'_>) -> Result<String, Reason> {
     let listeners = sshd_ports::read_sshd_ports(context.root)?;
     let own = own_addresses(context);
     let end = context.end_within(SERVER_BOUND);
@@ -293,7 +299,7 @@ fn ask_sshd(context: &ProbeContext<'_>) -> Result<String, String> {
     Ok(format!("sshd answers at {}", said.join(", ")))
 }
 
-fn greet_any(addresses: &[SocketAddr], end: Instant) -> Result<String, String> {
+fn greet_any(addresses: &[SocketAddr], end: Instant) -> Result<String, Reason> {
     let mut failures = Vec::new();
     for address in addresses {
         let left = end.saturating_duration_since(Instant::now());
@@ -302,7 +308,7 @@ fn greet_any(addresses: &[SocketAddr], end: Instant) -> Result<String, String> {
             Err(reason) => failures.push(format!("{address}: {reason}")),
         }
     }
-    Err(failures.join(", "))
+    Err(failures.join(", ").into())
 }
 
 /// Returns the addresses that this node uses towards its routers; empty without a default route.

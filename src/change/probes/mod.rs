@@ -189,7 +189,7 @@ pub fn run_probe(probe: &Probe, context: &ProbeContext<'_>) -> ProbeResult {
     };
     let (good, said) = match result {
         Ok(said) => (true, said),
-        Err(said) => (false, said),
+        Err(why) => (false, why.to_string()),
     };
     ProbeResult {
         name: probe.to_string(),

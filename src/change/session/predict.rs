@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result};
 
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::change::plan::{self, Force, Plan};
 use crate::change::session::policies::{self, DEFAULTS};
 use crate::change::session::{Session, access};
@@ -194,7 +195,7 @@ struct ForecastSources<'a> {
     single_replica: bool,
     running: bool,
     evidence: ForecastEvidence,
-    initial: Option<Result<StartAnnotations, String>>,
+    initial: Option<Result<StartAnnotations, Reason>>,
     triggers: Triggers,
     first_boot: FirstBootWork,
     /// Cached configs that a record or an annotation names, each with whether the hash in its name matches.
@@ -578,7 +579,7 @@ impl<'a> ForecastSources<'a> {
             configs: &configs,
             record: self.daemon_record(),
             image: image.as_deref(),
-            initial: initial.map(|read| read.as_ref().map_err(String::as_str)),
+            initial: initial.map(Result::as_ref),
             triggers,
             first_boot: &self.first_boot,
             os: &self.os,
@@ -636,7 +637,7 @@ fn record_name(records: &Records, moment: ForecastMoment<'_>) -> Option<String> 
 fn initial_annotations(
     root: &Root,
     moment: ForecastMoment<'_>,
-) -> Result<Option<Result<StartAnnotations, String>>> {
+) -> Result<Option<Result<StartAnnotations, Reason>>> {
     let path = RootPath::fixed(paths::NODE_ANNOTATIONS);
     let planned = match moment {
         ForecastMoment::After(_, plan) if plan.removes_path(paths::NODE_ANNOTATIONS) => {
@@ -653,9 +654,9 @@ fn initial_annotations(
 }
 
 /// Parses `node-annotations.json`, one flat object of strings. The error is that of the parser.
-pub fn parse_annotations(bytes: &[u8]) -> Result<StartAnnotations, String> {
+pub fn parse_annotations(bytes: &[u8]) -> Result<StartAnnotations, Reason> {
     let all: BTreeMap<String, String> =
-        serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        serde_json::from_slice(bytes).map_err(Reason::from_error)?;
     let get = |key: &str| {
         let value = all.get(&format!("{PREFIX}{key}"));
         Annotation::from_answer(value.map(String::as_str))
@@ -703,7 +704,7 @@ fn read_triggers(root: &Root, moment: ForecastMoment<'_>) -> Result<Triggers> {
 fn spoken_of(
     cache: &[Cached],
     evidence: &ForecastEvidence,
-    initial: Option<&Result<StartAnnotations, String>>,
+    initial: Option<&Result<StartAnnotations, Reason>>,
     record: Option<&str>,
 ) -> Vec<(MachineConfig, bool)> {
     let initial = initial.and_then(|initial| initial.as_ref().ok());

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::order::StableOrder;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::config::document::{self, DocumentError, MachineConfig};
 use crate::config::render;
 use crate::host::root::{Root, RootError, RootPath, sha256_hex};
@@ -110,24 +111,25 @@ impl CacheEntry {
         document::parse_document(self.document.as_bytes(), &format!("cached:{}", self.name))
     }
 
-    fn parse_checked(bytes: &[u8], file: &str) -> Result<Self, String> {
+    fn parse_checked(bytes: &[u8], file: &str) -> Result<Self, Reason> {
         let entry: Self =
             serde_json::from_slice(bytes).map_err(|e| format!("cannot be read: {e}"))?;
         if entry.version != VERSION {
             return Err(format!(
                 "has version {}, this program supports {VERSION}",
                 entry.version
-            ));
+            )
+            .into());
         }
         if sha256_hex(entry.document.as_bytes()) != entry.sha256 {
-            return Err("has different contents than were written".to_owned());
+            return Err("has different contents than were written".into());
         }
-        let config = entry.config().map_err(|error| error.to_string())?;
+        let config = entry.config().map_err(Reason::from_error)?;
         let same = config.digest == entry.digest && config.name == entry.name;
         if same && file == entry.file_name() {
             Ok(entry)
         } else {
-            Err("does not contain the config in its name".to_owned())
+            Err("does not contain the config in its name".into())
         }
     }
 }
@@ -156,7 +158,7 @@ pub fn read_cache(root: &Root) -> Result<Vec<Cached>, RootError> {
         };
         all.push(match CacheEntry::parse_checked(&bytes, &name) {
             Ok(entry) => Cached::Whole(Box::new(entry)),
-            Err(problem) => Cached::Damaged(path, problem),
+            Err(problem) => Cached::Damaged(path, problem.to_string()),
         });
     }
     all.order_by_key(|cached| match cached {

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::cache::{self, CacheEntry, Cached};
 use crate::base::invocation::mco_rescue;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::base::time::format_utc;
 use crate::change::source::identity::{Membership, NodeIdentity};
 use crate::config::document::MachineConfig;
@@ -107,10 +108,10 @@ pub struct Choice<'a> {
 }
 
 /// Chooses a config, or returns the reason why there is none.
-pub fn by_itself<'a>(kept: &KnownSources<'a>) -> Result<Choice<'a>, String> {
+pub fn by_itself<'a>(kept: &KnownSources<'a>) -> Result<Choice<'a>, Reason> {
     let (pick, why) = match find_wanted(kept) {
         Some((entry, why)) => (Pick::Cache(entry), why),
-        None => find_recorded(kept).map_err(|why| with_hints(why, kept))?,
+        None => find_recorded(kept).map_err(|why| with_hints(&why, kept))?,
     };
     Ok(Choice {
         pick,
@@ -196,10 +197,10 @@ fn find_wanted<'a>(kept: &KnownSources<'a>) -> Option<(&'a CacheEntry, String)> 
     Some((entry, why))
 }
 
-fn find_recorded<'a>(kept: &KnownSources<'a>) -> Result<(Pick<'a>, String), String> {
+fn find_recorded<'a>(kept: &KnownSources<'a>) -> Result<(Pick<'a>, String), Reason> {
     if let Recorded::Broken(problem) = &kept.records.current_config {
         return by_its_name(kept)
-            .ok_or_else(|| format!("the recorded config cannot be used: {problem}"));
+            .ok_or_else(|| format!("the recorded config cannot be used: {problem}").into());
     }
     let problem = match kept.records.baseline() {
         Baseline::Known(config) => {
@@ -224,7 +225,7 @@ fn find_recorded<'a>(kept: &KnownSources<'a>) -> Result<(Pick<'a>, String), Stri
             let why = "the full config of the recorded name, from the cache".to_owned();
             Ok((Pick::Cache(full), why))
         }
-        None => Err(problem.to_owned()),
+        None => Err(problem.into()),
     }
 }
 
@@ -241,7 +242,7 @@ fn by_its_name<'a>(kept: &KnownSources<'a>) -> Option<(Pick<'a>, String)> {
 }
 
 /// Adds available alternatives to a reason.
-fn with_hints(why: String, kept: &KnownSources<'_>) -> String {
+fn with_hints(why: &Reason, kept: &KnownSources<'_>) -> Reason {
     let wanted = list_witnesses(kept).first().map(|best| {
         let (name, origin) = (best.wants(), best.origin());
         format!(". The cluster's last desired config is {name} by {origin}, but the cache has no intact copy: {}", mco_rescue("fetch"))
@@ -262,7 +263,7 @@ fn with_hints(why: String, kept: &KnownSources<'_>) -> String {
         )),
     };
     let hints: String = wanted.into_iter().chain(newest).collect();
-    why + &hints
+    format!("{why}{hints}").into()
 }
 
 /// Returns all other configs, each once: the recorded one, those in the sources, then the cache.

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::references::{Fetch, ReferenceNetwork, WantedReference};
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::host::net::{
     self, CertificateDer, FetchProgress, FetchRequest, FetchSettings, ProxySettings,
 };
@@ -59,7 +60,7 @@ impl<'a> Http<'a> {
     }
 
     /// Returns the settings for one fetch with a config's network settings.
-    pub fn fetch_settings(&mut self, network: &ReferenceNetwork) -> Result<FetchSettings, String> {
+    pub fn fetch_settings(&mut self, network: &ReferenceNetwork) -> Result<FetchSettings, Reason> {
         let mut certificates = self.system_authorities().to_vec();
         for bundle in &network.authorities {
             certificates.extend(net::parse_bundle(bundle).map_err(|error| {
@@ -86,7 +87,7 @@ impl Fetch for Http<'_> {
         &mut self,
         network: &ReferenceNetwork,
         wanted: WantedReference<'_>,
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Vec<u8>, Reason> {
         let settings = self.fetch_settings(network)?;
         let request = FetchRequest {
             body: None,
@@ -107,7 +108,7 @@ impl Fetch for Http<'_> {
             left,
         ));
         let answer = net::fetch_url(&settings, &request, &mut show_progress())
-            .map_err(|error| error.to_string())?;
+            .map_err(Reason::from_error)?;
         Ok(answer.bytes)
     }
 }

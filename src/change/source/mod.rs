@@ -104,7 +104,7 @@ pub enum SourceError {
     #[error(
         "no config was given, and {0}. Give a file: `{verify}`", verify = mco_rescue("verify FILE")
     )]
-    NoneRecorded(String),
+    NoneRecorded(Reason),
     /// It is the encapsulated object of a first boot without its Ignition part; applying it would remove everything.
     #[error(
         "{0} is the encapsulated config of a first boot: its Ignition part is empty. Give the full one, such as \

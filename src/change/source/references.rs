@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::SourceError;
+use crate::base::reason::Reason;
 use crate::config::document::ignition::{File, HttpHeader, Meta, ProxySection, Resource};
 use crate::config::document::{
     self, ConfigLayer, ContentsError, DocumentError, Finding, MachineConfig, data_url,
@@ -62,7 +63,7 @@ pub trait Fetch {
         &mut self,
         network: &ReferenceNetwork,
         wanted: WantedReference<'_>,
-    ) -> Result<Vec<u8>, String>;
+    ) -> Result<Vec<u8>, Reason>;
 }
 
 /// Completes a config: fetches its references and the contents of its files.
@@ -167,7 +168,7 @@ impl Loader<'_> {
         let source = resource.source.as_deref().unwrap_or_default().to_owned();
         self.configs += 1;
         self.check_bounds(&source, parent)
-            .map_err(|problem| refuse_reference(&place, problem))?;
+            .map_err(|problem| refuse_reference(&place, problem.to_string()))?;
         let bytes = self.load_bytes(resource, MAX_CONFIG, &place)?;
         if bytes.is_empty() {
             let problem = "the config there is empty. Check the source";
@@ -193,19 +194,20 @@ impl Loader<'_> {
         Ok(Frame { layer, way, origin })
     }
 
-    fn check_bounds(&self, source: &String, parent: &Frame) -> Result<(), String> {
+    fn check_bounds(&self, source: &String, parent: &Frame) -> Result<(), Reason> {
         if parent.way.contains(source) {
             return Err("the config refers to itself. Remove the reference".into());
         }
         if parent.way.len() >= MAX_DEPTH {
             return Err(format!(
                 "configs refer to one another more than {MAX_DEPTH} levels deep. Merge some of them into one file"
-            ));
+            ).into());
         }
         if self.configs > MAX_CONFIGS {
             return Err(format!(
                 "there are more than {MAX_CONFIGS} references. Merge some of them into one file"
-            ));
+            )
+            .into());
         }
         Ok(())
     }
@@ -252,7 +254,7 @@ impl Loader<'_> {
     ) -> Result<Vec<u8>, SourceError> {
         let packed = self
             .raw_bytes(resource, max)
-            .map_err(|problem| refuse_reference(place, problem))?;
+            .map_err(|problem| refuse_reference(place, problem.to_string()))?;
         let source = resource.source.as_deref().unwrap_or_default();
         let gzip = resource.compression.as_deref() == Some("gzip") && !source.is_empty();
         let bytes = if gzip {
@@ -273,7 +275,7 @@ impl Loader<'_> {
         }
     }
 
-    fn raw_bytes(&mut self, resource: &Resource, max: u64) -> Result<Vec<u8>, String> {
+    fn raw_bytes(&mut self, resource: &Resource, max: u64) -> Result<Vec<u8>, Reason> {
         let source = resource.source.as_deref().unwrap_or_default();
         if source.is_empty() {
             return Ok(Vec::new());
@@ -289,14 +291,14 @@ impl Loader<'_> {
         }
         match data_url(source) {
             Ok(bytes) if bytes.len() as u64 > max => {
-                Err(format!("the data is larger than {} MiB", max >> 20))
+                Err(format!("the data is larger than {} MiB", max >> 20).into())
             }
             Ok(bytes) => Ok(bytes),
             Err(ContentsError::Remote(scheme)) => Err(format!(
                 "{scheme} sources are not fetched. Get the file by other means and name it with an http, \
                  https or data URL"
-            )),
-            Err(error) => Err(error.to_string()),
+            ).into()),
+            Err(error) => Err(Reason::from_error(error)),
         }
     }
 
@@ -351,12 +353,12 @@ fn is_remote(resource: &Resource) -> bool {
 }
 
 /// Returns the headers. A header without a value is an error when it is sent (docs/develop/ignition.md: Parsing).
-fn parse_headers(given: &[HttpHeader]) -> Result<Vec<(String, String)>, String> {
+fn parse_headers(given: &[HttpHeader]) -> Result<Vec<(String, String)>, Reason> {
     given
         .iter()
         .map(|header| match &header.value {
             Some(value) => Ok((header.name.clone(), value.clone())),
-            None => Err(format!("the http header {} has no value", header.name)),
+            None => Err(format!("the http header {} has no value", header.name).into()),
         })
         .collect()
 }

@@ -8,6 +8,7 @@ use super::release_registry;
 use crate::base::invocation::{mco_rescue, shell_word};
 use crate::base::notice::Notice;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::change::capsule::document::CapsuleImage;
 use crate::change::capsule::opened::{CapsuleFacts, OpenedCapsule};
 use crate::change::capsule::policy::CapsuleInput;
@@ -175,17 +176,18 @@ fn open_image_capsule(
 }
 
 /// Returns what a capsule states of the image with this digest.
-fn signed_image<'a>(capsule: &'a OpenedCapsule, digest: &str) -> Result<&'a CapsuleImage, String> {
+fn signed_image<'a>(capsule: &'a OpenedCapsule, digest: &str) -> Result<&'a CapsuleImage, Reason> {
     let suffix = format!("@{digest}");
     let mut images = capsule.document.images.iter();
     images
         .find(|image| image.reference.ends_with(&suffix))
         .ok_or_else(|| {
-            format!(
+            let words = format!(
                 "the capsule of {} does not have an image with the digest {digest}. On the machine with the key, beside the image: \
                  mco-rescue capsule make DIR --sign KEY, and for OCI media --image NAME@{digest}",
                 capsule.facts
-            )
+            );
+            words.into()
         })
 }
 
@@ -205,15 +207,15 @@ pub fn find_refusal(
     root: &Root,
     image: Option<&str>,
     options: &SourceOptions<'_>,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>, Reason> {
     let name = image.map(ImageName::parse).transpose();
-    let name = name.map_err(|error| error.to_string())?;
+    let name = name.map_err(Reason::from_error)?;
     match (options.os_from, name) {
         (Some(path), name) => refusal_of_medium(root, path, name.as_ref()),
         (None, Some(name)) if !options.from_storage => {
-            let kept = deploy_directories::list_deploy_directories(root)
-                .map_err(|error| error.to_string())?;
-            let imported = imported_images(root).map_err(|error| error.to_string())?;
+            let kept =
+                deploy_directories::list_deploy_directories(root).map_err(Reason::from_error)?;
+            let imported = imported_images(root).map_err(Reason::from_error)?;
             if kept.iter().any(|one| one.image.as_deref() == image)
                 || image.is_some_and(|image| imported.contains_key(image))
             {
@@ -231,19 +233,17 @@ fn refusal_of_medium(
     root: &Root,
     path: &Path,
     name: Option<&ImageName>,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>, Reason> {
     let medium = match Medium::open(path) {
         Err(MediumError::NoImage(_)) => return Ok(None),
-        opened => opened.map_err(|error| error.to_string())?,
+        opened => opened.map_err(Reason::from_error)?,
     };
-    let all = medium.list_images().map_err(|error| error.to_string())?;
+    let all = medium.list_images().map_err(Reason::from_error)?;
     let named = name.and_then(|name| name.digest.clone());
     let Some(digest) = named.or_else(|| all.into_iter().next()) else {
         return Ok(None);
     };
-    let address = medium
-        .address_of(&digest)
-        .map_err(|error| error.to_string())?;
+    let address = medium.address_of(&digest).map_err(Reason::from_error)?;
     let Ok(address) = address else {
         return Ok(None);
     };
@@ -257,11 +257,11 @@ fn refusal_of_medium(
 }
 
 /// Returns the absolute path of a source, as ostree runs in another directory. A stream has no path.
-fn absolute_path(shown: &str) -> Result<String, String> {
+fn absolute_path(shown: &str) -> Result<String, Reason> {
     if shown == STREAM {
         return Ok(shown.to_owned());
     }
-    let path = std::path::absolute(shown).map_err(|error| error.to_string())?;
+    let path = std::path::absolute(shown).map_err(Reason::from_error)?;
     Ok(path.display().to_string())
 }
 
@@ -290,7 +290,9 @@ impl Search<'_> {
         let from = match directory {
             Some(directory) => match repository_in(directory) {
                 Ok(found) => PackageRepository::Directory(found),
-                Err(why) => return self.add_blocker(&directory.display().to_string(), why),
+                Err(why) => {
+                    return self.add_blocker(&directory.display().to_string(), why.to_string());
+                }
             },
             None if image.is_empty() => {
                 return self.add_blocker(
@@ -360,7 +362,7 @@ impl Search<'_> {
     fn find_objects(&mut self, source: &ObjectSource, image: &str, proofs: &ContentProofs<'_>) {
         let subject = source.metadata().shown();
         if let Err(why) = self.examine_objects(source, image, proofs) {
-            self.add_blocker(&subject, why);
+            self.add_blocker(&subject, why.to_string());
         }
     }
 
@@ -369,34 +371,35 @@ impl Search<'_> {
         source: &ObjectSource,
         image: &str,
         proofs: &ContentProofs<'_>,
-    ) -> Result<(), String> {
-        let name = ImageName::parse(image).map_err(|error| error.to_string())?;
+    ) -> Result<(), Reason> {
+        let name = ImageName::parse(image).map_err(Reason::from_error)?;
         let digest = name.digest.ok_or_else(|| {
             format!("{image} has no digest, so no medium can be proven to hold it. Name it by its digest")
         })?;
-        let node = ObjectStore::of_node(self.root).map_err(|error| error.to_string())?;
+        let node = ObjectStore::of_node(self.root).map_err(Reason::from_error)?;
         let node = node.ok_or("this node has no OSTree repository to import the image into")?;
         let need = find_import_need(&node, source, image, &digest.to_string())
-            .map_err(|error| error.to_string())?;
+            .map_err(Reason::from_error)?;
         let shown = source.metadata().shown();
         let Some(need) = need else {
             return Err(format!(
                 "it does not have {image}. The images it has: {}",
                 mco_rescue(&format!("image list {}", shell_word(&shown)))
-            ));
+            )
+            .into());
         };
         if need.image.digest != digest.to_string() {
             return Err(format!(
                 "its ref {image} leads to an image with the digest {}; take the image from another node",
                 need.image.digest
-            ));
+            ).into());
         }
         self.judge_architecture(need.image.architecture.as_deref(), image);
         self.judge_content(&need, image, proofs)?;
         let is_unpacked = matches!(source, ObjectSource::Archive(_));
         let missing = self.find_missing_room(need.bytes, is_unpacked);
-        if let Some(missing) = missing.map_err(|error| error.to_string())? {
-            return Err(missing);
+        if let Some(missing) = missing.map_err(Reason::from_error)? {
+            return Err(missing.into());
         }
         self.found.bring = Some(OsStep::Import {
             from: absolute_path(&shown)?,
@@ -447,7 +450,7 @@ impl Search<'_> {
         need: &ImportNeed,
         image: &str,
         proofs: &ContentProofs<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let content = &need.image.content;
         if let Some(capsule) = proofs.capsule {
             let signed = signed_image(capsule, &need.image.digest)?;
@@ -465,7 +468,7 @@ impl Search<'_> {
                     return Err(format!(
                         "the checksum of its {what} is {found}, and the capsule of {signer} says {signed}: one of both was \
                          changed. Take the image from another node"
-                    ));
+                    ).into());
                 }
             }
             // Without a checksum the capsule proves the digest alone.
@@ -487,7 +490,7 @@ impl Search<'_> {
             })?,
         };
         let judged = judge_content(&need.image, proofs.lists, cluster.as_deref());
-        match judged.map_err(|error| error.to_string())? {
+        match judged.map_err(Reason::from_error)? {
             ContentTrust::Agreed(nodes) => self.found.notices.push(Notice {
                 subject: "content".to_owned(),
                 message: format!(
@@ -499,13 +502,13 @@ impl Search<'_> {
                 return Err(format!(
                     "its content is {content}, and on {node} the same image has the content {other}: one of both was changed. \
                      Take the image from another node"
-                ));
+                ).into());
             }
             ContentTrust::OtherCluster(node, server) => {
                 return Err(format!(
                     "{node} belongs to the cluster of {server}, so its document proves nothing here. Give the documents of two nodes \
                      of one cluster"
-                ));
+                ).into());
             }
             ContentTrust::Unproven(nodes) => {
                 let known = match nodes.first() {
@@ -532,7 +535,7 @@ impl Search<'_> {
                 subject: "image".to_owned(),
                 message: format!("{image} is signed by {}", capsule.facts),
             }),
-            Err(why) => self.add_blocker("capsule", why),
+            Err(why) => self.add_blocker("capsule", why.to_string()),
         }
     }
 
@@ -581,15 +584,15 @@ impl Search<'_> {
                 self.judge_architecture(found.architecture.as_deref(), image);
             }
             Ok(None) => self.add_blocker("containers-storage", missing),
-            Err(error) => self.add_blocker("containers-storage", error),
+            Err(error) => self.add_blocker("containers-storage", error.to_string()),
         }
     }
 
     /// Returns the image that podman has under exactly this name.
-    fn in_storage(&self, image: &str) -> Result<Option<storage::Stored>, String> {
+    fn in_storage(&self, image: &str) -> Result<Option<storage::Stored>, Reason> {
         let answer = self.runner.run(&storage::list_images(image));
         let answer = answer.map_err(|error| format!("{error}; podman knows what is in it"))?;
-        storage::parse_stored(&answer.stdout, image).map_err(|error| error.to_string())
+        storage::parse_stored(&answer.stdout, image).map_err(Reason::from_error)
     }
 
     /// Checks that podman has the extensions image or can pull it.
@@ -601,7 +604,7 @@ impl Search<'_> {
         let name = match (self.in_storage(&image), ImageName::parse(&image)) {
             (Ok(Some(_)), _) => return,
             (Ok(None), Ok(name)) => name,
-            (Err(error), _) => return self.add_blocker(SUBJECT, error),
+            (Err(error), _) => return self.add_blocker(SUBJECT, error.to_string()),
             (_, Err(error)) => return self.add_blocker(SUBJECT, error.to_string()),
         };
         match Trace::read(self.root, &name) {
@@ -753,8 +756,8 @@ impl Search<'_> {
 
 /// Returns the RPM repository in a directory: the directory itself, or the same path below it as in the extensions image.
 /// rpm-ostree requires an absolute path.
-fn repository_in(directory: &Path) -> Result<String, String> {
-    let whole = std::path::absolute(directory).map_err(|error| error.to_string())?;
+fn repository_in(directory: &Path) -> Result<String, Reason> {
+    let whole = std::path::absolute(directory).map_err(Reason::from_error)?;
     let candidates = [whole.clone(), whole.join(extensions::REPOSITORY)];
     let is_repository =
         |path: &&std::path::PathBuf| caller::is_file(path.join(extensions::METADATA));
@@ -765,13 +768,11 @@ fn repository_in(directory: &Path) -> Result<String, String> {
              wanted release there",
             extensions::METADATA,
             extensions::REPOSITORY
-        ));
+        ).into());
     };
     match found.to_str() {
         Some(text) if !text.contains(char::is_whitespace) => Ok(text.to_owned()),
-        _ => {
-            Err("has a blank in its path, which a repository file cannot hold. Move it".to_owned())
-        }
+        _ => Err("has a blank in its path, which a repository file cannot hold. Move it".into()),
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Display;
 
 use crate::base::invocation::shell_words;
 use crate::base::kargs::Kargs;
+use crate::base::reason::Reason;
 use crate::host::root::Root;
 use crate::host::sys::runtime;
 use crate::node::command::rpm_ostree::cause::RpmOstreeError;
@@ -38,7 +39,7 @@ pub(super) fn change_arguments(
 pub(super) fn stage_kept(
     root: &Root,
     all: &Deployments,
-    running: &Result<Kargs, String>,
+    running: &Result<Kargs, Reason>,
     image: &str,
     commit: &str,
 ) -> Result<CommandLine, RpmOstreeError> {
@@ -66,29 +67,28 @@ pub(super) fn stage_kept(
 fn stage_imported(
     root: &Root,
     all: &Deployments,
-    running: &Result<Kargs, String>,
+    running: &Result<Kargs, Reason>,
     image: &str,
     commit: &str,
 ) -> Result<CommandLine, RpmOstreeError> {
-    let failed = |error: &dyn Display| unknown_error(&error.to_string());
     let booted = all
         .booted()
         .ok_or_else(|| unknown_error("no deployment is booted"))?;
-    let store = ObjectStore::of_node(root).map_err(|error| failed(&error))?;
+    let store = ObjectStore::of_node(root).map_err(unknown_error)?;
     let store = store.ok_or_else(|| unknown_error("the node has no OSTree repository"))?;
     let checksum =
         parse_checksum(commit).ok_or_else(|| unknown_error("the commit has no checksum"))?;
-    let stored = read_image(&store, image, &checksum).map_err(|error| failed(&error))?;
-    let tree = read_objects(&store, &[&store], &stored).map_err(|error| failed(&error))?;
-    let new = image_arguments::of_tree(&tree).map_err(|why| unknown_error(&why))?;
+    let stored = read_image(&store, image, &checksum).map_err(unknown_error)?;
+    let tree = read_objects(&store, &[&store], &stored).map_err(unknown_error)?;
+    let new = image_arguments::of_tree(&tree).map_err(unknown_error)?;
     let present = read_inherited(root)?;
-    let running = running.as_ref().map_err(|why| unknown_error(why))?;
+    let running = running.as_ref().map_err(unknown_error)?;
     let wanted = image_arguments::carry_over(&present, running, &new);
     let origin =
         format!("[origin]\ncontainer-image-reference=ostree-unverified-registry:{image}\n");
     let file = runtime::runtime_path(runtime::ORIGIN).display().to_string();
     let written = runtime::write_runtime(runtime::ORIGIN, origin.as_bytes());
-    written.map_err(|error| unknown_error(&format!("writing {file}: {error}")))?;
+    written.map_err(|error| unknown_error(format!("writing {file}: {error}")))?;
     let changes = present.changes_to(&wanted);
     Ok(ostree::stage_commit(
         &booted.osname,
@@ -99,10 +99,10 @@ fn stage_imported(
 }
 
 /// Reads the arguments that the image of a kept deployment brings; or why not, with the place in the node's root.
-fn arguments_of_kept(root: &Root, kept: &Deployment) -> Result<Kargs, String> {
-    let path = deployment_path(&kept.osname, &kept.name()).map_err(|error| error.to_string())?;
-    let directory = root.open_within(&path).map_err(|error| error.to_string())?;
-    image_arguments::read_image_arguments(&directory).map_err(|why| format!("{path}{why}"))
+fn arguments_of_kept(root: &Root, kept: &Deployment) -> Result<Kargs, Reason> {
+    let path = deployment_path(&kept.osname, &kept.name()).map_err(Reason::from_error)?;
+    let directory = root.open_within(&path).map_err(Reason::from_error)?;
+    image_arguments::read_image_arguments(&directory).map_err(|why| format!("{path}{why}").into())
 }
 
 fn stage_again(
@@ -126,9 +126,9 @@ fn stage_again(
 }
 
 fn read_inherited(root: &Root) -> Result<Kargs, RpmOstreeError> {
-    inherited_arguments(root).map_err(|error| unknown_error(&error.to_string()))
+    inherited_arguments(root).map_err(unknown_error)
 }
 
-fn unknown_error(words: &str) -> RpmOstreeError {
-    RpmOstreeError::Unknown(words.to_owned())
+fn unknown_error(error: impl Display) -> RpmOstreeError {
+    RpmOstreeError::Unknown(error.to_string())
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::host::net::{self, FetchRequest, FetchSettings};
 use crate::host::root::{Root, RootError, RootPath};
 use crate::node::images::Digest;
@@ -38,12 +39,12 @@ pub(super) fn is_present(root: &Root) -> Result<bool, RootError> {
 ///
 /// # Errors
 /// The reasons why no repository of the registry has it, in words.
-pub(super) fn find_image(root: &Root, digest: &Digest) -> Result<String, String> {
+pub(super) fn find_image(root: &Root, digest: &Digest) -> Result<String, Reason> {
     let mut reasons = Vec::new();
     for repository in REPOSITORIES {
         match find_in_repository(root, repository, digest) {
             Ok(reference) => return Ok(reference),
-            Err(reason) => reasons.push(reason),
+            Err(reason) => reasons.push(reason.to_string()),
         }
     }
     // Without an answer, the reason is the same for both.
@@ -56,20 +57,20 @@ pub(super) fn find_image(root: &Root, digest: &Digest) -> Result<String, String>
         // The reasons above already say that it does not answer.
         Ok(_) | Err(_) => {}
     }
-    Err(text)
+    Err(text.into())
 }
 
-fn find_in_repository(root: &Root, repository: &str, digest: &Digest) -> Result<String, String> {
+fn find_in_repository(root: &Root, repository: &str, digest: &Digest) -> Result<String, Reason> {
     let url = format!("https://{HOST}/v2/{repository}/manifests/{digest}");
     let answer = ask_registry(root, &url)?;
     if Digest::of_bytes(&answer) != *digest {
-        return Err(format!("{url} has another digest"));
+        return Err(format!("{url} has another digest").into());
     }
     Ok(format!("docker://{HOST}/{repository}@{digest}"))
 }
 
 /// Returns the versions of the releases in the registry. Tags of signatures (`sha256-DIGEST.sig`) are left out.
-fn list_releases(root: &Root) -> Result<Vec<String>, String> {
+fn list_releases(root: &Root) -> Result<Vec<String>, Reason> {
     #[derive(Deserialize)]
     struct Tags {
         #[serde(default)]
@@ -85,7 +86,7 @@ fn list_releases(root: &Root) -> Result<Vec<String>, String> {
 }
 
 /// Returns the bytes of the registry's answer.
-fn ask_registry(root: &Root, url: &str) -> Result<Vec<u8>, String> {
+fn ask_registry(root: &Root, url: &str) -> Result<Vec<u8>, Reason> {
     let mut request = FetchRequest::new(url, MAX_MANIFEST);
     request.retry = false;
     request.headers = vec![("Accept".to_owned(), ACCEPT.to_owned())];
@@ -103,14 +104,14 @@ fn ask_registry(root: &Root, url: &str) -> Result<Vec<u8>, String> {
     let answer = net::fetch_url(&settings, &request, &mut |_| {});
     answer
         .map(|answer| answer.bytes)
-        .map_err(|error| error.to_string())
+        .map_err(Reason::from_error)
 }
 
 /// Reads the authority of the registry, and those of the system.
 ///
 /// # Errors
 /// A file cannot be read, or its certificates cannot.
-fn read_authorities(root: &Root) -> Result<Vec<net::CertificateDer<'static>>, String> {
+fn read_authorities(root: &Root) -> Result<Vec<net::CertificateDer<'static>>, Reason> {
     let mut all = Vec::new();
     if let Some(pem) = read_file(root, paths::RELEASE_REGISTRY_AUTHORITY)? {
         let own = net::parse_bundle(&pem);
@@ -125,16 +126,16 @@ fn read_authorities(root: &Root) -> Result<Vec<net::CertificateDer<'static>>, St
     Ok(all)
 }
 
-fn read_file(root: &Root, path: &'static str) -> Result<Option<Vec<u8>>, String> {
+fn read_file(root: &Root, path: &'static str) -> Result<Option<Vec<u8>>, Reason> {
     let read = root.read(&RootPath::fixed(path));
-    read.map_err(|error| error.to_string())
+    read.map_err(Reason::from_error)
 }
 
 /// Returns user and password in the form of the pull secret: base64 of both; `None` if it has none for the registry.
 ///
 /// # Errors
 /// The pull secret cannot be read.
-fn read_login(root: &Root) -> Result<Option<String>, String> {
+fn read_login(root: &Root) -> Result<Option<String>, Reason> {
     #[derive(Deserialize)]
     struct Secrets {
         auths: BTreeMap<String, Entry>,

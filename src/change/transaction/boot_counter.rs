@@ -123,7 +123,7 @@ fn take_mark_out(root: &Root) -> Result<(), BootCounterError> {
 }
 
 fn unusable_error(directory: &RootPath, name: &str, why: String) -> GrubError {
-    GrubError::Unusable(format!("{directory}/{name} cannot be used: {why}"))
+    GrubError::Unusable(format!("{directory}/{name} cannot be used: {why}").into())
 }
 
 /// An open directory of the boot loader.

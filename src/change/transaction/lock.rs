@@ -60,7 +60,7 @@ fn remove_made() {
 pub struct Lock {
     /// The locked state directory; `None` for a file that is not part of a node. The error is why it cannot be created: nothing
     /// can then be written on this root.
-    held: Result<Option<File>, String>,
+    held: Result<Option<File>, Reason>,
     /// Directories that were created, from the top.
     made: Vec<Place>,
     /// The directories above the state directory are kept, because a config needs them.
@@ -126,7 +126,7 @@ pub enum LockError {
     Held(String),
     /// The state directory cannot be created.
     #[error("{0}")]
-    Impossible(String),
+    Impossible(Reason),
     /// The directory could not be opened.
     #[error(transparent)]
     Root(#[from] RootError),
@@ -155,14 +155,16 @@ pub fn acquire_lock(root: &Root) -> Result<Lock, LockError> {
             Ok(opened) => opened,
             Err(why) => {
                 return Ok(Lock {
-                    held: Err(why.to_string()),
+                    held: Err(Reason::from_error(why)),
                     made: Vec::new(),
                     keeps_parents: Cell::default(),
                     _older: older,
                 });
             }
         };
-        try_lock(&dir)?.map_err(LockError::Held)?;
+        if let Some(holder) = try_lock(&dir)? {
+            return Err(LockError::Held(holder));
+        }
         // A run that has just ended may have removed the directory.
         if is_the_state(root, &dir)? {
             leave_nothing_at_a_signal(&made);
@@ -224,12 +226,12 @@ fn is_the_state(root: &Root, dir: &File) -> Result<bool, LockError> {
     Ok((own.st_dev, own.st_ino) == (there.st_dev, there.st_ino))
 }
 
-/// Takes the lock; the inner error describes the process that holds it.
-fn try_lock(dir: &File) -> Result<Result<(), String>, LockError> {
+/// Takes the lock. If another process holds it, returns a description of that process.
+fn try_lock(dir: &File) -> Result<Option<String>, LockError> {
     loop {
         match dir.try_lock() {
-            Ok(()) => return Ok(Ok(())),
-            Err(TryLockError::WouldBlock) => return Ok(Err(describe_holder(dir))),
+            Ok(()) => return Ok(None),
+            Err(TryLockError::WouldBlock) => return Ok(Some(describe_holder(dir))),
             Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Interrupted => {}
             Err(TryLockError::Error(e)) => return Err(LockError::System(e.into())),
         }
@@ -247,9 +249,9 @@ fn lock_older(root: &Root) -> Result<Vec<File>, LockError> {
     let mut locked = Vec::new();
     for dir in all.into_iter().flatten() {
         match try_lock(&dir)? {
-            Ok(()) => locked.push(dir),
-            Err(holder) if is_held_by_us(&dir) => return Err(LockError::Held(holder)),
-            Err(_) => log::info!("another program holds a lock on the root, which means nothing"),
+            None => locked.push(dir),
+            Some(holder) if is_held_by_us(&dir) => return Err(LockError::Held(holder)),
+            Some(_) => log::info!("another program holds a lock on the root, which means nothing"),
         }
     }
     Ok(locked)

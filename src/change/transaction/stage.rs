@@ -639,18 +639,18 @@ fn stat_attributes(stat: &FileStat) -> Attributes {
     }
 }
 
-fn payload_source(payload: &Payload) -> Result<disk::ByteSource<'_>, String> {
+fn payload_source(payload: &Payload) -> Result<disk::ByteSource<'_>, Reason> {
     match payload {
         Payload::Bytes(bytes) => Ok(disk::ByteSource::Bytes(bytes)),
         Payload::Record(text) => Ok(disk::ByteSource::Text(text.as_bytes())),
         Payload::Contents(contents) => {
-            let reader = contents.open_reader().map_err(|e| e.to_string())?;
+            let reader = contents.open_reader().map_err(Reason::from_error)?;
             Ok(disk::ByteSource::Contents(reader))
         }
         Payload::None
         | Payload::CopyOf(_)
         | Payload::TreeOf(_)
         | Payload::LinkTo(_)
-        | Payload::NameOf(_) => Err("nothing to be written".to_owned()),
+        | Payload::NameOf(_) => Err("nothing to be written".into()),
     }
 }

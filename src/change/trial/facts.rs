@@ -123,7 +123,7 @@ fn judge_trial(root: &Root, plan: &Plan, reboots: bool) -> Result<TrialFindings>
         reboots,
         system,
         no_counter: match counting {
-            Some(Counting::Impossible { reason }) => Some(reason),
+            Some(Counting::Impossible { reason }) => Some(reason.to_string()),
             Some(Counting::Possible { .. }) | None => None,
         },
         watchdog: kernel::has_watchdog(),

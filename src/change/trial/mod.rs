@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::reason::Reason;
 use crate::change::probes::Probe;
 use crate::node::boot::BootIdentity;
 use crate::node::command::job::Job;
@@ -346,7 +347,7 @@ pub fn duration_words(seconds: u64) -> String {
 ///
 /// # Errors
 /// The text is not such a time, or is outside of [`SHORTEST`] to [`LONGEST`].
-pub fn parse_time(text: &str) -> Result<Duration, String> {
+pub fn parse_time(text: &str) -> Result<Duration, Reason> {
     let form = || "is not a time such as 90s, 10m or 1h".to_owned();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: u64 = digits.parse().map_err(|_| form())?;
@@ -354,7 +355,7 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
         "" | "s" | "sec" => 1,
         "m" | "min" => 60,
         "h" => 3600,
-        _ => return Err(form()),
+        _ => return Err(form().into()),
     };
     let time = Duration::from_secs(number.saturating_mul(unit));
     if time < SHORTEST || time > LONGEST {
@@ -362,7 +363,8 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
             "is outside of {} to {}",
             duration_words(SHORTEST.as_secs()),
             duration_words(LONGEST.as_secs())
-        ));
+        )
+        .into());
     }
     Ok(time)
 }

@@ -100,7 +100,7 @@ impl Translator<'_> {
             let at = at.with_key("local");
             match self.read_local(local) {
                 Ok(contents) => self.set_contents(out, &contents, &at),
-                Err(message) => return self.report.add_error(at, message),
+                Err(message) => return self.report.add_error(at, message.to_string()),
             }
         }
         if let Some(inline) = value.get("inline").and_then(Value::as_str) {
@@ -141,7 +141,7 @@ impl Translator<'_> {
             let text = match self.read_local(file.as_str().unwrap_or_default()) {
                 Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
                 Err(message) => {
-                    self.report.add_error(at, message);
+                    self.report.add_error(at, message.to_string());
                     continue;
                 }
             };
@@ -168,7 +168,7 @@ impl Translator<'_> {
                 let text = String::from_utf8_lossy(&bytes).into_owned();
                 out.set("contents", Out::leaf(&at, text));
             }
-            Err(message) => self.report.add_error(at, message),
+            Err(message) => self.report.add_error(at, message.to_string()),
         }
     }
 }

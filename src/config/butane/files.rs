@@ -99,7 +99,7 @@ impl Translator<'_> {
             let entries = match dir.walk_tree(&local) {
                 Ok(entries) => entries,
                 Err(message) => {
-                    self.report.add_error(at, message);
+                    self.report.add_error(at, message.to_string());
                     continue;
                 }
             };
@@ -112,7 +112,7 @@ impl Translator<'_> {
             };
             for entry in entries {
                 if let Err(message) = self.add_entry(config, &mut listed, &tree, &entry) {
-                    self.report.add_error(tree.at.clone(), message);
+                    self.report.add_error(tree.at.clone(), message.to_string());
                 }
             }
         }

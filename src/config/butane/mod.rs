@@ -179,7 +179,7 @@ fn translate_version(
         Ok(input) => input,
         Err(error) => {
             let advice = "give the value at this line the type that the key has";
-            return Translation::failed(error, advice);
+            return Translation::failed(error.to_string(), advice);
         }
     };
     let mut entries =

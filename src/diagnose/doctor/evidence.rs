@@ -5,6 +5,7 @@
 use crate::base::invocation::{ON_THE_NODE, root_option, shell_word};
 use crate::base::kargs::Kargs;
 use crate::base::object::Flags;
+use crate::base::reason::Reason;
 use crate::change::staging::awaited::Awaited;
 use crate::change::staging::next_boot::NextBoot;
 use crate::change::staging::reboots::RebootNeed;
@@ -450,19 +451,18 @@ impl DoctorEvidence {
     ///
     /// # Errors
     /// The reason why there is none.
-    pub fn facts(&self) -> Result<&SystemFacts, String> {
+    pub fn facts(&self) -> Result<&SystemFacts, Reason> {
         match &self.system {
             System::Known(facts) => Ok(facts),
-            System::Silent(why) => Err(why.clone()),
+            System::Silent(why) => Err(why.clone().into()),
             System::Composefs(system) => Err(format!(
                 "no OSTree node; bootc's composefs backend: {}",
                 system.traces
-            )),
+            )
+            .into()),
             System::NotAsked => {
                 let engine = self.engine.name();
-                Err(format!(
-                    "{engine} answers only on the node itself, booted by ostree"
-                ))
+                Err(format!("{engine} answers only on the node itself, booted by ostree").into())
             }
         }
     }

@@ -8,6 +8,7 @@ use super::cold::{self, ColdCertificate, Renewer};
 use super::{DoctorEvidence, Look};
 use crate::base::order::StableOrder;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::base::time::format_utc;
 use crate::diagnose::doctor::evidence::Kubeconfig;
 use crate::node::certificates::{Certificate, CertificateRole};
@@ -105,7 +106,7 @@ impl Outlook {
 ///
 /// # Errors
 /// The root has no certificate of a node: the reason.
-pub fn look_ahead(evidence: &DoctorEvidence, until: u64) -> Result<Outlook, String> {
+pub fn look_ahead(evidence: &DoctorEvidence, until: u64) -> Result<Outlook, Reason> {
     let time = cold::judge_time(&evidence.clock);
     let pods = match &evidence.static_pods {
         Look::Seen(pods) => pods.as_ref(),
@@ -123,7 +124,7 @@ pub fn look_ahead(evidence: &DoctorEvidence, until: u64) -> Result<Outlook, Stri
     let joins = matches!(evidence.kubeconfig, Look::Seen(Kubeconfig::There));
     if all.is_empty() && unseen.is_empty() && !joins {
         let why = "this root has no certificate of a kubelet or of a control plane, so there is nothing that expires";
-        return Err(why.to_owned());
+        return Err(why.into());
     }
     let node = match pods {
         Some(_) => NodeKind::ControlPlane,

@@ -1,5 +1,6 @@
 //! Parts of a node outside of its configs: logins, labels, stamps, secrets, unit links, name servers.
 
+use crate::base::reason::Reason;
 use crate::formats::systemd::JudgedUnit;
 use crate::judge::daemon::start::StartAnnotations;
 use crate::node::Mislabelled;
@@ -35,7 +36,7 @@ pub struct Upkeep {
     /// Build dates of boot image and OS.
     pub builds: Look<Builds>,
     /// `node-annotations.json`: its content, or the parser's error; `None` if it is missing.
-    pub annotations: Look<Option<Result<StartAnnotations, String>>>,
+    pub annotations: Look<Option<Result<StartAnnotations, Reason>>>,
     /// The records in the other deployments.
     pub elsewhere: Look<Vec<Elsewhere>>,
     /// The parts that every boot recreates.

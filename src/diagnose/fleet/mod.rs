@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::base::order::StableOrder;
+use crate::base::reason::Reason;
 
 pub use facts::{StatusFact, five_facts, pool_of_config};
 pub use names::{node_of_bundle, node_of_document};
@@ -33,9 +34,9 @@ pub enum NodeDocument {
 ///
 /// # Errors
 /// The reason why it cannot be used, as the end of a sentence.
-pub fn read_document(bytes: &[u8]) -> Result<NodeDocument, String> {
+pub fn read_document(bytes: &[u8]) -> Result<NodeDocument, Reason> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err("is empty".to_owned());
+        return Err("is empty".into());
     }
     let document: Value = serde_json::from_slice(bytes)
         .map_err(|error| format!("is not a JSON document, or only a part of one: {error}"))?;
@@ -44,10 +45,10 @@ pub fn read_document(bytes: &[u8]) -> Result<NodeDocument, String> {
         Some("mco-rescue/status/v1") => Ok(NodeDocument::Status(document)),
         Some("mco-rescue/doctor/v1") => Ok(NodeDocument::Doctor(document)),
         Some(other) if is_of_another_version(other) => {
-            Err(format!("is of another version of the program: {other}"))
+            Err(format!("is of another version of the program: {other}").into())
         }
         Some(other) if other.starts_with("mco-rescue/") => Ok(NodeDocument::Other),
-        _ => Err("is not a document of mco-rescue".to_owned()),
+        _ => Err("is not a document of mco-rescue".into()),
     }
 }
 

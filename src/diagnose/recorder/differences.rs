@@ -288,7 +288,7 @@ mod tests {
     fn an_area_of_one_side_alone_is_not_compared() {
         let before = snapshot(&[(Area::Units, "kubelet.service", "running")]);
         let mut after = Snapshot::default();
-        after.put_area(Area::Units, Err("systemd does not run".to_owned()));
+        after.put_area(Area::Units, Err("systemd does not run".into()));
         let all = compare_snapshots(&before, &after, true);
         assert_eq!(all.differences, []);
         assert_eq!(all.not_compared[&Area::Units], "now: systemd does not run");

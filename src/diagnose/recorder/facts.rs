@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use crate::base::kargs::Kargs;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::base::secrets::{is_secret_name, redacted_argument, redacted_url};
 use crate::base::time::format_utc;
 use crate::change::session::known_signer;
@@ -71,8 +72,8 @@ impl Observer<'_> {
         all.put_area(Area::Disks, self.disk_facts());
         all.put_area(Area::Certificates, Ok(self.certificate_facts()));
         let etc = self.tree_facts(&RootPath::fixed("etc"));
-        let etc = etc.map_err(|error| error.to_string());
-        let etc = etc.and_then(|facts| facts.ok_or_else(|| "/etc is missing".to_owned()));
+        let etc = etc.map_err(Reason::from_error);
+        let etc = etc.and_then(|facts| facts.ok_or_else(|| "/etc is missing".into()));
         all.put_area(Area::Etc, etc.map(|facts| bound_facts(facts, MAX_LISTED)));
         all.put_area(Area::Units, self.unit_facts());
         all.put_area(Area::Config, self.config_facts());
@@ -84,28 +85,25 @@ impl Observer<'_> {
     }
 
     /// Returns the text of a file; `None` if it is missing.
-    fn read_text(&self, path: &str) -> Result<Option<String>, String> {
-        let path = RootPath::parse(path).map_err(|error| error.to_string())?;
+    fn read_text(&self, path: &str) -> Result<Option<String>, Reason> {
+        let path = RootPath::parse(path).map_err(Reason::from_error)?;
         let bytes = self.root.read_within(&path, MAX_TEXT);
-        let bytes = bytes.map_err(|error| error.to_string())?;
+        let bytes = bytes.map_err(Reason::from_error)?;
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()))
     }
 
-    fn path_exists(&self, path: &'static str) -> Result<bool, String> {
+    fn path_exists(&self, path: &'static str) -> Result<bool, Reason> {
         let exists = self.root.exists(&RootPath::fixed(path));
-        exists.map_err(|error| error.to_string())
+        exists.map_err(Reason::from_error)
     }
 
-    fn list_names(&self, path: &RootPath) -> Result<Vec<String>, String> {
-        self.root.list(path).map_err(|error| error.to_string())
+    fn list_names(&self, path: &RootPath) -> Result<Vec<String>, Reason> {
+        self.root.list(path).map_err(Reason::from_error)
     }
 
     /// Returns the size of a file in bytes; `None` if it is missing.
-    fn file_size(&self, path: &RootPath) -> Result<Option<i64>, String> {
-        let place = self
-            .root
-            .open_place(path)
-            .map_err(|error| error.to_string())?;
+    fn file_size(&self, path: &RootPath) -> Result<Option<i64>, Reason> {
+        let place = self.root.open_place(path).map_err(Reason::from_error)?;
         let Some(place) = place else { return Ok(None) };
         let stat = place.stat();
         let stat = stat.map_err(|errno| format!("{path}: {}", errno.desc()))?;
@@ -157,14 +155,13 @@ impl Observer<'_> {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    fn boot_entries(&self) -> Result<AreaFacts, String> {
-        let entries =
-            bootloader::read_boot_entries(self.root).map_err(|error| error.to_string())?;
+    fn boot_entries(&self) -> Result<AreaFacts, Reason> {
+        let entries = bootloader::read_boot_entries(self.root).map_err(Reason::from_error)?;
         if !self.path_exists("boot/loader")? {
             return if self.path_exists("boot/grub")? {
                 Ok(AreaFacts::new())
             } else {
-                Err("/boot/loader is missing".to_owned())
+                Err("/boot/loader is missing".into())
             };
         }
         let mut facts = AreaFacts::new();
@@ -185,10 +182,10 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn deployment_facts(&self) -> Result<AreaFacts, String> {
-        let all = deploy_directories::list_deploy_directories(self.root)
-            .map_err(|error| error.to_string())?;
-        let host = Host::observe(self.root).map_err(|error| error.to_string())?;
+    fn deployment_facts(&self) -> Result<AreaFacts, Reason> {
+        let all =
+            deploy_directories::list_deploy_directories(self.root).map_err(Reason::from_error)?;
+        let host = Host::observe(self.root).map_err(Reason::from_error)?;
         let mut facts: AreaFacts = all
             .into_iter()
             .map(|one| {
@@ -202,12 +199,12 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn origin_facts(&self) -> Result<AreaFacts, String> {
-        let host = Host::observe(self.root).map_err(|error| error.to_string())?;
+    fn origin_facts(&self) -> Result<AreaFacts, Reason> {
+        let host = Host::observe(self.root).map_err(Reason::from_error)?;
         let Some(deployment) = host.deployment else {
             return Ok(AreaFacts::new());
         };
-        let text = os::read_origin(self.root, &deployment).map_err(|error| error.to_string())?;
+        let text = os::read_origin(self.root, &deployment).map_err(Reason::from_error)?;
         let mut facts = AreaFacts::new();
         let mut section = String::new();
         for line in text.unwrap_or_default().lines().map(str::trim) {
@@ -222,13 +219,13 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn command_line(&self) -> Result<AreaFacts, String> {
+    fn command_line(&self) -> Result<AreaFacts, Reason> {
         let line = self.read_text("/proc/cmdline")?;
         let line = line.ok_or("/proc/cmdline is missing below this root")?;
         Ok(self.argument_facts(&Kargs::parse(&line)))
     }
 
-    fn boot_files(&mut self) -> Result<AreaFacts, String> {
+    fn boot_files(&mut self) -> Result<AreaFacts, Reason> {
         let mut facts = AreaFacts::new();
         for file in BOOT_FILES {
             if let Ok(path) = RootPath::parse(&format!("/boot/{file}")) {
@@ -246,8 +243,7 @@ impl Observer<'_> {
                 }
             }
         }
-        let kernels =
-            bootloader::list_kernel_directories(self.root).map_err(|error| error.to_string())?;
+        let kernels = bootloader::list_kernel_directories(self.root).map_err(Reason::from_error)?;
         for kernel in kernels {
             let words = format!("{} bytes", kernel.bytes);
             facts.insert(format!("/boot/ostree/{}", kernel.name), words);
@@ -263,10 +259,10 @@ impl Observer<'_> {
     }
 
     /// Reads a partition. If it is not mounted, only files whose size or time changed are read again.
-    fn system_partition(&mut self) -> Result<Option<AreaFacts>, String> {
+    fn system_partition(&mut self) -> Result<Option<AreaFacts>, Reason> {
         for place in ["boot/efi", "efi"] {
             let top = RootPath::fixed(place);
-            let facts = self.tree_facts(&top).map_err(|error| error.to_string())?;
+            let facts = self.tree_facts(&top).map_err(Reason::from_error)?;
             if let Some(facts) = facts.filter(|facts| !facts.is_empty()) {
                 return Ok(Some(bound_facts(facts, 300)));
             }
@@ -293,7 +289,7 @@ impl Observer<'_> {
         Ok((!facts.is_empty()).then_some(facts))
     }
 
-    fn interface_facts(&self) -> Result<AreaFacts, String> {
+    fn interface_facts(&self) -> Result<AreaFacts, Reason> {
         let mut facts = AreaFacts::new();
         // Functions of a device come and go with the pods that use them.
         for one in read_interfaces(self.root)?
@@ -310,7 +306,7 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn address_facts(&self) -> Result<AreaFacts, String> {
+    fn address_facts(&self) -> Result<AreaFacts, Reason> {
         let trie = self.read_text("/proc/net/fib_trie")?;
         let trie = trie.ok_or("/proc/net/fib_trie is missing below this root")?;
         let mut facts = AreaFacts::new();
@@ -335,11 +331,11 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn disk_facts(&self) -> Result<AreaFacts, String> {
+    fn disk_facts(&self) -> Result<AreaFacts, Reason> {
         let by_id = RootPath::fixed("dev/disk/by-id");
         let names = self.list_names(&by_id)?;
         if names.is_empty() {
-            return Err("/dev/disk/by-id is missing below this root".to_owned());
+            return Err("/dev/disk/by-id is missing below this root".into());
         }
         let whole = |name: &String| {
             let is_part = name.rsplit_once("-part");
@@ -348,9 +344,9 @@ impl Observer<'_> {
         };
         let mut facts = AreaFacts::new();
         for name in names.into_iter().filter(whole).take(MAX_DISKS) {
-            let path = by_id.join(&name).map_err(|error| error.to_string())?;
+            let path = by_id.join(&name).map_err(Reason::from_error)?;
             let link = self.root.read_link(&path);
-            let Some(link) = link.map_err(|error| error.to_string())? else {
+            let Some(link) = link.map_err(Reason::from_error)? else {
                 continue;
             };
             let device = link.rsplit('/').next().unwrap_or_default();
@@ -381,11 +377,11 @@ impl Observer<'_> {
         facts
     }
 
-    fn unit_facts(&self) -> Result<AreaFacts, String> {
+    fn unit_facts(&self) -> Result<AreaFacts, Reason> {
         if !self.root.is_live() {
-            return Err("the node's systemd answers only on the node itself".to_owned());
+            return Err("the node's systemd answers only on the node itself".into());
         }
-        let all = systemctl::query_units(self.runner).map_err(|error| error.to_string())?;
+        let all = systemctl::query_units(self.runner).map_err(Reason::from_error)?;
         let facts = all.into_iter().filter_map(|unit| {
             let is_of_session = unit.name.starts_with("run-")
                 || unit.name.starts_with("user@")
@@ -401,10 +397,10 @@ impl Observer<'_> {
         Ok(facts.take(MAX_UNITS).collect())
     }
 
-    fn config_facts(&self) -> Result<AreaFacts, String> {
+    fn config_facts(&self) -> Result<AreaFacts, Reason> {
         let mut facts = AreaFacts::new();
         let record = self.root.read(&RootPath::fixed(paths::CURRENT_CONFIG));
-        if let Some(bytes) = record.map_err(|error| error.to_string())? {
+        if let Some(bytes) = record.map_err(Reason::from_error)? {
             let name = serde_json::from_slice::<Named>(&bytes);
             let name = name.map_or_else(|_| "unreadable".to_owned(), |named| named.metadata.name);
             facts.insert("recorded".to_owned(), name);
@@ -417,7 +413,7 @@ impl Observer<'_> {
         }
         let image = self.read_text(&format!("/{}", paths::CURRENT_IMAGE))?;
         facts.extend(image.map(|image| ("recorded image".to_owned(), redacted_url(&image))));
-        let seen = annotations::read_annotations(self.root).map_err(|error| error.to_string())?;
+        let seen = annotations::read_annotations(self.root).map_err(Reason::from_error)?;
         if let Some(seen) = seen {
             let more = seen.more.unwrap_or_default();
             let told = [
@@ -436,8 +432,8 @@ impl Observer<'_> {
         Ok(facts)
     }
 
-    fn daemon_facts(&self) -> Result<AreaFacts, String> {
-        let seen = annotations::read_annotations(self.root).map_err(|error| error.to_string())?;
+    fn daemon_facts(&self) -> Result<AreaFacts, Reason> {
+        let seen = annotations::read_annotations(self.root).map_err(Reason::from_error)?;
         let state = seen.and_then(|seen| seen.state);
         Ok(state
             .map(|state| ("state".to_owned(), state))
@@ -446,8 +442,8 @@ impl Observer<'_> {
     }
 
     /// Returns the offset in steps, so that it is the same at each boot of a node with a good clock.
-    fn clock_facts(&self) -> Result<AreaFacts, String> {
-        let heard = server::remembered_clock(self.root).map_err(|error| error.to_string())?;
+    fn clock_facts(&self) -> Result<AreaFacts, Reason> {
+        let heard = server::remembered_clock(self.root).map_err(Reason::from_error)?;
         let offset = heard.and_then(|heard| Some((heard.seen?, heard.date)));
         let words = offset.map(|(own, said)| {
             let (off, side) = if own >= said {
@@ -469,14 +465,14 @@ impl Observer<'_> {
             .collect())
     }
 
-    fn version_facts(&self, now: &Snapshot) -> Result<AreaFacts, String> {
+    fn version_facts(&self, now: &Snapshot) -> Result<AreaFacts, Reason> {
         let mut facts = AreaFacts::new();
         let mut put = |key: &str, value: Option<String>| {
             let value = value.filter(|value| !value.is_empty());
             facts.extend(value.map(|value| (key.to_owned(), value)));
         };
         put("kernel", self.read_text("/proc/sys/kernel/osrelease")?);
-        let release = OsRelease::read(self.root).map_err(|error| error.to_string())?;
+        let release = OsRelease::read(self.root).map_err(Reason::from_error)?;
         let keys = ["OSTREE_VERSION", "VERSION", "VERSION_ID"];
         let mut version = keys.iter().map(|key| release.get(key));
         let version = version.find(|version| !version.is_empty());
@@ -501,7 +497,7 @@ impl Observer<'_> {
     }
 
     /// Returns the version in the name of the library that systemd's programs share.
-    fn systemd_version(&self) -> Result<Option<String>, String> {
+    fn systemd_version(&self) -> Result<Option<String>, Reason> {
         for place in [
             "usr/lib/systemd",
             "usr/lib64/systemd",
@@ -519,7 +515,7 @@ impl Observer<'_> {
     }
 
     /// Returns the versions of packages. rpm is asked only if the snapshot before is of other programs.
-    fn package_versions(&self, now: &Snapshot, own: &AreaFacts) -> Result<AreaFacts, String> {
+    fn package_versions(&self, now: &Snapshot, own: &AreaFacts) -> Result<AreaFacts, Reason> {
         let programs = ["kubelet program", "crio program"];
         let in_use = |snapshot: &Snapshot| {
             snapshot
@@ -542,7 +538,7 @@ impl Observer<'_> {
         if !self.root.is_live() || !self.path_exists("usr/bin/rpm")? {
             return Ok(AreaFacts::new());
         }
-        rpm::query_versions(self.runner, &PACKAGES).map_err(|error| error.to_string())
+        rpm::query_versions(self.runner, &PACKAGES).map_err(Reason::from_error)
     }
 }
 
@@ -633,11 +629,11 @@ const MAX_COPIES: usize = 32 << 10;
 /// Bytes of one copy.
 const MAX_COPY: u64 = 16 << 10;
 
-fn read_copy(root: &Root, line: &str) -> Result<Option<String>, String> {
+fn read_copy(root: &Root, line: &str) -> Result<Option<String>, Reason> {
     if let Some(why) = secrets::refuse_path(line) {
-        return Err(why.to_owned());
+        return Err(why.into());
     }
-    let path = RootPath::parse(line).map_err(|error| error.to_string())?;
+    let path = RootPath::parse(line).map_err(Reason::from_error)?;
     let place = root
         .open_place(&path)
         .map_err(|error| error.cause.to_string())?;
@@ -645,19 +641,19 @@ fn read_copy(root: &Root, line: &str) -> Result<Option<String>, String> {
     let stat = place.stat().map_err(|errno| errno.desc().to_owned())?;
     let Some(stat) = stat else { return Ok(None) };
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
-        return Err("is not a file".to_owned());
+        return Err("is not a file".into());
     }
     if stat.st_mode & 0o004 == 0 {
-        return Err("is not for all users to read".to_owned());
+        return Err("is not for all users to read".into());
     }
     if u64::try_from(stat.st_size).unwrap_or(u64::MAX) > MAX_COPY {
-        return Err(format!("has more than {} KiB", MAX_COPY >> 10));
+        return Err(format!("has more than {} KiB", MAX_COPY >> 10).into());
     }
     let bytes = place.read_file().map_err(|errno| errno.desc().to_owned())?;
     let text = String::from_utf8(bytes.unwrap_or_default());
     let text = text.map_err(|_| "is not text".to_owned())?;
     match secrets::refuse_text(&text) {
-        Some(why) => Err(why.to_owned()),
+        Some(why) => Err(why.into()),
         None => Ok(Some(text)),
     }
 }

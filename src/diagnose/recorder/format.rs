@@ -180,7 +180,7 @@ mod tests {
         let fact = |k: &str, v: &str| [(k.to_owned(), v.to_owned())].into();
         all.put_area(Area::Etc, Ok(fact("/etc/fstab", "0644 9 bytes #abc")));
         all.put_area(Area::Clock, Ok(fact("server", "within 2 seconds")));
-        all.put_area(Area::Units, Err("systemd does not run here".to_owned()));
+        all.put_area(Area::Units, Err("systemd does not run here".into()));
         all.copies = fact("/etc/fstab", "a b\n");
         all
     }

@@ -21,6 +21,7 @@ pub mod timeline;
 
 use std::collections::BTreeMap;
 
+use crate::base::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 pub use differences::{Difference, FactChange, compare_snapshots};
@@ -164,10 +165,10 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Adds the facts of an area, or the reason why they are missing.
-    pub fn put_area(&mut self, area: Area, facts: Result<AreaFacts, String>) {
+    pub fn put_area(&mut self, area: Area, facts: Result<AreaFacts, Reason>) {
         match facts {
             Ok(facts) => drop(self.facts.insert(area, facts)),
-            Err(why) => drop(self.unseen.insert(area, why)),
+            Err(why) => drop(self.unseen.insert(area, why.to_string())),
         }
     }
 

@@ -8,6 +8,7 @@ use super::known::KnownFiles;
 use super::{Snapshot, SnapshotRecord};
 use crate::base::order::StableOrder;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::host::root::{Root, RootError, RootPath};
 
 /// Largest record that is read.
@@ -92,11 +93,11 @@ impl Shelf {
             };
             let read = shelf.read_file(file, MAX_RECORD);
             let parsed = read.and_then(|bytes| {
-                let record = format::parse_record(&bytes).map_err(|why| why.to_string())?;
+                let record = format::parse_record(&bytes).map_err(Reason::from_error)?;
                 if record.number == number {
                     Ok(record)
                 } else {
-                    Err(FormatError::Damaged.to_string())
+                    Err(Reason::from_error(FormatError::Damaged))
                 }
             });
             match parsed {
@@ -114,7 +115,7 @@ impl Shelf {
         for name in record.parts.values() {
             let file = format::part_file(name);
             let unpacked = self.read_file(&file, MAX_PART).and_then(|bytes| {
-                format::unpack_part(name, &bytes, &mut snapshot).map_err(|why| why.to_string())
+                format::unpack_part(name, &bytes, &mut snapshot).map_err(Reason::from_error)
             });
             if let Err(why) = unpacked {
                 damaged.push(self.damaged_file(&file, why));
@@ -132,7 +133,7 @@ impl Shelf {
     ///
     /// # Errors
     /// The reason why it cannot be read: it may still be whole.
-    pub fn read_key(&self) -> Result<Option<DigestKey>, String> {
+    pub fn read_key(&self) -> Result<Option<DigestKey>, Reason> {
         let path = RootPath::fixed(KEY);
         let read = self.directory.read_file(&path);
         let place = self.place.trim_end_matches('/');
@@ -169,30 +170,30 @@ impl Shelf {
     ///
     /// # Errors
     /// The part cannot be read.
-    pub fn part_bytes(&self, name: &str) -> Result<Vec<u8>, String> {
+    pub fn part_bytes(&self, name: &str) -> Result<Vec<u8>, Reason> {
         self.read_file(&format::part_file(name), MAX_PART)
     }
 
-    fn read_file(&self, file: &str, limit: u64) -> Result<Vec<u8>, String> {
-        let path = RootPath::parse(&format!("/{file}")).map_err(|error| error.to_string())?;
+    fn read_file(&self, file: &str, limit: u64) -> Result<Vec<u8>, Reason> {
+        let path = RootPath::parse(&format!("/{file}")).map_err(Reason::from_error)?;
         let place = self.directory.open_place(&path);
         let place = place.map_err(|error| error.cause.to_string())?;
         let stat = place.and_then(|place| place.stat().ok().flatten());
         // A link could lead anywhere, and reading a pipe never ends.
         if stat.is_some_and(|stat| stat.st_mode & libc::S_IFMT != libc::S_IFREG) {
-            return Err("it is not a file".to_owned());
+            return Err("it is not a file".into());
         }
         match self.directory.read_within(&path, limit) {
             Ok(Some(bytes)) => Ok(bytes),
-            Ok(None) => Err("it is missing".to_owned()),
-            Err(error) => Err(error.cause.to_string()),
+            Ok(None) => Err("it is missing".into()),
+            Err(error) => Err(Reason::from_error(error.cause)),
         }
     }
 
-    fn damaged_file(&self, file: &str, why: String) -> Damaged {
+    fn damaged_file(&self, file: &str, why: Reason) -> Damaged {
         Damaged {
             path: format!("{}/{file}", self.place.trim_end_matches('/')),
-            why,
+            why: why.to_string(),
         }
     }
 }

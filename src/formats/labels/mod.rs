@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 pub use contexts::{ContextsError, FileContexts, PolicySources};
 
 use crate::base::object::ObjectKind;
+use crate::base::reason::Reason;
 
 /// The labels of a root's policy.
 #[derive(Debug, Clone, Default)]
@@ -23,7 +24,7 @@ pub enum LabelPolicy {
     #[default]
     None,
     /// A policy is configured, but cannot be used, for this reason.
-    Unusable(String),
+    Unusable(Reason),
     /// The labels that it assigns.
     Usable {
         /// Labels by path.

@@ -3,6 +3,7 @@
 use super::CONFIG;
 use super::keywords::{self, Values};
 use super::words::{split_arguments, split_keyword};
+use crate::base::reason::Reason;
 
 /// Maximum nesting of files, as in sshd.
 const MAX_DEPTH: usize = 16;
@@ -15,13 +16,13 @@ pub trait ConfigFiles {
     ///
     /// # Errors
     /// The file cannot be read, in words.
-    fn read_text(&self, path: &str) -> Result<Option<String>, String>;
+    fn read_text(&self, path: &str) -> Result<Option<String>, Reason>;
 
     /// Returns the paths that match a pattern, sorted, including dangling links.
     ///
     /// # Errors
     /// A directory cannot be read, in words.
-    fn match_paths(&self, pattern: &str) -> Result<Vec<String>, String>;
+    fn match_paths(&self, pattern: &str) -> Result<Vec<String>, Reason>;
 }
 
 /// A line of the settings.
@@ -67,7 +68,7 @@ pub struct SshdConfig {
     /// The first errors.
     pub faults: Vec<ConfigFault>,
     /// Files that could not be read here, with the reason; their settings are unknown.
-    pub unread: Vec<String>,
+    pub unread: Vec<Reason>,
     /// The main file is missing.
     pub is_missing: bool,
     /// Paths of the files that were read.
@@ -147,7 +148,7 @@ impl SshdConfig {
         let mut conditions = above.to_vec();
         for (index, line) in text.lines().enumerate() {
             if self.lines.len() >= MAX_LINES {
-                return self.unread.push(format!("{path}: too many lines"));
+                return self.unread.push(format!("{path}: too many lines").into());
             }
             self.add_line(
                 files,
@@ -239,20 +240,20 @@ impl SshdConfig {
         }
     }
 
-    fn refuse_line(&mut self, file: &str, number: usize, said: impl Into<String>) {
+    fn refuse_line(&mut self, file: &str, number: usize, said: impl std::fmt::Display) {
         let place = match number {
             0 => file.to_owned(),
             number => format!("{file}:{number}"),
         };
         self.faults.push(ConfigFault {
             place,
-            said: said.into(),
+            said: said.to_string(),
         });
     }
 }
 
 /// Parses the criteria of `Match`: pairs of name and pattern, or `name=pattern`.
-fn parse_conditions(words: &[String]) -> Result<Vec<Condition>, String> {
+fn parse_conditions(words: &[String]) -> Result<Vec<Condition>, Reason> {
     const WITH_PATTERN: [&str; 8] = [
         "user",
         "group",
@@ -279,17 +280,17 @@ fn parse_conditions(words: &[String]) -> Result<Vec<Condition>, String> {
             None => (lower, words.next().cloned()),
         };
         if !WITH_PATTERN.contains(&criterion.as_str()) {
-            return Err(format!("Unsupported Match attribute {word}"));
+            return Err(format!("Unsupported Match attribute {word}").into());
         }
         let Some(pattern) = pattern.filter(|pattern| !pattern.is_empty()) else {
-            return Err(format!("Missing Match criteria for {word}"));
+            return Err(format!("Missing Match criteria for {word}").into());
         };
         found.push(Condition { criterion, pattern });
     }
     match found.as_slice() {
-        [] => Err("One or more attributes required for Match".to_owned()),
+        [] => Err("One or more attributes required for Match".into()),
         [_, _, ..] if found.iter().any(|one| one.criterion == "all") => {
-            Err("'all' cannot be combined with other Match attributes".to_owned())
+            Err("'all' cannot be combined with other Match attributes".into())
         }
         _ => Ok(found),
     }
@@ -301,24 +302,24 @@ fn check_values(
     values: Values,
     arguments: &[String],
     rest: &str,
-) -> Result<(), String> {
+) -> Result<(), Reason> {
     match values {
         Values::Ignored => Ok(()),
         Values::Program => {
             if rest.starts_with('/') || rest.eq_ignore_ascii_case("none") {
                 Ok(())
             } else {
-                Err(format!("{keyword} must be an absolute path"))
+                Err(format!("{keyword} must be an absolute path").into())
             }
         }
-        _ if arguments.is_empty() => Err(format!("missing argument of {keyword}")),
+        _ if arguments.is_empty() => Err(format!("missing argument of {keyword}").into()),
         Values::Any => Ok(()),
         Values::Words(words) => {
             let is_known = |one: &String| words.iter().any(|word| word.eq_ignore_ascii_case(one));
             match arguments {
                 [one] if is_known(one) => Ok(()),
-                [one] => Err(format!("unsupported option \"{one}\" of {keyword}")),
-                _ => Err(format!("keyword {keyword} extra arguments at end of line")),
+                [one] => Err(format!("unsupported option \"{one}\" of {keyword}").into()),
+                _ => Err(format!("keyword {keyword} extra arguments at end of line").into()),
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::options::{SignerOptions, matches_patterns};
 use super::signature::SshSignature;
 use super::wire::SignatureError;
+use crate::base::reason::Reason;
 use crate::base::ssh_key::{KeyError, PublicKey, read_wire};
 use crate::base::time::format_utc;
 
@@ -31,7 +32,7 @@ pub struct SkippedLine {
     /// Its number, from 1.
     pub number: usize,
     /// The reason.
-    pub reason: String,
+    pub reason: Reason,
 }
 
 /// The reason why a signature is not by an allowed signer; its text is the end of a sentence.
@@ -132,14 +133,14 @@ impl AllowedSigner {
     }
 }
 
-fn parse_line(line: &str) -> Result<AllowedSigner, String> {
+fn parse_line(line: &str) -> Result<AllowedSigner, Reason> {
     let (principals, rest) = match line.strip_prefix('"') {
         Some(quoted) => quoted.split_once('"').ok_or("a quote that does not end")?,
         None => line.split_once([' ', '\t']).ok_or("there is no key")?,
     };
     let rest = rest.trim_start_matches([' ', '\t']);
     if principals.is_empty() {
-        return Err("it names nobody".to_owned());
+        return Err("it names nobody".into());
     }
     let (options, key) = match PublicKey::check(rest) {
         Ok(_) => (SignerOptions::default(), rest),
@@ -148,10 +149,10 @@ fn parse_line(line: &str) -> Result<AllowedSigner, String> {
             let (options, key) = rest.split_at(end);
             (SignerOptions::parse(options)?, key)
         }
-        Err(error) => return Err(format!("it {error}")),
+        Err(error) => return Err(format!("it {error}").into()),
     };
     if options.is_authority {
-        return Err("certificates are not accepted, so a cert-authority allows nobody".to_owned());
+        return Err("certificates are not accepted, so a cert-authority allows nobody".into());
     }
     let key = key.trim_start_matches([' ', '\t']);
     PublicKey::check(key).map_err(|error| format!("the key {error}"))?;
@@ -212,7 +213,12 @@ mod tests {
         assert!(!parsed.signers[0].is_of("carol"));
         let skipped: Vec<usize> = parsed.skipped.iter().map(|one| one.number).collect();
         assert_eq!(skipped, [5, 6, 7, 8, 9, 10, 11]);
-        assert!(parsed.skipped[0].reason.contains("cert-authority"));
+        assert!(
+            parsed.skipped[0]
+                .reason
+                .to_string()
+                .contains("cert-authority")
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Options and patterns of `allowed_signers`.
 
+use crate::base::reason::Reason;
 use crate::base::time::days_since_epoch;
 
 /// What a line allows a key.
@@ -15,7 +16,7 @@ pub(super) struct SignerOptions {
 
 impl SignerOptions {
     /// Parses options, separated by commas. As in OpenSSH, an unknown one makes the line useless.
-    pub(super) fn parse(mut text: &str) -> Result<Self, String> {
+    pub(super) fn parse(mut text: &str) -> Result<Self, Reason> {
         let mut options = Self::default();
         loop {
             if let Some(rest) = strip_word(text, "cert-authority") {
@@ -38,17 +39,17 @@ impl SignerOptions {
                 )?;
                 text = rest;
             } else {
-                return Err(format!("unknown option {text:?}"));
+                return Err(format!("unknown option {text:?}").into());
             }
             match text.strip_prefix(',') {
                 Some(rest) => text = rest,
                 None if text.is_empty() => break,
-                None => return Err(format!("unknown option {text:?}")),
+                None => return Err(format!("unknown option {text:?}").into()),
             }
         }
         match (options.valid_after, options.valid_before) {
             (Some(after), Some(before)) if before <= after => {
-                Err("valid-before is not later than valid-after".to_owned())
+                Err("valid-before is not later than valid-after".into())
             }
             _ => Ok(options),
         }
@@ -60,15 +61,15 @@ fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     begin.eq_ignore_ascii_case(word).then_some(rest)
 }
 
-fn set_once<T>(place: &mut Option<T>, value: T, name: &str) -> Result<(), String> {
+fn set_once<T>(place: &mut Option<T>, value: T, name: &str) -> Result<(), Reason> {
     match place.replace(value) {
         None => Ok(()),
-        Some(_) => Err(format!("several {name}")),
+        Some(_) => Err(format!("several {name}").into()),
     }
 }
 
 /// Splits a value in double quotes from what follows. `\"` is a quote.
-fn split_quoted(text: &str) -> Result<(String, &str), String> {
+fn split_quoted(text: &str) -> Result<(String, &str), Reason> {
     let rest = text.strip_prefix('"').ok_or("a value without quotes")?;
     let mut value = String::new();
     let mut letters = rest.char_indices().peekable();
@@ -79,19 +80,21 @@ fn split_quoted(text: &str) -> Result<(String, &str), String> {
             other => value.push(other),
         }
     }
-    Err("a quote that does not end".to_owned())
+    Err("a quote that does not end".into())
 }
 
 /// Parses `YYYYMMDD[HHMM[SS]]`, with or without `Z`, as UTC.
-fn parse_time(text: &str) -> Result<u64, String> {
-    let bad =
-        || format!("{text:?} is not a time: YYYYMMDD, YYYYMMDDHHMM or YYYYMMDDHHMMSS, with Z");
+fn parse_time(text: &str) -> Result<u64, Reason> {
+    let bad = || {
+        let words = "is not a time: YYYYMMDD, YYYYMMDDHHMM or YYYYMMDDHHMMSS, with Z";
+        Reason::from(format!("{text:?} {words}"))
+    };
     let digits = text.strip_suffix(['Z', 'z']).unwrap_or(text);
     let are_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
     if !are_digits || !matches!(digits.len(), 8 | 12 | 14) {
         return Err(bad());
     }
-    let number = |from: usize, to: usize| -> Result<i64, String> {
+    let number = |from: usize, to: usize| -> Result<i64, Reason> {
         match digits.get(from..to) {
             Some(part) => part.parse().map_err(|_| bad()),
             None => Ok(0),

@@ -86,3 +86,12 @@ pub struct Problem {
     /// The fault of the subject.
     pub fault: Fault,
 }
+
+impl Problem {
+    pub(super) fn new(subject: impl Into<String>, fault: Fault) -> Self {
+        Self {
+            subject: subject.into(),
+            fault,
+        }
+    }
+}

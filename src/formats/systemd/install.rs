@@ -138,10 +138,10 @@ impl<'t> LinkOperation<'t> {
     }
 
     fn report_problem(&mut self, subject: &str, fault: Fault) -> Failed {
-        let problem = Problem {
-            subject: subject.to_owned(),
-            fault,
-        };
+        self.add_problem(Problem::new(subject, fault))
+    }
+
+    fn add_problem(&mut self, problem: Problem) -> Failed {
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
@@ -285,7 +285,7 @@ impl<'t> LinkOperation<'t> {
                 Ok(Some(name)) => {
                     self.create_link(&info.path, &format!("{CONFIG_DIR}/{name}"), false)
                 }
-                Err((subject, fault)) => Err(self.report_problem(&subject, fault)),
+                Err(problem) => Err(self.add_problem(problem)),
             };
             status = status.and(made);
         }
@@ -293,13 +293,13 @@ impl<'t> LinkOperation<'t> {
     }
 
     /// Returns the path of an alias below the config directory; `None` for the unit's own name.
-    fn alias_name(&self, info: &Info, alias: &str) -> Result<Option<String>, (String, Fault)> {
-        let expanded = expand_setting(info, alias).map_err(|fault| (alias.to_owned(), fault))?;
+    fn alias_name(&self, info: &Info, alias: &str) -> Result<Option<String>, Problem> {
+        let expanded = expand_setting(info, alias).map_err(|fault| Problem::new(alias, fault))?;
         if let Some((dir, link)) = expanded.rsplit_once('/') {
             let checked = check_dependency_alias(dir, link, &info.name);
             return checked
                 .map(|()| Some(expanded.clone()))
-                .map_err(|fault| (expanded, fault));
+                .map_err(|fault| Problem::new(expanded, fault));
         }
         let instance = UnitName::parse(&info.name)
             .and_then(|name| name.instance)
@@ -315,7 +315,7 @@ impl<'t> LinkOperation<'t> {
         match check_alias(&name, &info.name) {
             Ok(()) => Ok(Some(name)),
             Err(Fault::TooManyLinks) => Ok(None),
-            Err(fault) => Err((name, fault)),
+            Err(fault) => Err(Problem::new(name, fault)),
         }
     }
 
@@ -338,8 +338,11 @@ impl<'t> LinkOperation<'t> {
                     &format!("{CONFIG_DIR}/{unit}{suffix}/{link}"),
                     true,
                 ),
-                Err((_, Fault::InvalidName | Fault::NoInstance(_))) if lenient => continue,
-                Err((subject, fault)) => Err(self.report_problem(&subject, fault)),
+                Err(Problem {
+                    fault: Fault::InvalidName | Fault::NoInstance(_),
+                    ..
+                }) if lenient => continue,
+                Err(problem) => Err(self.add_problem(problem)),
             };
             if matches!(status, Ok(0)) || (made.is_err() && status.is_ok()) {
                 status = made;
@@ -521,12 +524,12 @@ fn dependency_target(
     wanted: &str,
     needs_instance: bool,
     link: &str,
-) -> Result<String, (String, Fault)> {
-    let unit = expand_setting(info, wanted).map_err(|fault| (wanted.to_owned(), fault))?;
+) -> Result<String, Problem> {
+    let unit = expand_setting(info, wanted).map_err(|fault| Problem::new(wanted, fault))?;
     match UnitName::parse(&unit) {
-        None => Err((unit, Fault::InvalidName)),
+        None => Err(Problem::new(unit, Fault::InvalidName)),
         Some(name) if needs_instance && name.kind() == UnitNameKind::Plain => {
-            Err((unit, Fault::NoInstance(link.to_owned())))
+            Err(Problem::new(unit, Fault::NoInstance(link.to_owned())))
         }
         Some(_) => Ok(unit),
     }

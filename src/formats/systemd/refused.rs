@@ -9,6 +9,7 @@ use super::install_section::{is_no_character, logical_lines, section_name};
 use super::timer_value;
 use super::unit_name::{self, UnitName, UnitNameKind};
 use super::words::{Backslash, is_blank, quoted_words};
+use crate::base::reason::Reason;
 
 /// An objection of systemd to a unit, as the rest of a sentence about the unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,7 +164,7 @@ impl<'n> LoadedUnit<'n> {
     fn read_fragment(&mut self, text: &str) -> Option<String> {
         match self.read_text(text, false) {
             Ok(()) => self.fatal.take(),
-            Err(reason) => Some(reason),
+            Err(reason) => Some(reason.to_string()),
         }
     }
 
@@ -176,13 +177,13 @@ impl<'n> LoadedUnit<'n> {
     }
 
     /// Reads a text. If a bad setting does not `end` it, it is stored as the reason that aborts the loading.
-    fn read_text(&mut self, text: &str, end: bool) -> Result<(), String> {
+    fn read_text(&mut self, text: &str, end: bool) -> Result<(), Reason> {
         let own = own_section(self.name.suffix);
         let mut section = None;
         for (_, line) in logical_lines(text) {
             let line = line.trim_matches(is_blank);
             if line.contains(is_no_character) {
-                return Err("a line is not UTF-8 text".to_owned());
+                return Err("a line is not UTF-8 text".into());
             }
             if line.starts_with('[') {
                 let name =
@@ -200,7 +201,7 @@ impl<'n> LoadedUnit<'n> {
             let (key, value) = (key.trim_matches(is_blank), value.trim_matches(is_blank));
             if let Some(reason) = ends_loading(section, key, value) {
                 if end {
-                    return Err(reason);
+                    return Err(reason.into());
                 }
                 self.fatal.get_or_insert(reason);
             }

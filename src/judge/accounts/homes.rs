@@ -6,6 +6,7 @@ use nix::sys::stat::FileStat;
 
 use super::defaults::Defaults;
 use crate::base::object::{Object, ObjectKind};
+use crate::base::reason::Reason;
 use crate::config::document::ignition::User;
 use crate::host::root::{Root, RootError, RootPath};
 use crate::node::account_files::{AccountFiles, UserEntry};
@@ -21,7 +22,7 @@ pub struct Home {
     /// Uid and gid.
     pub owner: (u32, u32),
     /// Path of the home; `Err`: the reason why it cannot be used.
-    pub path: Result<RootPath, String>,
+    pub path: Result<RootPath, Reason>,
     /// This run creates the user.
     pub is_new: bool,
     /// Path of the mailbox of a new user.
@@ -61,7 +62,7 @@ pub(super) fn look_at_home(
         return Ok(None);
     };
     let old = before.find_user(&user.name);
-    let path = RootPath::parse(&entry.home).map_err(|e| e.to_string());
+    let path = RootPath::parse(&entry.home).map_err(Reason::from_error);
     let mailboxes = defaults
         .mailboxes
         .as_ref()

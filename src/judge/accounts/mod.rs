@@ -300,7 +300,7 @@ impl Run<'_> {
 
     fn carry_out(&mut self, at: &str, name: &str, change: &AccountChange) -> Result<(), Notice> {
         self.may_run()
-            .map_err(|message| account_notice(at, &message))?;
+            .map_err(|why| account_notice(at, &why.to_string()))?;
         let program = change.tool.program;
         let unable = match self.run_tool(&change.tool) {
             Ok(()) => return Ok(()),
@@ -327,17 +327,16 @@ impl Run<'_> {
     }
 
     /// Refuses to run if account files are missing: the tools would create new ones without the other entries.
-    fn may_run(&self) -> Result<(), String> {
+    fn may_run(&self) -> Result<(), Reason> {
         if let Some(error) = &self.unreadable {
-            return Err(format!(
-                "reading {error}. Run as root, or correct the file first"
-            ));
+            return Err(format!("reading {error}. Run as root, or correct the file first").into());
         }
         let mut needed = [paths::PASSWD, paths::GROUP].into_iter();
         match needed.find(|path| self.base.bytes_of(path).is_none()) {
             Some(path) => Err(format!(
                 "the root has no /{path}, so its accounts cannot be changed. Check --root"
-            )),
+            )
+            .into()),
             None => Ok(()),
         }
     }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::config::document::{data_url, yaml};
 use crate::host::net::{self, CertificateDer, ClientIdentity};
 use crate::host::root::{Root, RootError, RootPath};
@@ -62,7 +63,7 @@ pub enum ApiError {
     Kubeconfig(String),
     /// The answer cannot be used.
     #[error("the API's answer is not a {0}: {1}")]
-    Answer(&'static str, String),
+    Answer(&'static str, Reason),
 }
 
 /// The kubelet's access to the API.
@@ -187,7 +188,7 @@ pub fn node_url(server: &str, node: &str) -> String {
 /// Parses the annotations in the API's answer.
 pub fn parse_annotations(answer: &[u8], seen: u64) -> Result<Annotations, ApiError> {
     let node: Value =
-        serde_json::from_slice(answer).map_err(|e| ApiError::Answer("Node", e.to_string()))?;
+        serde_json::from_slice(answer).map_err(|e| ApiError::Answer("Node", e.into()))?;
     let name = node.pointer("/metadata/name").and_then(Value::as_str);
     let is_node = node.get("kind").and_then(Value::as_str) == Some("Node");
     let name = name.filter(|_| is_node);

@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::config::document::yaml;
 use crate::host::root::{Root, RootError};
 use crate::host::state_file;
@@ -203,7 +204,7 @@ pub enum PolicyFileError {
     #[error(
         "reading the policies in {0}: {1}. Give what `oc get machineconfiguration cluster -o yaml` prints"
     )]
-    Form(String, String),
+    Form(String, Reason),
 }
 
 #[derive(Default, Deserialize)]
@@ -230,10 +231,10 @@ pub fn policies_url(server: &str) -> String {
 /// # Errors
 /// The answer contains another object, or a broken one.
 pub fn parse_answer(answer: &[u8], seen: u64) -> Result<PolicyAnswer, ApiError> {
-    let failed = |words: String| ApiError::Answer("MachineConfiguration", words);
+    let failed = |why: Reason| ApiError::Answer("MachineConfiguration", why);
     let object = parse_object(answer).map_err(failed)?;
     let generation = object.metadata.generation;
-    let generation = generation.ok_or_else(|| failed("metadata: missing generation".to_owned()))?;
+    let generation = generation.ok_or_else(|| failed("metadata: missing generation".into()))?;
     let policies = object.cluster_policies().map(|cluster| ReceivedPolicies {
         seen,
         generation,
@@ -251,14 +252,14 @@ pub fn parse_answer(answer: &[u8], seen: u64) -> Result<PolicyAnswer, ApiError> 
 /// # Errors
 /// The file contains another object, or a broken one.
 pub fn in_file(text: &str, origin: &str, seen: u64) -> Result<Brought, PolicyFileError> {
-    let failed = |words: String| PolicyFileError::Form(origin.to_owned(), words);
+    let failed = |why: Reason| PolicyFileError::Form(origin.to_owned(), why);
     // Some JSON escapes are not valid YAML.
     let value = if text.trim_start().starts_with('{') {
         serde_json::from_str(text).or_else(|_| yaml::parse_yaml(text))
     } else {
         yaml::parse_yaml(text)
     };
-    let value = value.map_err(|e| failed(e.to_string()))?;
+    let value = value.map_err(|error| failed(Reason::from_error(error)))?;
     let object = parse_object(value.to_string().as_bytes()).map_err(failed)?;
     let (cluster, found) = match (
         object.cluster_policies(),
@@ -279,14 +280,14 @@ pub fn in_file(text: &str, origin: &str, seen: u64) -> Result<Brought, PolicyFil
     })
 }
 
-fn parse_object(text: &[u8]) -> Result<PolicyObject, String> {
+fn parse_object(text: &[u8]) -> Result<PolicyObject, Reason> {
     let deserializer = &mut serde_json::Deserializer::from_slice(text);
     let object: PolicyObject =
-        serde_path_to_error::deserialize(deserializer).map_err(|e| e.to_string())?;
+        serde_path_to_error::deserialize(deserializer).map_err(Reason::from_error)?;
     if object.kind == "MachineConfiguration" {
         Ok(object)
     } else {
-        Err("it is of another kind".to_owned())
+        Err("it is of another kind".into())
     }
 }
 

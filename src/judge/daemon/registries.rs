@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::actions::REGISTRIES_CONF;
+use crate::base::reason::Reason;
 use crate::config::document::{Ignition, data_url};
 
 const DIGEST_ONLY: &str = "digest-only";
@@ -18,9 +19,9 @@ pub enum RegistryChange {
     /// Images are still found in the same places.
     Safe,
     /// Images may no longer be found, for this reason; the daemon drains.
-    Unsafe(String),
+    Unsafe(Reason),
     /// The daemon cannot read the file and fails, for this reason.
-    Unreadable(String),
+    Unreadable(Reason),
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -68,39 +69,42 @@ pub fn change_of_texts(old: &str, new: &str) -> RegistryChange {
     }
 }
 
-fn to_verdict(compared: Result<(), String>) -> RegistryChange {
+fn to_verdict(compared: Result<(), Reason>) -> RegistryChange {
     compared.map_or_else(RegistryChange::Unsafe, |()| RegistryChange::Safe)
 }
 
 /// Reads the file of a config. The daemon does not decompress it, and fails on compressed content.
-fn read_registries(config: &Ignition) -> Result<Conf, String> {
+fn read_registries(config: &Ignition) -> Result<Conf, Reason> {
     let mut files = config.storage.files.iter();
     let file = files.find(|file| file.path == REGISTRIES_CONF);
     let source = file.and_then(|file| file.contents.source.as_deref());
     match source {
         None | Some("") => Ok(Conf::default()),
-        Some(source) => parse_registries(&data_url(source).map_err(|e| e.to_string())?),
+        Some(source) => parse_registries(&data_url(source).map_err(Reason::from_error)?),
     }
 }
 
-fn parse_registries(bytes: &[u8]) -> Result<Conf, String> {
-    let broken =
-        |words: &str| format!("failed decoding TOML content from file {REGISTRIES_CONF}: {words}");
+fn parse_registries(bytes: &[u8]) -> Result<Conf, Reason> {
+    let broken = |words: &str| {
+        Reason::from(format!(
+            "failed decoding TOML content from file {REGISTRIES_CONF}: {words}"
+        ))
+    };
     let text = std::str::from_utf8(bytes).map_err(|_| broken("it is not text"))?;
     toml::from_str(text).map_err(|error| broken(error.message()))
 }
 
-fn compare_registries(old: &Conf, new: &Conf) -> Result<(), String> {
+fn compare_registries(old: &Conf, new: &Conf) -> Result<(), Reason> {
     let (before, after) = (
         &old.unqualified_search_registries,
         &new.unqualified_search_registries,
     );
     if !after.starts_with(before) {
-        return Err("unqualified-search-registries no longer begin as before".to_owned());
+        return Err("unqualified-search-registries no longer begin as before".into());
     }
     let (before, after) = (by_scope(old), by_scope(new));
     if let Some(scope) = before.keys().find(|scope| !after.contains_key(*scope)) {
-        return Err(format!("registry {scope} is removed"));
+        return Err(format!("registry {scope} is removed").into());
     }
     after
         .iter()
@@ -123,7 +127,7 @@ fn by_scope(conf: &Conf) -> BTreeMap<&str, &RegistryEntry> {
     pairs.collect()
 }
 
-fn judge_change(scope: &str, old: &RegistryEntry, new: &RegistryEntry) -> Result<(), String> {
+fn judge_change(scope: &str, old: &RegistryEntry, new: &RegistryEntry) -> Result<(), Reason> {
     let fields = [
         ("prefix", old.prefix != new.prefix),
         ("location", old.location != new.location),
@@ -131,12 +135,12 @@ fn judge_change(scope: &str, old: &RegistryEntry, new: &RegistryEntry) -> Result
         ("insecure", old.insecure != new.insecure),
     ];
     if let Some((field, _)) = fields.iter().find(|(_, differs)| *differs) {
-        return Err(format!("{field} of registry {scope} changes"));
+        return Err(format!("{field} of registry {scope} changes").into());
     }
     let gone = |mirror: &&MirrorEntry| find_mirror(&new.mirror, &mirror.location).is_none();
     if let Some(mirror) = old.mirror.iter().find(gone) {
         let location = &mirror.location;
-        return Err(format!("mirror {location} of registry {scope} is removed"));
+        return Err(format!("mirror {location} of registry {scope} is removed").into());
     }
     let mut mirrors = new.mirror.iter();
     mirrors.try_for_each(|mirror| mirror_change(scope, mirror, old, new))
@@ -147,21 +151,22 @@ fn mirror_change(
     mirror: &MirrorEntry,
     old: &RegistryEntry,
     new: &RegistryEntry,
-) -> Result<(), String> {
+) -> Result<(), Reason> {
     let (location, digest_only) = (&mirror.location, mirror.pull_from_mirror == DIGEST_ONLY);
     match find_mirror(&old.mirror, location) {
-        Some(before) if before.pull_from_mirror != mirror.pull_from_mirror && !digest_only => Err(
-            format!("pull-from-mirror of mirror {location} of registry {scope} changes"),
-        ),
+        Some(before) if before.pull_from_mirror != mirror.pull_from_mirror && !digest_only => {
+            Err(format!("pull-from-mirror of mirror {location} of registry {scope} changes").into())
+        }
         None if !digest_only && !new.mirror_by_digest_only => Err(format!(
             "mirror {location} of registry {scope} is added and not digest-only"
-        )),
+        )
+        .into()),
         _ => Ok(()),
     }
 }
 
 /// Judges an added registry; its own mirror-by-digest-only does not stand in for that of its mirrors.
-fn judge_addition(scope: &str, registry: &RegistryEntry) -> Result<(), String> {
+fn judge_addition(scope: &str, registry: &RegistryEntry) -> Result<(), Reason> {
     let mut mirrors = registry.mirror.iter();
     let safe = if registry.mirror.is_empty() {
         registry.mirror_by_digest_only
@@ -171,9 +176,7 @@ fn judge_addition(scope: &str, registry: &RegistryEntry) -> Result<(), String> {
     if safe {
         Ok(())
     } else {
-        Err(format!(
-            "registry {scope} is added, and not all of its mirrors are digest-only"
-        ))
+        Err(format!("registry {scope} is added, and not all of its mirrors are digest-only").into())
     }
 }
 
@@ -207,7 +210,7 @@ mod tests {
 
     fn reason(change: RegistryChange) -> String {
         match change {
-            RegistryChange::Unsafe(reason) => reason,
+            RegistryChange::Unsafe(reason) => reason.to_string(),
             other => panic!("{other:?}"),
         }
     }
@@ -325,7 +328,7 @@ mod tests {
     fn what_is_not_toml_is_a_failure_of_the_daemon() {
         let broken = change_of_texts("", "[[registry");
         assert!(
-            matches!(&broken, RegistryChange::Unreadable(why) if why.starts_with("failed decoding TOML content")),
+            matches!(&broken, RegistryChange::Unreadable(why) if why.to_string().starts_with("failed decoding TOML content")),
             "{broken:?}"
         );
         assert_eq!(change_of_texts("", "made-up = 1"), RegistryChange::Safe);

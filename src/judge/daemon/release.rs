@@ -400,11 +400,18 @@ impl Default for Release {
     }
 }
 
+/// A text is not a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "is neither a release from 4.12 on, such as 4.19, 4.19.3 or 5.0, nor the day of the daemon's source, such as 2025-07-22"
+)]
+pub struct NotRelease;
+
 impl FromStr for Release {
-    type Err = String;
+    type Err = NotRelease;
 
     /// Parses a release (`4.19`, `4.19.3`, `5.0`) or a day of the main branch (`2025-07-22`).
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, NotRelease> {
         if let Some(day) = parse_day(text) {
             return Ok(Self {
                 branch: Branch::Main,
@@ -412,11 +419,7 @@ impl FromStr for Release {
                 day,
             });
         }
-        parse_release(text).ok_or_else(|| {
-            "is neither a release from 4.12 on, such as 4.19, 4.19.3 or 5.0, nor the day of the daemon's source, such as \
-             2025-07-22"
-                .to_owned()
-        })
+        parse_release(text).ok_or(NotRelease)
     }
 }
 

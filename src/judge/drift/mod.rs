@@ -134,11 +134,22 @@ pub fn is_exempt(path: &RootPath) -> bool {
     paths::EXEMPT.contains(&path.relative())
 }
 
+/// The root's account files do not have an owner that the config names. The text is the daemon's message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownOwner {
+    /// A user.
+    #[error("failed to retrieve UserID for username: {0}")]
+    User(String),
+    /// A group.
+    #[error("failed to retrieve GroupID for group: {0}")]
+    Group(String),
+}
+
 /// Returns the object that a file entry asks for, as far as this process can create it.
 ///
 /// # Errors
-/// The daemon's message for a user or group that the root does not have.
-pub fn wanted_file(file: &DesiredFile, node: &NodeState) -> Result<Object, String> {
+/// The root does not have the user or the group.
+pub fn wanted_file(file: &DesiredFile, node: &NodeState) -> Result<Object, UnknownOwner> {
     let (uid, gid) = node.host.attainable_owner(wanted_owner(file, node)?);
     let kind = ObjectKind::File {
         size: file.size,
@@ -154,7 +165,7 @@ pub fn wanted_file(file: &DesiredFile, node: &NodeState) -> Result<Object, Strin
 
 /// Returns the owner of a file. Unless the config names a group, Ignition leaves a new file the group that the kernel gives it.
 /// The daemon sets every group.
-fn wanted_owner(file: &DesiredFile, node: &NodeState) -> Result<(u32, u32), String> {
+fn wanted_owner(file: &DesiredFile, node: &NodeState) -> Result<(u32, u32), UnknownOwner> {
     let bare = file.bare.as_ref();
     let handed_down = bare.filter(|bare| bare.group.is_none());
     let handed_down = handed_down.and_then(|_| {
@@ -170,24 +181,24 @@ fn wanted_owner(file: &DesiredFile, node: &NodeState) -> Result<(u32, u32), Stri
 /// Returns the id of a user from the root's own account files.
 ///
 /// # Errors
-/// The daemon's message for a name that the root does not have; the same for [`group_id`].
-pub fn user_id(user: &Owner, accounts: &Accounts) -> Result<u32, String> {
+/// The root does not have the name; the same for [`group_id`].
+pub fn user_id(user: &Owner, accounts: &Accounts) -> Result<u32, UnknownOwner> {
     match user {
         Owner::Id(id) => Ok(*id),
         Owner::Name(name) => {
             let found = accounts.users.get(name).map(|(uid, _)| *uid);
-            found.ok_or_else(|| format!("failed to retrieve UserID for username: {name}"))
+            found.ok_or_else(|| UnknownOwner::User(name.clone()))
         }
     }
 }
 
 /// Returns the number of a group.
-pub fn group_id(group: &Owner, accounts: &Accounts) -> Result<u32, String> {
+pub fn group_id(group: &Owner, accounts: &Accounts) -> Result<u32, UnknownOwner> {
     match group {
         Owner::Id(id) => Ok(*id),
         Owner::Name(name) => {
             let found = accounts.groups.get(name).copied();
-            found.ok_or_else(|| format!("failed to retrieve GroupID for group: {name}"))
+            found.ok_or_else(|| UnknownOwner::Group(name.clone()))
         }
     }
 }
@@ -227,7 +238,13 @@ fn undecodable_drift(file: &Undecodable) -> Drift {
 fn file_drifts(file: &DesiredFile, node: &NodeState, spec2: bool) -> Vec<Drift> {
     let wanted = match wanted_file(file, node) {
         Ok(wanted) => wanted,
-        Err(problem) => return vec![unchecked_drift(DriftKind::Owner, &file.path, problem)],
+        Err(error) => {
+            return vec![unchecked_drift(
+                DriftKind::Owner,
+                &file.path,
+                error.to_string(),
+            )];
+        }
     };
     if spec2 || !is_exempt(&file.path) {
         return compare_file(&file.path, &wanted, node);

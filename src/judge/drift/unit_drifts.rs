@@ -4,6 +4,7 @@ use nix::errno::Errno;
 
 use crate::base::go_quote::quote_go;
 use crate::base::object::ObjectKind;
+use crate::base::reason::Reason;
 use crate::config::document::Desired;
 use crate::config::document::ignition::Unit;
 use crate::formats::systemd::{self, UnitFileState, Unresolved, unit_file_state};
@@ -90,10 +91,10 @@ pub(super) fn unit_drifts(unit: &Unit, node: &NodeState, spec2: bool) -> Vec<Dri
 ///
 /// # Errors
 /// The words of the error that ends the daemon's update.
-pub fn look_at_end(path: &RootPath, node: &NodeState) -> Result<bool, String> {
+pub fn look_at_end(path: &RootPath, node: &NodeState) -> Result<bool, Reason> {
     match node.obstructed.get(path) {
         Some(ResolveError::NoDirectory(_)) => return Ok(false),
-        Some(cause) => return Err(stat_words(cause)),
+        Some(cause) => return Err(stat_words(cause).into()),
         None => {}
     }
     match node.object(path).map(|object| &object.kind) {
@@ -102,10 +103,8 @@ pub fn look_at_end(path: &RootPath, node: &NodeState) -> Result<bool, String> {
             match systemd::eval_symlinks(&node.units, &path.to_string()) {
                 Ok(_) => Ok(true),
                 Err(Unresolved::Missing(_)) => Ok(false),
-                Err(Unresolved::NoDirectory) => Err("not a directory".to_owned()),
-                Err(Unresolved::TooManyLinks) => {
-                    Err("too many levels of symbolic links".to_owned())
-                }
+                Err(Unresolved::NoDirectory) => Err("not a directory".into()),
+                Err(Unresolved::TooManyLinks) => Err("too many levels of symbolic links".into()),
             }
         }
         Some(_) => Ok(true),

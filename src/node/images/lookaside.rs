@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::config::document::yaml;
 use crate::host::root::{EntryType, Root, RootError, RootPath};
 
@@ -15,7 +16,7 @@ use crate::host::root::{EntryType, Root, RootError, RootPath};
 pub struct LookasideError {
     /// Path of the file.
     pub file: String,
-    words: String,
+    words: Reason,
 }
 
 /// Ending of the files that are read.
@@ -57,19 +58,18 @@ pub fn read_lookaside_files(root: &Root) -> Result<Vec<(String, String)>, RootEr
 pub fn check_lookaside(files: &[(String, String)]) -> Result<(), LookasideError> {
     let mut known: BTreeMap<String, &str> = BTreeMap::new();
     for (file, text) in files {
-        let refuse = |words: String| LookasideError {
+        let refuse = |words: Reason| LookasideError {
             file: file.clone(),
             words,
         };
         if is_blank(text) {
             continue;
         }
-        let value = yaml::parse_yaml(text).map_err(|error| refuse(error.to_string()))?;
+        let value = yaml::parse_yaml(text).map_err(|error| refuse(Reason::from_error(error)))?;
         for name in check_file(&value).map_err(refuse)? {
             if let Some(first) = known.insert(name.clone(), file) {
-                return Err(refuse(format!(
-                    "{name} is in {first} too, and may be in one file only"
-                )));
+                let words = format!("{name} is in {first} too, and may be in one file only");
+                return Err(refuse(words.into()));
             }
         }
     }
@@ -83,13 +83,13 @@ fn is_blank(text: &str) -> bool {
 }
 
 /// Returns the namespaces that a file defines.
-fn check_file(value: &Value) -> Result<Vec<String>, String> {
+fn check_file(value: &Value) -> Result<Vec<String>, Reason> {
     let Some(value) = value.as_object() else {
         return match value {
             Value::Null => Ok(Vec::new()),
             _ => Err(
                 "it is not a map with docker: or default-docker:; TOML belongs into registries.conf.d"
-                    .to_owned(),
+                    .into(),
             ),
         };
     };
@@ -109,28 +109,28 @@ fn check_file(value: &Value) -> Result<Vec<String>, String> {
                 names.push(format!("docker: {name}"));
             }
         }
-        Some(_) => return Err("docker: is not a map of registries".to_owned()),
+        Some(_) => return Err("docker: is not a map of registries".into()),
     }
     Ok(names)
 }
 
-fn check_namespace(name: &str, namespace: &Value) -> Result<(), String> {
+fn check_namespace(name: &str, namespace: &Value) -> Result<(), Reason> {
     let fields = match namespace {
         Value::Null => return Ok(()),
         Value::Object(fields) => fields,
-        _ => return Err(format!("{name}: is not a map of settings")),
+        _ => return Err(format!("{name}: is not a map of settings").into()),
     };
     for key in TEXTS {
         if fields
             .get(key)
             .is_some_and(|value| value.is_object() || value.is_array())
         {
-            return Err(format!("{name}: {key} is not text"));
+            return Err(format!("{name}: {key} is not text").into());
         }
     }
     match fields.get(SWITCH) {
         None | Some(Value::Null | Value::Bool(_)) => Ok(()),
-        Some(_) => Err(format!("{name}: {SWITCH} is neither true nor false")),
+        Some(_) => Err(format!("{name}: {SWITCH} is neither true nor false").into()),
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) fn judge_gates(
     let unread = config.unread.iter();
     gates
         .unsure
-        .extend(unread.map(|why| LoginObstacle::new(why, "not read")));
+        .extend(unread.map(|why| LoginObstacle::new(why.to_string(), "not read")));
     judge_service(view, &mut gates)?;
     judge_host_keys(view, config, accounts, &mut gates)?;
     judge_account(view, config, person, &mut gates)?;

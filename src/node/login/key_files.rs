@@ -196,7 +196,7 @@ impl Reader<'_> {
         }
         let found = ViewFiles(self.view).match_paths(name);
         found.unwrap_or_else(|why| {
-            self.not_read(why);
+            self.not_read(why.to_string());
             Vec::new()
         })
     }

@@ -1,5 +1,6 @@
 //! The states of nmstate: which one NetworkManager is configured from, and what is wrong with it.
 
+use crate::base::reason::Reason;
 use crate::config::document::yaml;
 use crate::host::root::{EntryType, RootPath};
 use crate::node::network_manager::is_copy_name;
@@ -85,7 +86,7 @@ impl Search<'_> {
             let stem = match stem_of(name) {
                 Ok(stem) => stem,
                 Err(said) => {
-                    self.add_fault(NetworkFaultKind::UnreadState, &path, said);
+                    self.add_fault(NetworkFaultKind::UnreadState, &path, said.to_string());
                     continue;
                 }
             };
@@ -154,14 +155,16 @@ impl Search<'_> {
 }
 
 /// Returns the name of a file without its ending, or why it is never read.
-fn stem_of(name: &str) -> Result<&str, String> {
+fn stem_of(name: &str) -> Result<&str, Reason> {
     match name.strip_suffix(".yml") {
         None => Err(format!(
             "never read: {CHOOSER_NAME} takes NAME.yml or cluster.yml, and no other ending"
-        )),
+        )
+        .into()),
         Some(stem) if stem.contains('.') => Err(format!(
             "never read: {CHOOSER_NAME} asks for the host's name without its domain"
-        )),
+        )
+        .into()),
         Some(stem) => Ok(stem),
     }
 }

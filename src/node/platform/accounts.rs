@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::host::root::{Root, RootPath};
 
 use super::Seen;
@@ -23,7 +24,7 @@ pub(super) fn observe_etc_accounts(root: &Root) -> Seen<EtcAccounts> {
     let names = |path: &'static str| -> Seen<BTreeSet<String>> {
         let bytes = match root.read_small(&RootPath::fixed(path)) {
             Err(error) if error.cause.is_denied() && path == paths::GSHADOW => None,
-            bytes => bytes.map_err(|error| error.to_string())?,
+            bytes => bytes.map_err(Reason::from_error)?,
         };
         let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
         let names = text.lines().filter_map(|line| line.split(':').next());

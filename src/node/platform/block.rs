@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Seen;
+use crate::base::reason::Reason;
 use crate::host::root::{Root, RootError, RootPath};
 
 /// A mounted file system.
@@ -62,7 +63,7 @@ impl BlockStorage {
         Self {
             mounts: read_mounts(root),
             devices: read_devices(root),
-            fstab: read_fstab(root).map_err(|error| error.to_string()),
+            fstab: read_fstab(root).map_err(Reason::from_error),
         }
     }
 
@@ -134,7 +135,7 @@ pub fn read_mounts(root: &Root) -> Seen<Vec<MountedFileSystem>> {
             return Ok(mounts);
         }
     }
-    Err("/proc/self/mountinfo is missing below this root".to_owned())
+    Err("/proc/self/mountinfo is missing below this root".into())
 }
 
 /// Parses a line like `36 35 8:3 / /boot rw,noatime shared:1 - ext4 /dev/sda3 rw`.
@@ -153,7 +154,7 @@ fn parse_mount(line: &str) -> Option<MountedFileSystem> {
 fn read_devices(root: &Root) -> Seen<Vec<BlockDevice>> {
     let names = root
         .list(&RootPath::fixed(UDEV))
-        .map_err(|error| error.to_string())?;
+        .map_err(Reason::from_error)?;
     let mut devices = Vec::new();
     for number in names.iter().filter_map(|name| name.strip_prefix('b')) {
         let Some(text) = read_text(root, &format!("{UDEV}/b{number}")) else {
@@ -174,7 +175,7 @@ fn read_devices(root: &Root) -> Seen<Vec<BlockDevice>> {
         });
     }
     if devices.is_empty() {
-        return Err(format!("/{UDEV} is empty below this root"));
+        return Err(format!("/{UDEV} is empty below this root").into());
     }
     Ok(devices)
 }

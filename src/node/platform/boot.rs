@@ -3,6 +3,7 @@
 use super::{Seen, read_text};
 use crate::base::kargs::Kargs;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::host::root::{Root, RootPath};
 use crate::node::bootloader::{self, BootEntry, KernelDirectory};
 use crate::node::space::Space;
@@ -29,14 +30,14 @@ impl BootFiles {
     /// Reads the files of a root.
     pub(super) fn observe(root: &Root) -> Self {
         Self {
-            entries: bootloader::read_boot_entries(root).map_err(|error| error.to_string()),
-            kernels: bootloader::list_kernel_directories(root).map_err(|error| error.to_string()),
+            entries: bootloader::read_boot_entries(root).map_err(Reason::from_error),
+            kernels: bootloader::list_kernel_directories(root).map_err(Reason::from_error),
             root_uuid: read_text(root, "boot/.root_uuid")
                 .ok()
                 .map(|text| text.trim().to_owned())
                 .filter(|text| !text.is_empty()),
             space: Space::read_space(root, &RootPath::fixed(paths::BOOT))
-                .map_err(|error| error.to_string()),
+                .map_err(Reason::from_error),
             staged_arguments: None,
         }
     }

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Seen;
+use crate::base::reason::Reason;
 use crate::host::root::{Root, RootPath};
 
 const MANIFEST: &str = "etc/kubernetes/manifests/kube-apiserver-pod.yaml";
@@ -26,7 +27,7 @@ impl ApiServerPod {
     /// Reads the manifest and the labels of its image in containers-storage; `None` on a node without an API server.
     pub(super) fn observe(root: &Root) -> Seen<Option<Self>> {
         let read = root.read_small(&RootPath::fixed(MANIFEST));
-        let Some(bytes) = read.map_err(|error| error.to_string())? else {
+        let Some(bytes) = read.map_err(Reason::from_error)? else {
             return Ok(None);
         };
         let text = String::from_utf8_lossy(&bytes);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Seen;
 use super::node_files::NodeFiles;
+use crate::base::reason::Reason;
 use crate::host::root::{EntryType, RootError, RootPath};
 use crate::node::images::tree::ImageTree;
 
@@ -40,10 +41,10 @@ impl Crio {
     /// Reads the files of a root.
     pub(super) fn observe(root: &NodeFiles<'_>) -> Self {
         Self {
-            files: read_tree(root, "etc/crio").map_err(|error| error.to_string()),
-            defaults: read_tree(root, "usr/etc/crio").map_err(|error| error.to_string()),
-            service: read_service(root).map_err(|error| error.to_string()),
-            local_programs: list_local_programs(root).map_err(|error| error.to_string()),
+            files: read_tree(root, "etc/crio").map_err(Reason::from_error),
+            defaults: read_tree(root, "usr/etc/crio").map_err(Reason::from_error),
+            service: read_service(root).map_err(Reason::from_error),
+            local_programs: list_local_programs(root).map_err(Reason::from_error),
         }
     }
 

@@ -76,7 +76,7 @@ fn read_disk(root: &Root, line: &MountedFileSystem) -> Seen<DiskDevices> {
         } else {
             format!("{} on {} is not a device in /sys", line.source, line.point)
         };
-        return Err(reason);
+        return Err(reason.into());
     };
     let (mut waiting, mut seen) = (vec![start], 0);
     while let Some(device) = waiting.pop() {
@@ -155,9 +155,7 @@ fn add_layer(root: &Root, device: &RootPath, layers: &mut Vec<(String, String)>)
 /// The device is not in `/sys`.
 pub fn layers_below(root: &Root, number: &str) -> Seen<Vec<String>> {
     let Some(start) = real_directory(root, &format!("/sys/dev/block/{number}")) else {
-        return Err(format!(
-            "/sys/dev/block/{number} is missing below this root"
-        ));
+        return Err(format!("/sys/dev/block/{number} is missing below this root").into());
     };
     let (mut waiting, mut seen, mut layers) = (vec![start], 0, Vec::new());
     while let Some(device) = waiting.pop() {

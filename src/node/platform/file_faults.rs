@@ -2,6 +2,7 @@
 
 use super::{NextConfig, Seen};
 use crate::base::kargs::Kargs;
+use crate::base::reason::Reason;
 use crate::config::document::MachineConfig;
 use crate::formats::systemd::needed;
 use crate::host::root::Root;
@@ -80,10 +81,9 @@ impl FileFaults {
                 groups: pulls.group_faults(config),
                 unseen: pulls.unseen,
             },
-            services: service_configs::read_service_configs(root, next)
-                .map_err(|error| error.to_string()),
-            modules: modules.map_err(|error| error.to_string()),
-            selinux: selinux.map_err(|error| error.to_string()),
+            services: service_configs::read_service_configs(root, next).map_err(Reason::from_error),
+            modules: modules.map_err(Reason::from_error),
+            selinux: selinux.map_err(Reason::from_error),
             masks: find_masks(root, next, config),
             masked_by_config: next.map(|next| masked_by(next.config)).unwrap_or_default(),
             kernel_type: config.map_or("default", |config| config.kernel_type.as_str()),
@@ -122,7 +122,7 @@ fn find_masks(
     next: Option<NextConfig<'_>>,
     config: Option<&MachineConfig>,
 ) -> Seen<Vec<NeededMask>> {
-    let links = read_unit_links(root).map_err(|error| error.to_string())?;
+    let links = read_unit_links(root).map_err(Reason::from_error)?;
     let mut masks = find_needed_masks(&links, config);
     let is_written = |mask: &NeededMask| next.is_some() && mask.of_config;
     masks.retain(|mask| !mask.is_runtime() && !is_written(mask));

@@ -4,6 +4,7 @@ use std::io::Read;
 
 use super::luks::{self, LuksFault, LuksHeader, parse_luks};
 use super::{BlockStorage, MountedFileSystem, Seen};
+use crate::base::reason::Reason;
 use crate::host::root::{Root, RootPath};
 
 /// A mounted XFS.
@@ -59,7 +60,7 @@ fn read_version(root: &Root, mount: &MountedFileSystem) -> Seen<u16> {
     let number = block.get(100..102).and_then(|bytes| bytes.try_into().ok());
     match number {
         Some(bytes) if block.starts_with(b"XFSB") => Ok(u16::from_be_bytes(bytes) & 0xf),
-        _ => Err(format!("{} has no superblock of XFS", mount.source)),
+        _ => Err(format!("{} has no superblock of XFS", mount.source).into()),
     }
 }
 
@@ -70,7 +71,7 @@ fn read_begin(root: &Root, names: &[&str], bytes: u64) -> Seen<Vec<u8>> {
             continue;
         };
         let opened = root.open_block_device(&path);
-        if let Some(file) = opened.map_err(|error| error.to_string())? {
+        if let Some(file) = opened.map_err(Reason::from_error)? {
             let mut begin = Vec::new();
             let read = file.take(bytes).read_to_end(&mut begin);
             read.map_err(|error| format!("{name}: {error}"))?;
@@ -78,7 +79,7 @@ fn read_begin(root: &Root, names: &[&str], bytes: u64) -> Seen<Vec<u8>> {
         }
     }
     let first = names.first().copied().unwrap_or_default();
-    Err(format!("{first} is missing below this root"))
+    Err(format!("{first} is missing below this root").into())
 }
 
 /// Reads the headers of the encrypted devices below the root file system and `/var`.

@@ -7,6 +7,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use serde_json::Value;
 
 use super::{BlockStorage, Seen, read_text};
+use crate::base::reason::Reason;
 use crate::host::root::{EntryType, Root, RootPath};
 
 /// GPT type of an EFI system partition.
@@ -69,16 +70,16 @@ impl Firmware {
     pub(super) fn observe(root: &Root, storage: &BlockStorage) -> Self {
         let exists = |path| {
             let exists = root.exists(&RootPath::fixed(path));
-            exists.map_err(|error| error.to_string())
+            exists.map_err(Reason::from_error)
         };
         let is_efi = match exists("sys/firmware") {
             Ok(true) => exists("sys/firmware/efi"),
-            Ok(false) => Err("/sys/firmware is missing below this root".to_owned()),
+            Ok(false) => Err("/sys/firmware is missing below this root".into()),
             Err(error) => Err(error),
         };
         let variable = |path: &'static str| -> Seen<Option<Vec<u8>>> {
             let bytes = root.read_small(&RootPath::fixed(path));
-            let bytes = bytes.map_err(|error| error.to_string())?;
+            let bytes = bytes.map_err(Reason::from_error)?;
             Ok(bytes.map(|bytes| bytes.get(ATTRIBUTES..).unwrap_or_default().to_vec()))
         };
         let is_on = |path| -> Seen<bool> {
@@ -106,7 +107,7 @@ impl Firmware {
 fn read_state(root: &Root) -> Seen<Option<BootupdState>> {
     let file = "boot/bootupd-state.json";
     let read = root.read_small(&RootPath::fixed(file));
-    let Some(bytes) = read.map_err(|error| error.to_string())? else {
+    let Some(bytes) = read.map_err(Reason::from_error)? else {
         return Ok(None);
     };
     let json: Value =
@@ -164,9 +165,9 @@ fn read_partitions(root: &Root, storage: &BlockStorage) -> Vec<SystemPartition> 
 }
 
 fn read_mounted(root: &Root, point: &str) -> Seen<BTreeMap<String, Vec<u8>>> {
-    let base = RootPath::parse(&format!("{point}/EFI")).map_err(|error| error.to_string())?;
+    let base = RootPath::parse(&format!("{point}/EFI")).map_err(Reason::from_error)?;
     let mut files = BTreeMap::new();
-    read_below(root, &base, "", MAX_DEPTH, &mut files).map_err(|error| error.to_string())?;
+    read_below(root, &base, "", MAX_DEPTH, &mut files).map_err(Reason::from_error)?;
     Ok(files)
 }
 
@@ -199,10 +200,10 @@ fn read_below(
 /// Reads the file system of an unmounted device.
 fn read_device(root: &Root, names: &[String]) -> Seen<BTreeMap<String, Vec<u8>>> {
     if let Some((name, file)) = open_device(root, names)? {
-        return read_fat(file).map_err(|error| format!("{name}: {error}"));
+        return read_fat(file).map_err(|error| format!("{name}: {error}").into());
     }
     let first = names.first().map_or("", String::as_str);
-    Err(format!("{first} is missing below this root"))
+    Err(format!("{first} is missing below this root").into())
 }
 
 /// Opens the device by the first of its names that exists.
@@ -212,7 +213,7 @@ fn open_device<'a>(root: &Root, names: &'a [String]) -> Seen<Option<(&'a String,
             continue;
         };
         let opened = root.open_block_device(&path);
-        if let Some(file) = opened.map_err(|error| error.to_string())? {
+        if let Some(file) = opened.map_err(Reason::from_error)? {
             return Ok(Some((name, file)));
         }
     }

@@ -2,6 +2,7 @@
 
 use super::Seen;
 use super::devices::{DeviceLevel, levels_above, text_of};
+use crate::base::reason::Reason;
 use crate::host::root::{Root, RootPath};
 
 const CLASS: &str = "/sys/class/net";
@@ -42,9 +43,9 @@ pub struct Mac {
 /// The reason why they cannot be read.
 pub fn read_interfaces(root: &Root) -> Seen<Vec<Interface>> {
     let names = root.list(&RootPath::fixed("sys/class/net"));
-    let names = names.map_err(|error| error.to_string())?;
+    let names = names.map_err(Reason::from_error)?;
     if names.is_empty() {
-        return Err(format!("{CLASS} is missing below this root"));
+        return Err(format!("{CLASS} is missing below this root").into());
     }
     let all = names.into_iter().filter_map(|name| read_one(root, name));
     Ok(all.collect())

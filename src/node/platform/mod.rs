@@ -59,6 +59,7 @@ use node_files::NodeFiles;
 
 use crate::base::kargs::Kargs;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::config::document::{Desired, MachineConfig};
 use crate::formats::checkpoint::CheckpointFile;
 use crate::host::root::{Root, RootError, RootPath};
@@ -71,7 +72,7 @@ use crate::node::zipl::{self, UnusedZipl};
 use crate::node::{OsRelease, image_arguments, kubelet_state};
 
 /// A fact, or the reason why it is missing.
-pub type Seen<T> = Result<T, String>;
+pub type Seen<T> = Result<T, Reason>;
 
 /// The facts about a node.
 #[derive(Debug, Clone)]
@@ -174,13 +175,13 @@ impl Platform {
         let interfaces = interfaces::read_interfaces(root);
         Self {
             os_release: OsRelease::read(root).unwrap_or_default(),
-            engine: installed_engine(root).map_err(|error| error.to_string()),
+            engine: installed_engine(root).map_err(Reason::from_error),
             image_arguments: image_arguments::read_image_arguments(root),
             architecture: Ok(go_architecture(std::env::consts::ARCH).to_owned()),
-            programs: find_programs(root).map_err(|error| error.to_string()),
+            programs: find_programs(root).map_err(Reason::from_error),
             origin: OriginSections::observe(root, &boot, &command_line),
             command_line,
-            kubelet_files: kubelet_state::kept_over_a_boot(root).map_err(|error| error.to_string()),
+            kubelet_files: kubelet_state::kept_over_a_boot(root).map_err(Reason::from_error),
             api_server: ApiServerPod::observe(root),
             boot,
             firmware: Firmware::observe(root, &storage),
@@ -188,11 +189,11 @@ impl Platform {
             refused_fetch: Ok(None),
             xfs: filesystems::read_xfs(root, &storage),
             encrypted: filesystems::read_encrypted(root, &storage),
-            multipath_settings: read_multipath(&files).map_err(|error| error.to_string()),
+            multipath_settings: read_multipath(&files).map_err(Reason::from_error),
             disks: devices::read_disks(root, &storage),
             storage,
             sysroot_space: Space::read_space(root, &RootPath::fixed(paths::SYSROOT))
-                .map_err(|error| error.to_string()),
+                .map_err(Reason::from_error),
             crio: Crio::observe(&files),
             record: match next {
                 Some(next) => RecordedConfig::observe(root).replace_config(next),
@@ -220,14 +221,14 @@ impl Platform {
     #[must_use]
     pub fn with_image(self, root: &Root, next: Option<NextConfig<'_>>, tree: &ImageTree) -> Self {
         let next_login =
-            next_login::observe_next_login(root, next, tree).map_err(|error| error.to_string());
+            next_login::observe_next_login(root, next, tree).map_err(Reason::from_error);
         let units = next.map_or(&[][..], |next| &next.desired.units);
         let brings = |name: &str| {
             units
                 .iter()
                 .any(|unit| unit.name == name && unit.text().is_some())
         };
-        let lost_units = find_lost_units(root, tree, &brings).map_err(|error| error.to_string());
+        let lost_units = find_lost_units(root, tree, &brings).map_err(Reason::from_error);
         Self {
             next_login,
             lost_units,
@@ -324,8 +325,8 @@ fn note_unseen<T: Default>(read: Result<T, RootError>, unseen: &mut Vec<String>)
 pub(super) fn read_text(root: &Root, path: &'static str) -> Seen<String> {
     match root.read_small(&RootPath::fixed(path)) {
         Ok(Some(bytes)) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        Ok(None) => Err(format!("/{path} is missing below this root")),
-        Err(error) => Err(error.to_string()),
+        Ok(None) => Err(format!("/{path} is missing below this root").into()),
+        Err(error) => Err(Reason::from_error(error)),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{BootFiles, Seen};
 use crate::base::kargs::Kargs;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::host::root::{Root, RootPath};
 use crate::node::booted;
 use crate::node::deploy_directories::{self, is_name};
@@ -54,8 +55,8 @@ impl OriginSections {
                 file.to_string(),
                 &String::from_utf8_lossy(&bytes),
             )),
-            Ok(None) => Err(format!("{file} is missing below this root")),
-            Err(error) => Err(error.to_string()),
+            Ok(None) => Err(format!("{file} is missing below this root").into()),
+            Err(error) => Err(Reason::from_error(error)),
         }
     }
 

@@ -56,7 +56,7 @@ pub(super) fn parse_processor(text: &str) -> Seen<Processor> {
         return Ok(Processor::Power(oldest));
     }
     if text.trim().is_empty() {
-        Err("/proc/cpuinfo is empty".to_owned())
+        Err("/proc/cpuinfo is empty".into())
     } else {
         Ok(Processor::Other)
     }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use super::{NextConfig, Seen};
 use crate::base::kargs::Kargs;
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::host::root::{Root, RootPath};
 
 /// The requests of the recorded config; empty if the record is missing.
@@ -105,9 +106,9 @@ impl RecordedConfig {
 
 fn read_config(root: &Root) -> Seen<Config> {
     let read = root.read(&RootPath::fixed(paths::CURRENT_CONFIG));
-    match read.map_err(|error| error.to_string())? {
+    match read.map_err(Reason::from_error)? {
         None => Ok(Config::default()),
         Some(bytes) => serde_json::from_slice(&bytes)
-            .map_err(|error| format!("/{}: {error}", paths::CURRENT_CONFIG)),
+            .map_err(|error| format!("/{}: {error}", paths::CURRENT_CONFIG).into()),
     }
 }

@@ -419,7 +419,9 @@ fn every_situation_has_its_choice_and_its_reasons() {
                     assert!(other.why.contains(why), "{}: {}", row.what, other.why);
                 }
             }
-            (Err(said), Err(words)) => assert!(said.contains(words), "{}: {said}", row.what),
+            (Err(said), Err(words)) => {
+                assert!(said.to_string().contains(words), "{}: {said}", row.what)
+            }
             (choice, wanted) => panic!("{}: {choice:?}, not {wanted:?}", row.what),
         }
     }

@@ -16,7 +16,7 @@ impl Translator<'_> {
         for (index, quadlet) in quadlets.into_iter().flatten().enumerate() {
             let at = Path::from_keys(&["systemd", "quadlets"]).with_index(index);
             if let Err((at, message)) = self.add_quadlet(config, &mut listed, quadlet, &at) {
-                self.report.add_error(at, message);
+                self.report.add_error(at, message.to_string());
             }
         }
     }

@@ -97,14 +97,14 @@ fn sync_object<'a>(
         let name = name.map_err(|message| {
             Invalid::new(
                 "metadata.name",
-                message,
+                message.to_string(),
                 "put the settings of two KubeletConfigs into one",
             )
         })?;
         let base = base::of_pool(cluster, &pool.name).map_err(|message| {
             Invalid::new(
                 "",
-                message,
+                message.to_string(),
                 "give 97- or 98-POOL-generated-kubelet among the parts",
             )
         })?;

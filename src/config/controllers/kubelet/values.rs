@@ -167,7 +167,7 @@ fn judge_quantity(at: &str, resource: &str, value: &Value) -> Option<ValueFault>
     match Quantity::parse(text) {
         Err(error) => Some(value_fault(
             format!("{at} is {text:?}, which is not a quantity"),
-            error,
+            error.to_string(),
         )),
         Ok(quantity) if quantity.is_negative() => Some(value_fault(
             format!("{at} is {text}, and a reservation cannot be negative"),
@@ -208,7 +208,7 @@ fn judge_threshold(map: &str, key: &str, value: &Value) -> Option<ValueFault> {
     match Quantity::parse(text) {
         Err(error) => Some(value_fault(
             format!("{at} is {text:?}, which is neither a quantity nor a percentage"),
-            error,
+            error.to_string(),
         )),
         Ok(quantity) if !quantity.is_positive() => Some(value_fault(
             format!("{at} is {text}, and has to be above 0"),
@@ -245,7 +245,7 @@ fn judge_grace(key: &str, value: &Value) -> Option<ValueFault> {
     match duration::parse_duration(text) {
         Err(error) => Some(value_fault(
             format!("{at} is {text:?}, which is not a duration"),
-            error,
+            error.to_string(),
         )),
         Ok(nanoseconds) if nanoseconds < 0 => Some(value_fault(
             format!("{at} is {text}, and cannot be negative"),
@@ -271,7 +271,7 @@ fn judge_reclaim(key: &str, value: &Value) -> Option<ValueFault> {
     match negative {
         Err(error) => Some(value_fault(
             format!("{at} is {text:?}, which is neither a quantity nor a percentage"),
-            error,
+            error.to_string(),
         )),
         Ok(true) => Some(value_fault(
             format!("{at} is {text}, and cannot be negative"),

@@ -165,7 +165,7 @@ fn write_conf(
     edited.map_err(|words| {
         let advice = "a mirrored wildcard cannot hold another entry: take the blocked or insecure registry below it out, \
                       or mirror its hosts one by one";
-        inputs.refuse_at_image("spec.registrySources", step(words.into()), advice)
+        inputs.refuse_at_image("spec.registrySources", step(words.to_string()), advice)
     })?;
     Ok(Some(conf))
 }

@@ -86,7 +86,7 @@ fn sync_object<'a>(
         let name = names.assign_name(object, pool, cluster, generation);
         let name = name.map_err(|message| {
             let advice = "delete one of the others, or put the settings of several into one object";
-            refuse_field("metadata.name", message, advice)
+            refuse_field("metadata.name", message.to_string(), advice)
         })?;
         let files = write_files(object, &settings, pool, cluster, generation)?;
         note_earlier(object, &files, cluster, generation);
@@ -207,8 +207,9 @@ fn write_files(
             "{STORAGE} of the pool {} is damaged; compare it with another node's",
             pool.name
         );
-        let rewritten = storage::rewrite_storage(&base, &changes)
-            .map_err(|message| refuse_field("spec.containerRuntimeConfig", message, advice))?;
+        let rewritten = storage::rewrite_storage(&base, &changes).map_err(|message| {
+            refuse_field("spec.containerRuntimeConfig", message.to_string(), advice)
+        })?;
         if rewritten.was_generated && matches!(cluster.base, Base::Rendered(_)) {
             generation.notes.push(Note {
                 object: object.title(),

@@ -2,6 +2,7 @@
 
 use crate::base::invocation::reboot_command;
 use crate::base::kargs::Kargs;
+use crate::base::reason::Reason;
 use crate::change::staging::awaited::Way;
 use crate::change::staging::next_boot::{BootWay, NextBoot};
 use crate::config::document::MachineConfig;
@@ -61,11 +62,11 @@ fn judge_not_booted(evidence: &DoctorEvidence) -> CheckVerdict {
     let image = image_drift(evidence, config, layered);
     let arguments = arguments_drift(evidence, config);
     let verdict = match &image {
-        Err(why) => verdict.and_unseen(why.clone()),
+        Err(why) => verdict.and_unseen(why.to_string()),
         Ok(_) => verdict,
     };
     let verdict = match &arguments {
-        Err(why) => verdict.and_unseen(why.clone()),
+        Err(why) => verdict.and_unseen(why.to_string()),
         Ok(_) => verdict,
     };
     let drifts: Vec<Drift> = [image, arguments].into_iter().flatten().flatten().collect();
@@ -184,7 +185,7 @@ fn image_drift(
     evidence: &DoctorEvidence,
     config: &MachineConfig,
     layered: Option<&str>,
-) -> Result<Option<Drift>, String> {
+) -> Result<Option<Drift>, Reason> {
     let runs = evidence
         .running_image()
         .ok_or("the booted image: no origin file is visible; rpm-ostree status shows it")?;
@@ -196,7 +197,7 @@ fn image_drift(
 fn arguments_drift(
     evidence: &DoctorEvidence,
     config: &MachineConfig,
-) -> Result<Option<Drift>, String> {
+) -> Result<Option<Drift>, Reason> {
     let present = match evidence.facts() {
         Ok(facts) if another_is_next(evidence) => &facts.booted_arguments,
         Ok(facts) => &facts.arguments,

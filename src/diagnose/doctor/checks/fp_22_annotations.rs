@@ -1,6 +1,7 @@
 //! FP-22: the node's annotations, or the file that they are created from, are lost or incomplete.
 
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange, messages,
 };
@@ -79,7 +80,7 @@ fn lacks_annotations(evidence: &DoctorEvidence) -> bool {
     })
 }
 
-fn report_unreadable(evidence: &DoctorEvidence, why: &str) -> DoctorFinding {
+fn report_unreadable(evidence: &DoctorEvidence, why: &Reason) -> DoctorFinding {
     let means = "The daemon treats this boot as the first one, but cannot read its annotations. It stays \
 Degraded.";
     DoctorFinding::new(
@@ -87,7 +88,7 @@ Degraded.";
         "node-annotations.json cannot be read",
         means,
     )
-    .with_evidence(annotations_file(), why)
+    .with_evidence(annotations_file(), why.to_string())
     .next(format!(
         "cat {}",
         evidence.shell_path(paths::NODE_ANNOTATIONS)

@@ -44,7 +44,7 @@ fn judge_kubelet_checkpoints(evidence: &DoctorEvidence) -> CheckVerdict {
             continue;
         }
         match judged {
-            Err(why) => verdict = verdict.and_unseen(why.clone()),
+            Err(why) => verdict = verdict.and_unseen(why.to_string()),
             Ok(checkpoint) => {
                 if let CheckpointVerdict::Unknown(why) = &checkpoint.verdict {
                     let path = file.path();

@@ -86,11 +86,11 @@ impl DoctorEvidence {
     fn of_firmware(&mut self, machine: &Root, storage: &BlockStorage, points: &[&str]) {
         self.boot_variables = match boot_variables::read_boot_variables(machine) {
             Ok(variables) => Look::Seen(variables),
-            Err(why) => Look::Unseen(why),
+            Err(why) => Look::Unseen(why.to_string()),
         };
         self.system_disk = match boot_variables::find_disk(storage, points) {
             Ok(disk) => Look::Seen(disk),
-            Err(why) => Look::Unseen(why),
+            Err(why) => Look::Unseen(why.to_string()),
         };
     }
 

@@ -1,6 +1,7 @@
 //! Gathers the evidence for the checks, through the readers that `status` and `plan` use. Nothing is changed; every command and the
 //! single query to a server have a time limit; and a fact that cannot be read does not affect the others.
 
+use crate::base::reason::Reason;
 use crate::change::session::predict::GivenDaemon;
 mod crossing;
 mod daemon;
@@ -599,14 +600,14 @@ fn of_server(root: &Root, evidence: &DoctorEvidence, clock: &mut Clock) {
     } else {
         Ok(None)
     };
-    let asked = asked.map_err(|error| error.to_string()).and_then(|known| {
+    let asked = asked.map_err(Reason::from_error).and_then(|known| {
         known
             .map(|server| server_clock::ask_server(root, &server))
             .transpose()
     });
     let (now, unseen) = match asked {
         Ok(heard) => (heard, None),
-        Err(why) => (None, Some(why)),
+        Err(why) => (None, Some(why.to_string())),
     };
     let (kept, unread) = match server::remembered_clock(root) {
         Ok(kept) => (kept, None),

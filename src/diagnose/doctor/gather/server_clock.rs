@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::base::reason::Reason;
 use crate::base::time::current_time;
 use crate::change::source::server::{Server, ServerClock};
 use crate::change::source::{Http, ReferenceNetwork};
@@ -20,7 +21,7 @@ const QUESTION: &str = "healthz";
 ///
 /// # Errors
 /// The reason why there is no time.
-pub(super) fn ask_server(root: &Root, server: &Server) -> Result<Heard, String> {
+pub(super) fn ask_server(root: &Root, server: &Server) -> Result<Heard, Reason> {
     let url = format!("{}/{QUESTION}", server.url);
     let request = FetchRequest {
         retry: false,
@@ -30,15 +31,17 @@ pub(super) fn ask_server(root: &Root, server: &Server) -> Result<Heard, String> 
     let date = match answer {
         Ok(answer) => answer
             .date
-            .ok_or_else(|| "it answered without a Date".to_owned()),
-        Err(error) => error.server_clock().ok_or_else(|| error.cause.to_string()),
+            .ok_or_else(|| "it answered without a Date".into()),
+        Err(error) => error
+            .server_clock()
+            .ok_or_else(|| Reason::from_error(&error.cause)),
     };
     date.map(|date| judge_date(server, date))
 }
 
-fn fetch_settings(root: &Root, server: &Server) -> Result<FetchSettings, String> {
+fn fetch_settings(root: &Root, server: &Server) -> Result<FetchSettings, Reason> {
     if !server.url.starts_with("https:") {
-        return Err("it was reached without TLS, so its answer is not authenticated".to_owned());
+        return Err("it was reached without TLS, so its answer is not authenticated".into());
     }
     let mut network = ReferenceNetwork::default();
     if !server.authorities.trim().is_empty() {

@@ -86,7 +86,7 @@ pub(super) fn label_evidence(node: &NodeState) -> LabelEvidence {
     wrong.retain(|one| !one.path.is_in(paths::ORIG));
     LabelEvidence {
         unusable: match &node.labels.policy {
-            LabelPolicy::Unusable(why) => Some(why.clone()),
+            LabelPolicy::Unusable(why) => Some(why.to_string()),
             LabelPolicy::None | LabelPolicy::Usable { .. } => None,
         },
         wrong,

@@ -3,6 +3,7 @@
 use super::faults;
 use crate::base::invocation::kargs_command;
 use crate::base::kargs::{Kargs, KargsChange};
+use crate::base::reason::Reason;
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Cure, Target};
 use crate::node::platform::{BlockDevice, BlockStorage, MountedFileSystem, Platform};
 
@@ -31,14 +32,14 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     findings
 }
 
-fn missing_evidence(node: &Platform) -> Option<String> {
+fn missing_evidence(node: &Platform) -> Option<Reason> {
     let mounts = node.storage.mounts.as_ref().err();
     let devices = node.storage.devices.as_ref().err();
     let entries = node.boot.entries.as_ref().err();
     let none = || {
         let entries = node.boot.entries.as_ref().ok()?;
         let words = "/boot/loader/entries is empty; mount /boot";
-        entries.is_empty().then(|| words.to_owned())
+        entries.is_empty().then(|| words.into())
     };
     mounts.or(devices).or(entries).cloned().or_else(none)
 }

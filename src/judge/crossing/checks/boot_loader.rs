@@ -143,7 +143,7 @@ fn state_words(
         Ok(Some(state)) if state.is_pending => "an update of bootupd was interrupted".to_owned(),
         Ok(Some(state)) => format!("bootupd installed {}", state.version),
         Ok(None) => "missing: bootupd does not know this boot loader".to_owned(),
-        Err(reason) => reason.clone(),
+        Err(reason) => reason.to_string(),
     };
     let mut finding = finding.with_evidence("/boot/bootupd-state.json", said);
     let state = node.firmware.state.as_ref().ok().and_then(Option::as_ref);

@@ -143,7 +143,7 @@ fn size_words(target: &Target) -> String {
     }
 }
 
-fn unknown_space(place: &str, reason: &str) -> CrossingFinding {
+fn unknown_space(place: &str, reason: impl std::fmt::Display) -> CrossingFinding {
     let what = format!("the free space of {place} is not known: {reason}");
     let finding = CrossingFinding::new(CrossingSeverity::Unknown, place, what);
     finding.next(format!("df -h {place}"))

@@ -73,7 +73,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
                 "processor",
                 "the processor cannot be compared with what the image is built for",
             )
-            .with_evidence("/proc/cpuinfo", reason)
+            .with_evidence("/proc/cpuinfo", reason.to_string())
             .next("Run the same command on the node while it runs.")
             .next(level_command(
                 target

@@ -26,7 +26,7 @@ fn judge_device(node: &Platform, device: &Encrypted) -> Vec<CrossingFinding> {
     let header = match &device.header {
         Ok(Ok(header)) => header,
         Ok(Err(fault @ LuksFault::Damaged(_))) => return vec![judge_damaged(source, fault)],
-        Ok(Err(fault)) => return vec![unknown_source(source, &fault.to_string())],
+        Ok(Err(fault)) => return vec![unknown_source(source, fault)],
         Err(reason) => return vec![unknown_source(source, reason)],
     };
     let pins = &header.pins;
@@ -72,7 +72,7 @@ fn judge_tpm(source: &str, header: &LuksHeader) -> Option<CrossingFinding> {
     Some(finding)
 }
 
-fn unknown_source(source: &str, reason: &str) -> CrossingFinding {
+fn unknown_source(source: &str, reason: impl std::fmt::Display) -> CrossingFinding {
     let what = format!("it is not known what opens this encrypted disk: {reason}");
     let finding = CrossingFinding::new(CrossingSeverity::Unknown, source, what);
     finding.next(format!("clevis luks list -d {source}"))

@@ -59,8 +59,12 @@ pub(super) fn look_at(node: &Platform, place: &str, finding: CrossingFinding) ->
 }
 
 /// Returns a finding for files that could not be read. Each reason begins with the path.
-pub(super) fn note_unseen(subject: &str, reasons: &[String]) -> Option<CrossingFinding> {
+pub(super) fn note_unseen(
+    subject: &str,
+    reasons: &[impl std::fmt::Display],
+) -> Option<CrossingFinding> {
     let (first, rest) = reasons.split_first()?;
+    let first = first.to_string();
     let more = match rest.len() {
         0 => String::new(),
         more => format!(", and {more} more"),

@@ -26,7 +26,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         Err(why) => {
             let what = "bootc refuses the kernel arguments of the image, and with them the image";
             let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, SUBJECT, what)
-                .with_evidence(&target.tree.source, why)
+                .with_evidence(&target.tree.source, why.to_string())
                 .with_prevented(
                     "error: Switching: Switching (ostree): Parsing NAME.toml: TOML parse error",
                 )
@@ -39,7 +39,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         Err(why) => {
             let what = "the kernel arguments of the running image are not known, so neither are those that go with it";
             let finding = CrossingFinding::new(CrossingSeverity::Unknown, SUBJECT, what)
-                .with_evidence(SUBJECT, why);
+                .with_evidence(SUBJECT, why.to_string());
             let come = format!("come: {}", shown_arguments(new.tokens()).join(" "));
             return vec![finding.with_evidence(&target.tree.source, come)];
         }

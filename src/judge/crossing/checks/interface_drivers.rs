@@ -23,7 +23,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             let what = "the network interfaces are not known, so their drivers in the image cannot be judged";
             return vec![
                 CrossingFinding::new(CrossingSeverity::Unknown, "network interfaces", what)
-                    .with_evidence("/sys/class/net", reason)
+                    .with_evidence("/sys/class/net", reason.to_string())
                     .next("Run the same command on the node while it runs."),
             ];
         }

@@ -494,7 +494,7 @@ fn not_seen(node: &Platform, names: &[&NameUse]) -> Vec<CrossingFinding> {
         );
         found.push(
             CrossingFinding::new(CrossingSeverity::Unknown, "network interfaces", what)
-                .with_evidence("/sys/class/net", reason)
+                .with_evidence("/sys/class/net", reason.to_string())
                 .with_evidence(&first.place, &first.said)
                 .with_prevented(LOST)
                 .next("Run the same command on the node while it runs.")

@@ -25,7 +25,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
                     "root disk",
                     "the devices of the root disk are not known, so its drivers in the image cannot be judged",
                 )
-                .with_evidence("/proc/self/mountinfo, /sys", reason)
+                .with_evidence("/proc/self/mountinfo, /sys", reason.to_string())
                 .next("Run the same command on the node while it runs."),
             ];
         }

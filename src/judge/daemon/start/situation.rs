@@ -175,7 +175,7 @@ pub struct Situation<'a> {
     pub image: Option<&'a str>,
     /// `node-annotations.json`: its content, or the parser's error. While it exists, the daemon treats this as the node's first
     /// boot.
-    pub initial: Option<Result<&'a StartAnnotations, &'a str>>,
+    pub initial: Option<Result<&'a StartAnnotations, &'a Reason>>,
     /// Other files.
     pub triggers: Triggers,
     /// Work left for the first-boot service, if its file exists.

@@ -13,6 +13,7 @@ pub use self::recognise::PHRASES;
 use self::recognise::{error_line, of_finalization, recognise_cause, waits_for_lock};
 
 use crate::base::invocation::{advise_doctor, mco_rescue, whole_command};
+use crate::base::reason::Reason;
 use crate::node::command::{CommandError, CommandOutput};
 
 /// A failed command of rpm-ostree or ostree.
@@ -122,7 +123,7 @@ pub enum RpmOstreeError {
     /// The kernel arguments of an image cannot be read.
     ImageArguments {
         /// The file and the error, in words.
-        why: String,
+        why: Reason,
         /// The command that stages the image without them.
         without: String,
     },

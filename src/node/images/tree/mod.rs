@@ -19,6 +19,7 @@ pub use modules::ModuleLists;
 pub use objects::read_objects;
 pub use storage::read_stored;
 
+use crate::base::reason::Reason;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A file of the tree.
@@ -81,13 +82,13 @@ impl ImageTree {
     ///
     /// # Errors
     /// The file exists but its content is unknown: it is too large, or a link that leads out of the kept files.
-    pub fn read_text(&self, path: &str) -> Result<Option<String>, String> {
+    pub fn read_text(&self, path: &str) -> Result<Option<String>, Reason> {
         let link = self.files.get(path).and_then(|file| file.link.as_deref());
         match self.text_of(path) {
             // It hides a file of the same name and has no content.
             None if link == Some("/dev/null") => Ok(Some(String::new())),
             None if self.files.contains_key(path) => {
-                Err(format!("/{path} of the image could not be read"))
+                Err(format!("/{path} of the image could not be read").into())
             }
             text => Ok(text),
         }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::{ImageTree, directory};
+use crate::base::reason::Reason;
 use crate::host::root::{Root, RootPath};
 use crate::node::images::medium::ImageConfig;
 
@@ -38,7 +39,7 @@ struct StoredImage {
 ///
 /// # Errors
 /// A file or directory of the storage cannot be read or used; in words.
-pub fn read_stored(root: &Root, name: &str) -> Result<Option<ImageTree>, String> {
+pub fn read_stored(root: &Root, name: &str) -> Result<Option<ImageTree>, Reason> {
     let images: Vec<StoredImage> = read_json(root, "overlay-images/images.json")?;
     let is_named = |image: &&StoredImage| {
         let names = image.names.iter().flatten();
@@ -74,15 +75,15 @@ pub fn read_stored(root: &Root, name: &str) -> Result<Option<ImageTree>, String>
     tree.content_bytes = sizes.sum();
     for layer in chain.iter().rev() {
         let path = format!("/{STORE}/overlay/{layer}/diff");
-        let path = RootPath::parse(&path).map_err(|error| error.to_string())?;
-        let layer = root.open_within(&path).map_err(|error| error.to_string())?;
-        directory::add_layer(&layer, &mut tree).map_err(|error| error.to_string())?;
+        let path = RootPath::parse(&path).map_err(Reason::from_error)?;
+        let layer = root.open_within(&path).map_err(Reason::from_error)?;
+        directory::add_layer(&layer, &mut tree).map_err(Reason::from_error)?;
     }
     // The config's digest is the id of the image, and its file is named after it.
     let file = STANDARD.encode(format!("sha256:{}", image.id));
     let config = format!("/{STORE}/overlay-images/{}/={file}", image.id);
-    let path = RootPath::parse(&config).map_err(|error| error.to_string())?;
-    let bytes = root.read_small(&path).map_err(|error| error.to_string())?;
+    let path = RootPath::parse(&config).map_err(Reason::from_error)?;
+    let bytes = root.read_small(&path).map_err(Reason::from_error)?;
     if let Some(bytes) = bytes {
         let config: ImageConfig =
             serde_json::from_slice(&bytes).map_err(|error| format!("{path}: {error}"))?;
@@ -93,13 +94,12 @@ pub fn read_stored(root: &Root, name: &str) -> Result<Option<ImageTree>, String>
 }
 
 /// Reads a list; empty if its file is missing.
-fn read_json<T: DeserializeOwned>(root: &Root, file: &str) -> Result<Vec<T>, String> {
-    let path = RootPath::parse(&format!("/{STORE}/{file}")).map_err(|error| error.to_string())?;
+fn read_json<T: DeserializeOwned>(root: &Root, file: &str) -> Result<Vec<T>, Reason> {
+    let path = RootPath::parse(&format!("/{STORE}/{file}")).map_err(Reason::from_error)?;
     match root.read(&path) {
-        Ok(Some(bytes)) => {
-            serde_json::from_slice(&bytes).map_err(|error| format!("reading {path}: {error}"))
-        }
+        Ok(Some(bytes)) => serde_json::from_slice(&bytes)
+            .map_err(|error| format!("reading {path}: {error}").into()),
         Ok(None) => Ok(Vec::new()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(Reason::from_error(error)),
     }
 }
