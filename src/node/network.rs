@@ -3,7 +3,7 @@
 
 use sysinfo::Networks;
 
-use super::network_manager;
+use super::network_manager::{self, KeyfileRefusal};
 use crate::base::kargs::Kargs;
 use crate::config::document::MachineConfig;
 use crate::host::root::{Root, RootPath};
@@ -46,7 +46,7 @@ pub struct Keyfile {
     /// The file is empty.
     pub empty: bool,
     /// The reason why NetworkManager rejects the file.
-    pub refused: Option<String>,
+    pub refused: Option<KeyfileRefusal>,
 }
 
 impl Keyfile {

@@ -311,8 +311,29 @@ pub struct ConnectionFile {
     pub path: RootPath,
     /// Its text, which may contain secrets.
     pub text: String,
-    /// The reason why NetworkManager rejects it: owner and mode, or a line.
-    pub refused: Option<String>,
+    /// The reason why NetworkManager rejects it.
+    pub refused: Option<KeyfileRefusal>,
+}
+
+/// The reason why NetworkManager rejects a file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyfileRefusal {
+    /// The owner is not root.
+    #[error("owner {0}")]
+    Owner(u32),
+    /// The mode, because others may read or write it.
+    #[error("mode {0:04o}")]
+    Mode(u32),
+    /// A line, by number.
+    #[error("line {0}: {1}")]
+    Line(usize, String),
+}
+
+impl KeyfileRefusal {
+    /// Returns true if another owner or mode is the whole cure.
+    pub fn is_of_mode(&self) -> bool {
+        matches!(self, Self::Owner(_) | Self::Mode(_))
+    }
 }
 
 /// Returns the paths of the files that NetworkManager reads as connections, in the order of its directories.
@@ -374,14 +395,14 @@ pub(super) fn read_by(
 }
 
 /// Returns the reason why NetworkManager rejects a file with this owner, mode and text.
-fn find_refusal((uid, mode): (u32, u32), text: &str) -> Option<String> {
+fn find_refusal((uid, mode): (u32, u32), text: &str) -> Option<KeyfileRefusal> {
     if uid != 0 {
-        return Some(format!("owner {uid}"));
+        return Some(KeyfileRefusal::Owner(uid));
     }
     if mode & 0o077 != 0 {
-        return Some(format!("mode {:04o}", mode & 0o7777));
+        return Some(KeyfileRefusal::Mode(mode & 0o7777));
     }
-    find_keyfile_fault(text).map(|(line, said)| format!("line {line}: {said}"))
+    find_keyfile_fault(text).map(|(line, said)| KeyfileRefusal::Line(line, said))
 }
 
 /// Returns the connection files that these settings select.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::network_manager;
+use super::network_manager::{self, KeyfileRefusal};
 use crate::base::kargs::Kargs;
 use crate::config::document::yaml;
 use crate::host::root::{Root, RootPath};
@@ -26,7 +26,7 @@ pub struct StaticAddresses {
     /// NetworkManager has global name servers for all connections.
     pub global_servers: bool,
     /// Connection files that NetworkManager rejects, each with the reason.
-    pub refused: Vec<(String, String)>,
+    pub refused: Vec<(String, KeyfileRefusal)>,
     /// Files that could not be read, with the reason.
     pub unseen: Vec<String>,
 }

@@ -152,7 +152,9 @@ fn next(installed: &Installed<'_>) -> String {
                 mco_rescue("install")
             )
         }
-        UnitCheck::Started(StartResult::NotStarted | StartResult::Failed(_)) => {
+        UnitCheck::Started(
+            StartResult::NotStarted | StartResult::OutOfMemory(_) | StartResult::Failed(_),
+        ) => {
             format!("journalctl -b -u {RECOVER}")
         }
         UnitCheck::Unknown(_) => format!("systemctl daemon-reload, then {}", mco_rescue("install")),

@@ -306,7 +306,7 @@ impl UnitCheck {
                 "systemd may not run the program (203/EXEC): its SELinux label is wrong, or its file system is mounted \
              noexec.",
             ),
-            UnitCheck::Started(StartResult::Failed(how)) => {
+            UnitCheck::Started(StartResult::OutOfMemory(how) | StartResult::Failed(how)) => {
                 return ("failed", format!("The recovery unit fails: {how}."));
             }
             UnitCheck::Unknown(why) => {

@@ -590,7 +590,7 @@ mod tests {
         ] {
             let unit = UnitActivity {
                 name: "machine-config-daemon-pull.service".to_owned(),
-                active: active.to_owned(),
+                active: active.into(),
                 sub: sub.to_owned(),
             };
             let activity = Activity {
@@ -703,7 +703,7 @@ mod tests {
         let timer = |active: &str| Activity {
             units: vec![UnitActivity {
                 name: UPDATE_TIMER.to_owned(),
-                active: active.to_owned(),
+                active: active.into(),
                 sub: "waiting".to_owned(),
             }],
             ..Activity::default()

@@ -160,7 +160,7 @@ mod tests {
     fn unit(name: &str) -> UnitActivity {
         UnitActivity {
             name: name.to_owned(),
-            active: "active".to_owned(),
+            active: "active".into(),
             sub: "running".to_owned(),
         }
     }

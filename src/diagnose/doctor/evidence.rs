@@ -296,13 +296,34 @@ pub struct ConfigComparison {
     pub flags: Vec<(RootPath, Flags)>,
 }
 
+/// The role of a config that is named somewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConfigRole {
+    /// The node's record.
+    Recorded,
+    /// The cluster's desired config.
+    Desired,
+    /// The node's current config, for the cluster.
+    Current,
+}
+
+impl std::fmt::Display for ConfigRole {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Recorded => "recorded",
+            Self::Desired => "wanted by the cluster",
+            Self::Current => "current for the cluster",
+        })
+    }
+}
+
 /// A config that is named somewhere.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MentionedConfig {
     /// Its name.
     pub name: String,
-    /// Its role, such as `recorded`, `wanted by the cluster`.
-    pub role: String,
+    /// Its role.
+    pub role: ConfigRole,
     /// The source of the role.
     pub place: String,
     /// Copies of its contents on the node; empty if there is none.

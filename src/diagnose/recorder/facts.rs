@@ -18,6 +18,7 @@ use crate::diagnose::recorder::known::{FileStamp, KnownFiles};
 use crate::diagnose::recorder::{Area, AreaFacts, Snapshot, secrets};
 use crate::host::root::{Root, RootPath, sha256_hex};
 use crate::judge::daemon::annotations;
+use crate::node::command::systemctl::ActiveState;
 use crate::node::command::{CommandRunner, rpm, systemctl};
 use crate::node::platform::{read_interfaces, read_unmounted_partitions};
 use crate::node::{Host, OsRelease, bootloader, certificates, deploy_directories, os};
@@ -387,9 +388,9 @@ impl Observer<'_> {
                 || unit.name.starts_with("user@")
                 || unit.name.starts_with("user-runtime-dir@");
             let is_service = unit.name.ends_with(".service");
-            let state = match (unit.active.as_str(), unit.sub.as_str()) {
-                ("failed", _) => "failed",
-                ("active", "running") if is_service && !is_of_session => "running",
+            let state = match (&unit.active, unit.sub.as_str()) {
+                (ActiveState::Failed, _) => "failed",
+                (ActiveState::Active, "running") if is_service && !is_of_session => "running",
                 _ => return None,
             };
             Some((unit.name, state.to_owned()))

@@ -21,6 +21,8 @@ pub struct LoginObstacle {
     pub place: String,
     /// The line, or the fault.
     pub said: String,
+    /// The fault is the mode of the file.
+    pub of_mode: bool,
 }
 
 impl LoginObstacle {
@@ -29,6 +31,7 @@ impl LoginObstacle {
         Self {
             place: place.into(),
             said: said.into(),
+            of_mode: false,
         }
     }
 

@@ -57,6 +57,23 @@ pub enum Cure {
     DeleteArguments(Vec<String>),
 }
 
+/// A failure that a check distinguishes from its others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CrossingFailure {
+    /// GRUB stops at its prompt.
+    GrubPrompt,
+    /// GRUB's configuration is of an old style.
+    OldGrubConfig,
+    /// An interrupted update of the boot loader left no space for the next one.
+    BootLoaderSpace,
+    /// The label of `/boot` is not unique.
+    BootLabel,
+    /// The TPM does not open an encrypted disk.
+    Tpm,
+    /// The header of an encrypted disk is damaged.
+    LuksHeader,
+}
+
 /// A result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CrossingFinding {
@@ -70,6 +87,8 @@ pub struct CrossingFinding {
     pub what: String,
     /// The evidence.
     pub evidence: Vec<Evidence>,
+    /// The failure, if the check distinguishes several.
+    pub failure: Option<CrossingFailure>,
     /// The message of the prevented failure, as a log or screen shows it.
     pub prevents: Option<String>,
     /// Commands or actions that fix it, in order.
@@ -91,6 +110,7 @@ impl CrossingFinding {
             subject: subject.into(),
             what: what.into(),
             evidence: Vec::new(),
+            failure: None,
             prevents: None,
             next: Vec::new(),
             cures: Vec::new(),
@@ -104,6 +124,13 @@ impl CrossingFinding {
             place: place.into(),
             said: said.into(),
         });
+        self
+    }
+
+    /// Sets the failure.
+    #[must_use]
+    pub fn with_failure(mut self, failure: CrossingFailure) -> Self {
+        self.failure = Some(failure);
         self
     }
 

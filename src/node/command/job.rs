@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::systemctl::ActiveState;
 use super::{CommandError, CommandLine, CommandRunner, network_manager, systemctl};
 use crate::base::order::StableOrder;
 use crate::host::sys::privileges::Capability;
@@ -250,7 +251,9 @@ fn is_idle(runner: &dyn CommandRunner, unit: &str) -> bool {
 /// Reloads a unit, or restarts it: a unit that waits for its next start cannot be reloaded.
 fn reload_or_restart(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandError> {
     let known = systemctl::query_activity(runner, &[unit]).unwrap_or_default();
-    let works = |unit: &systemctl::UnitActivity| matches!(&*unit.active, "active" | "reloading");
+    let works = |unit: &systemctl::UnitActivity| {
+        matches!(unit.active, ActiveState::Active | ActiveState::Reloading)
+    };
     if known.iter().all(works) {
         systemctl::reload_or_restart_unit(runner, unit)
     } else {

@@ -1,17 +1,69 @@
 //! systemctl: the states of units, and jobs for the running systemd.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
 use crate::host::sys::privileges::Capability;
+
+/// The active state of a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ActiveState {
+    /// It is started.
+    Active,
+    /// It is started, and reloads its configuration.
+    Reloading,
+    /// It is started, and its mount namespace is renewed.
+    Refreshing,
+    /// It is not started.
+    Inactive,
+    /// It ended with an error.
+    Failed,
+    /// It starts.
+    Activating,
+    /// It stops.
+    Deactivating,
+    /// Any other, in systemd's word.
+    Other(String),
+}
+
+impl From<&str> for ActiveState {
+    fn from(word: &str) -> Self {
+        match word {
+            "active" => Self::Active,
+            "reloading" => Self::Reloading,
+            "refreshing" => Self::Refreshing,
+            "inactive" => Self::Inactive,
+            "failed" => Self::Failed,
+            "activating" => Self::Activating,
+            "deactivating" => Self::Deactivating,
+            other => Self::Other(other.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for ActiveState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Active => "active",
+            Self::Reloading => "reloading",
+            Self::Refreshing => "refreshing",
+            Self::Inactive => "inactive",
+            Self::Failed => "failed",
+            Self::Activating => "activating",
+            Self::Deactivating => "deactivating",
+            Self::Other(word) => word,
+        })
+    }
+}
 
 /// A unit's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitActivity {
     /// Its name.
     pub name: String,
-    /// Active state, such as `active`.
-    pub active: String,
+    /// Active state.
+    pub active: ActiveState,
     /// Sub-state, such as `running`.
     pub sub: String,
 }
@@ -19,9 +71,9 @@ pub struct UnitActivity {
 impl UnitActivity {
     /// Returns true if the unit is doing something; a oneshot that has run is `active (exited)` and idle.
     pub fn is_at_work(&self) -> bool {
-        match self.active.as_str() {
-            "activating" | "deactivating" | "reloading" => true,
-            "active" => self.sub == "running",
+        match self.active {
+            ActiveState::Activating | ActiveState::Deactivating | ActiveState::Reloading => true,
+            ActiveState::Active => self.sub == "running",
             _ => false,
         }
     }
@@ -29,8 +81,11 @@ impl UnitActivity {
     /// Returns true if it was started and has not stopped.
     pub fn is_running(&self) -> bool {
         matches!(
-            self.active.as_str(),
-            "active" | "activating" | "reloading" | "refreshing"
+            self.active,
+            ActiveState::Active
+                | ActiveState::Activating
+                | ActiveState::Reloading
+                | ActiveState::Refreshing
         )
     }
 }
@@ -140,7 +195,7 @@ pub fn query_units(runner: &dyn CommandRunner) -> Result<Vec<UnitActivity>, Comm
         let (name, _load) = (words.next()?.to_owned(), words.next()?);
         Some(UnitActivity {
             name,
-            active: words.next()?.to_owned(),
+            active: words.next()?.into(),
             sub: words.next()?.to_owned(),
         })
     };
@@ -230,6 +285,8 @@ pub enum StartResult {
     Masked,
     /// systemd could not execute the program (`203/EXEC`): SELinux, a noexec mount, a wrong file.
     CannotRun,
+    /// The kernel killed it for lack of memory; in systemd's words.
+    OutOfMemory(String),
     /// It failed; in systemd's words, such as `exit-code 1` or `timeout`.
     Failed(String),
 }
@@ -273,7 +330,7 @@ pub fn query_start(
     let value = |key| property_value(&answer.stdout, key).unwrap_or_default();
     let state = UnitActivity {
         name: unit.to_owned(),
-        active: value("ActiveState"),
+        active: value("ActiveState").as_str().into(),
         sub: value("SubState"),
     };
     let began = value("InactiveExitTimestampMonotonic").parse().ok();
@@ -364,6 +421,9 @@ fn read_start(text: &str) -> StartResult {
         ("success", _) => StartResult::NotStarted,
         (result, _) => match value("ExecMainStatus") {
             status if status == EXEC => StartResult::CannotRun,
+            status if result == "oom-kill" => {
+                StartResult::OutOfMemory(format!("{result} {status}"))
+            }
             status => StartResult::Failed(format!("{result} {status}")),
         },
     }
@@ -436,7 +496,7 @@ fn parse_activity(answer: &CommandOutput) -> Vec<UnitActivity> {
     let unit = |block: &str| {
         Some(UnitActivity {
             name: property_value(block, "Id")?,
-            active: property_value(block, "ActiveState")?,
+            active: property_value(block, "ActiveState")?.as_str().into(),
             sub: property_value(block, "SubState")?,
         })
     };

@@ -114,24 +114,26 @@ fn judge_host_keys(
         let Ok(at) = RootPath::parse(path) else {
             return Ok(());
         };
-        let fault = match view.status(&at)? {
+        let (fault, of_mode) = match view.status(&at)? {
             Some(status) if status.kind == FileKind::File => {
                 let mut groups = accounts.groups().into_iter();
                 let mut group = || groups.find(|one| one.gid == status.gid);
                 let is_for_keysign = status.mode & 0o077 == 0o040
                     && group().is_some_and(|group| group.name == "ssh_keys");
                 if status.uid == 0 && status.mode & 0o077 != 0 && !is_for_keysign {
-                    format!("has mode {:04o}, and sshd uses no such key", status.mode)
+                    let fault = format!("has mode {:04o}, and sshd uses no such key", status.mode);
+                    (fault, true)
                 } else {
                     return Ok(());
                 }
             }
             // The unit sshd-keygen makes them.
             _ if HOST_KEYS.contains(path) => return Ok(()),
-            _ => "is missing".to_owned(),
+            _ => ("is missing".to_owned(), false),
         };
-        first_fault.get_or_insert_with(|| {
-            LoginObstacle::new(
+        first_fault.get_or_insert_with(|| LoginObstacle {
+            of_mode,
+            ..LoginObstacle::new(
                 *path,
                 format!("{fault}; no other key of the host can be used"),
             )

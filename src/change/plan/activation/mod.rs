@@ -20,7 +20,7 @@ use crate::judge::daemon::Action;
 use crate::judge::daemon::actions::{ActionChanges, action_queue};
 use crate::judge::daemon::policies::ClusterPolicies;
 use crate::node::command::job::{self, CA_TRUST, Job, SYSCTL};
-use crate::node::command::systemctl::UnitActivity;
+use crate::node::command::systemctl::{ActiveState, UnitActivity};
 use crate::node::neighbours::is_fenced;
 use crate::node::services_at_work::ServicesAtWork;
 use table::Reader;
@@ -308,7 +308,7 @@ impl Gathered<'_> {
                 if self
                     .facts
                     .find_unit(SYSCTL)
-                    .is_some_and(|unit| unit.active == "failed") =>
+                    .is_some_and(|unit| unit.active == ActiveState::Failed) =>
             {
                 self.leave_path(one, Why::Failed(SYSCTL.to_owned()));
             }
@@ -372,10 +372,10 @@ impl Gathered<'_> {
             return self.push_job(one, job((*unit).to_owned()));
         }
         let known = units.iter().filter_map(|unit| self.facts.find_unit(unit));
-        let mut known = known.filter(|unit| unit.active != "inactive");
+        let mut known = known.filter(|unit| unit.active != ActiveState::Inactive);
         match known.next() {
             // systemd is about to start it.
-            Some(unit) if unit.active != "failed" => {}
+            Some(unit) if unit.active != ActiveState::Failed => {}
             Some(unit) => self.leave_path(one, Why::Failed(unit.name.clone())),
             None => {
                 let unit = units.first().copied().unwrap_or_default();

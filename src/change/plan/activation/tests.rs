@@ -29,7 +29,7 @@ const AT_WORK: &[(&str, &str, &str)] = &[
 fn facts() -> ServicesAtWork {
     let unit = |(name, active, sub): &(&str, &str, &str)| UnitActivity {
         name: (*name).to_owned(),
-        active: (*active).to_owned(),
+        active: (*active).into(),
         sub: (*sub).to_owned(),
     };
     ServicesAtWork {

@@ -1,6 +1,6 @@
 //! FP-04: a rendered config that is named somewhere but missing, or whose contents do not match its name.
 
-use crate::diagnose::doctor::evidence::{Configs, MentionedConfig, NamedConfig};
+use crate::diagnose::doctor::evidence::{ConfigRole, Configs, MentionedConfig, NamedConfig};
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
 };
@@ -45,7 +45,8 @@ fn judge_config_not_found(evidence: &DoctorEvidence) -> CheckVerdict {
 }
 
 fn find_lost_config(evidence: &DoctorEvidence, configs: &Configs) -> Option<DoctorFinding> {
-    let wanted = |named: &&MentionedConfig| named.role.starts_with("wanted") && named.at.is_empty();
+    let wanted =
+        |named: &&MentionedConfig| named.role == ConfigRole::Desired && named.at.is_empty();
     let lost = configs.named.iter().find(wanted)?;
     let means = "The node can get it only from the API, and only if the API still has the object.";
     Some(

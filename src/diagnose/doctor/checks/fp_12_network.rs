@@ -6,6 +6,7 @@ use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
 use crate::node::network::{Keyfile, Network, OVN};
+use crate::node::network_manager::KeyfileRefusal;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-12",
@@ -157,10 +158,8 @@ fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorF
     .with_evidence("missing", lacking.join(", "))
     .seen_all(facts);
     // A file rejected for its owner or mode needs nothing else; FP-08 has the fix.
-    let of_mode = |one: &Keyfile| {
-        let why = one.refused.as_deref().unwrap_or_default();
-        !one.empty && (why.starts_with("mode ") || why.starts_with("owner "))
-    };
+    let of_mode =
+        |one: &Keyfile| !one.empty && one.refused.as_ref().is_some_and(KeyfileRefusal::is_of_mode);
     let is_cured = |name: &str| files.clone().any(|one| one.id == name && of_mode(one));
     if lacking.iter().all(|name| is_cured(name)) {
         let shut = files.clone().filter(|one| of_mode(one));

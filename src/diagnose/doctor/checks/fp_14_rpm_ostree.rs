@@ -76,7 +76,7 @@ fn not_started(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
             "its program cannot be run".to_owned(),
             "journalctl -b -u rpm-ostreed -n 30",
         ),
-        StartResult::Failed(how) if how.contains("oom") => (
+        StartResult::OutOfMemory(how) => (
             format!("{how}: out of memory"),
             evidence
                 .stop_workloads()

@@ -9,6 +9,7 @@ use crate::diagnose::doctor::{
 };
 use crate::formats::systemd::{JudgedUnit, Objection};
 use crate::judge::drift::{Drift, DriftKind};
+use crate::node::command::systemctl::ActiveState;
 use crate::node::unit_links::{UnitLink, Wrong};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -280,7 +281,12 @@ fn find_stopped_kubelet(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let mut configured = config.ignition.systemd.units.iter();
     let is_enabled = configured.any(|unit| unit.name == kubelet.name && unit.enabled == Some(true));
     let is_meant_to_run = is_enabled && missing_links(evidence).is_empty();
-    if kubelet.active != "inactive" || has_job || waits || !is_meant_to_run || evidence.fencing {
+    if kubelet.active != ActiveState::Inactive
+        || has_job
+        || waits
+        || !is_meant_to_run
+        || evidence.fencing
+    {
         return None;
     }
     let means = "It is enabled, and nothing is about to start it: it was stopped, or systemd left it out of the boot to break a \
@@ -303,8 +309,8 @@ cycle of units. The node is not Ready, and the daemon's pod does not run.";
 fn find_failed_units(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let units = evidence.units.get()?.iter();
     let mut failed = units.filter(|unit| {
-        let loops = unit.active == "activating" && unit.sub == "auto-restart";
-        NEEDED.contains(&unit.name.as_str()) && (unit.active == "failed" || loops)
+        let loops = unit.active == ActiveState::Activating && unit.sub == "auto-restart";
+        NEEDED.contains(&unit.name.as_str()) && (unit.active == ActiveState::Failed || loops)
     });
     let first = failed.next()?;
     let facts = std::iter::once(first).chain(failed);

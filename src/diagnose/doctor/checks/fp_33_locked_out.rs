@@ -282,7 +282,7 @@ fn change_cause(
         ("/etc/systemd/system/sshd.service" | "/etc/nologin", None) => format!("rm {place}"),
         ("/etc/passwd", None) => format!("vi {place}"),
         ("/etc/shadow", None) => format!("sed -i 's/^core:!*/core:*/' {place}"),
-        (_, None) if cause.said.starts_with("has mode") => format!("chmod 0600 {place}"),
+        (_, None) if cause.of_mode => format!("chmod 0600 {place}"),
         (_, None) => format!("vi {place}"),
     };
     let finding = finding.next(command);

@@ -4,7 +4,7 @@
 use super::doors::judge_door;
 use crate::diagnose::doctor::crossing::{CrossingEvidence, CrossingMoment};
 use crate::diagnose::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, WHAT};
-use crate::judge::crossing::{CrossingFinding, CrossingSeverity};
+use crate::judge::crossing::{CrossingFailure, CrossingFinding, CrossingSeverity};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-37",
@@ -49,13 +49,17 @@ fn severity_of(finding: &CrossingFinding, is_present: bool) -> CheckSeverity {
 
 fn what_of(finding: &CrossingFinding) -> String {
     let subject = &finding.subject;
-    let what = match finding.prevents.as_deref().unwrap_or_default() {
-        _ if subject == "grub.cfg" => "GRUB's configuration is of an old style".to_owned(),
-        "grub>" if finding.severity == CrossingSeverity::Inhibitor => {
+    let what = match finding.failure {
+        Some(CrossingFailure::OldGrubConfig) => {
+            "GRUB's configuration is of an old style".to_owned()
+        }
+        Some(CrossingFailure::GrubPrompt) if finding.severity == CrossingSeverity::Inhibitor => {
             format!("no grub.cfg on {subject}: it stops at grub>")
         }
-        "grub>" => format!("the boot loader on {subject} is not the OS's"),
-        words if words.starts_with("No space") => {
+        Some(CrossingFailure::GrubPrompt) => {
+            format!("the boot loader on {subject} is not the OS's")
+        }
+        Some(CrossingFailure::BootLoaderSpace) => {
             format!("an update of the boot loader on {subject} broke off")
         }
         _ => format!("the boot loader on {subject} finds /boot by label"),

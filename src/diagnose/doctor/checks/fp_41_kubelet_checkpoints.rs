@@ -4,6 +4,7 @@ use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange, messages,
 };
 use crate::formats::checkpoint::{CheckpointFile, CheckpointVerdict, JudgedCheckpoint, NEW_FORM};
+use crate::node::command::systemctl::ActiveState;
 use crate::node::kubelet_state::{CLEANUP, ConfiguredPolicy, KubeletState};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -222,10 +223,12 @@ fn kubelet_state(evidence: &DoctorEvidence) -> Kubelet {
     let Some(unit) = units.next() else {
         return Kubelet::Unknown;
     };
-    match (unit.active.as_str(), unit.sub.as_str()) {
-        ("active", _) => Kubelet::Running,
-        ("failed", _) | ("activating", "auto-restart") => Kubelet::Failing,
-        ("activating" | "reloading" | "deactivating", _) => Kubelet::Unknown,
+    match (&unit.active, unit.sub.as_str()) {
+        (ActiveState::Active, _) => Kubelet::Running,
+        (ActiveState::Failed, _) | (ActiveState::Activating, "auto-restart") => Kubelet::Failing,
+        (ActiveState::Activating | ActiveState::Reloading | ActiveState::Deactivating, _) => {
+            Kubelet::Unknown
+        }
         _ => Kubelet::Stopped,
     }
 }

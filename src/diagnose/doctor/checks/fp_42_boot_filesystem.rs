@@ -2,7 +2,7 @@
 
 use super::doors::judge_door;
 use crate::diagnose::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence};
-use crate::judge::crossing::CrossingSeverity;
+use crate::judge::crossing::{CrossingFailure, CrossingSeverity};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-42",
@@ -20,8 +20,7 @@ boot=UUID=... on the boot entry names the right one. The stale label goes with e
 
 fn judge_boot_filesystem(evidence: &DoctorEvidence) -> CheckVerdict {
     judge_door(evidence, CHECK.id, |finding, _| {
-        let words = finding.prevents.as_deref().unwrap_or_default();
-        let what = if words.starts_with("System has") {
+        let what = if finding.failure == Some(CrossingFailure::BootLabel) {
             "several file systems have the label boot"
         } else {
             "the mounted /boot is not that of this system"

@@ -10,7 +10,7 @@ use crate::node::boot_waits::{
     BR_EX_UP, BootWaits, KUBELET_WAITS, NMSTATE_APPLIED, NeededImage, PRIMARY_ADDRESS, RESOLVER,
     RESOLVER_DONE,
 };
-use crate::node::command::systemctl::UnitJob;
+use crate::node::command::systemctl::{ActiveState, UnitJob};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-44",
@@ -276,7 +276,8 @@ fn pull_command(image: &NeededImage) -> String {
 fn has_kubelet(evidence: &DoctorEvidence) -> bool {
     let units = evidence.units.get();
     let mut units = units.iter().flat_map(|units| units.iter());
-    evidence.fencing || units.any(|unit| unit.name == "kubelet.service" && unit.active == "active")
+    evidence.fencing
+        || units.any(|unit| unit.name == "kubelet.service" && unit.active == ActiveState::Active)
 }
 
 fn report_wait(
@@ -331,7 +332,10 @@ fn find_waiting_kubelet(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<
     let units = evidence.units.get()?;
     let kubelet = units.iter().find(|unit| unit.name == "kubelet.service")?;
     // A failing condition leaves it inactive, or about to be restarted.
-    let is_waiting = matches!(kubelet.active.as_str(), "activating" | "inactive");
+    let is_waiting = matches!(
+        kubelet.active,
+        ActiveState::Activating | ActiveState::Inactive
+    );
     if !late || !is_waiting || !waits.kubelet_waits || waits.resolver_done || evidence.fencing {
         return None;
     }

@@ -6,6 +6,7 @@ use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
     messages,
 };
+use crate::node::command::systemctl::ActiveState;
 use crate::node::crio_marks::{CLEAN, CrioMarks, SUPPORTED, WIPE};
 use crate::node::images_on_disk::{ContainersStorage, STORE};
 
@@ -147,8 +148,8 @@ fn with_size(finding: DoctorFinding, storage: &ContainersStorage) -> DoctorFindi
 fn find_failed_wipe(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let units = evidence.units.get()?;
     let state = |name: &str| units.iter().find(|unit| unit.name == name);
-    let failed = state(WIPE).filter(|unit| unit.active == "failed")?;
-    let runs = state("crio.service").is_some_and(|unit| unit.active == "active");
+    let failed = state(WIPE).filter(|unit| unit.active == ActiveState::Failed)?;
+    let runs = state("crio.service").is_some_and(|unit| unit.active == ActiveState::Active);
     let severity = if runs {
         CheckSeverity::Warning
     } else {

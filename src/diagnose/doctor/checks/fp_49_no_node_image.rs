@@ -5,6 +5,7 @@ use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
     messages,
 };
+use crate::node::command::systemctl::ActiveState;
 use crate::node::node_programs::NodePrograms;
 use crate::node::{Recorded, Records};
 
@@ -105,7 +106,7 @@ fn find_lost_plugins(evidence: &DoctorEvidence, programs: &NodePrograms) -> Opti
     let target = programs.lost_plugins.as_ref()?;
     let units = evidence.units.get().into_iter().flatten();
     let mut crio = units.filter(|unit| unit.name == "crio.service");
-    let severity = if crio.any(|unit| unit.active == "active") {
+    let severity = if crio.any(|unit| unit.active == ActiveState::Active) {
         CheckSeverity::Warning
     } else {
         CheckSeverity::Critical

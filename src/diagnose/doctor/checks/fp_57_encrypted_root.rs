@@ -3,7 +3,7 @@
 use super::doors::judge_door;
 use crate::diagnose::doctor::crossing::CrossingMoment;
 use crate::diagnose::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence};
-use crate::judge::crossing::CrossingSeverity;
+use crate::judge::crossing::{CrossingFailure, CrossingSeverity};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-57",
@@ -21,16 +21,14 @@ cryptsetup luksAddKey DEVICE; never remove a key slot. If Tang answers can be se
     judge: judge_encrypted,
 };
 
-/// The TPM's failure. If no other system is staged, nothing changes its registers.
-const OF_TPM: &str = "Unsealing jwk from TPM failed";
-
 fn judge_encrypted(evidence: &DoctorEvidence) -> CheckVerdict {
     judge_door(evidence, CHECK.id, |finding, seen| {
-        let words = finding.prevents.as_deref().unwrap_or_default();
-        if words == OF_TPM && seen.moment == CrossingMoment::Present {
+        let is_of_tpm = finding.failure == Some(CrossingFailure::Tpm);
+        // If no other system is staged, nothing changes the registers of the TPM.
+        if is_of_tpm && seen.moment == CrossingMoment::Present {
             return None;
         }
-        let is_header = words.ends_with("is not a valid LUKS device.");
+        let is_header = finding.failure == Some(CrossingFailure::LuksHeader);
         Some(match (finding.severity, is_header) {
             (CrossingSeverity::Inhibitor, true) => (
                 CheckSeverity::Critical,
@@ -44,7 +42,7 @@ fn judge_encrypted(evidence: &DoctorEvidence) -> CheckVerdict {
                 CheckSeverity::Warning,
                 "one copy of the header of an encrypted disk is damaged".to_owned(),
             ),
-            _ if words == OF_TPM => (
+            _ if is_of_tpm => (
                 CheckSeverity::Warning,
                 "the TPM may not open an encrypted disk".to_owned(),
             ),

@@ -32,8 +32,9 @@ use crate::config::document::MachineConfig;
 use crate::config::render;
 use crate::diagnose::doctor::Look;
 use crate::diagnose::doctor::evidence::{
-    BootEvidence, ConfigComparison, Configs, DeployedTree, DiskEvidence, DoctorEvidence,
-    FirstBootFiles, Kubeconfig, MentionedConfig, NamedConfig, PullEvidence, PullRefusal,
+    BootEvidence, ConfigComparison, ConfigRole, Configs, DeployedTree, DiskEvidence,
+    DoctorEvidence, FirstBootFiles, Kubeconfig, MentionedConfig, NamedConfig, PullEvidence,
+    PullRefusal,
 };
 use crate::host::root::{Root, RootError, RootPath};
 use crate::host::sys::runtime;
@@ -530,23 +531,27 @@ fn list_mentioned(
     }
     let seen = annotations::read_annotations(root).context("reading the annotations")?;
     let log = pod_log::read_pod_log(root).context("reading the daemon's log")?;
-    let mut all: Vec<(Option<String>, &str, String)> = Vec::new();
+    let mut all: Vec<(Option<String>, ConfigRole, String)> = Vec::new();
     let record = records.and_then(Records::name);
-    all.push((record, "recorded", format!("/{}", paths::CURRENT_CONFIG)));
+    all.push((
+        record,
+        ConfigRole::Recorded,
+        format!("/{}", paths::CURRENT_CONFIG),
+    ));
     if let Some(seen) = seen {
         let place = || format!("the API, {}", crate::base::time::format_utc(seen.seen));
-        all.push((seen.desired.clone(), "wanted by the cluster", place()));
-        all.push((seen.current.clone(), "current for the cluster", place()));
+        all.push((seen.desired.clone(), ConfigRole::Desired, place()));
+        all.push((seen.current.clone(), ConfigRole::Current, place()));
     }
     if let Some(wanted) = log.and_then(|log| log.wanted) {
-        all.push((Some(wanted.name), "wanted by the cluster", wanted.file));
+        all.push((Some(wanted.name), ConfigRole::Desired, wanted.file));
     }
     let named = all.into_iter().filter_map(|(name, role, place)| {
         // An empty annotation names no config.
         let name = name.filter(|name| !name.is_empty())?;
         Some(MentionedConfig {
             at: at.get(name.as_str()).cloned().unwrap_or_default(),
-            role: role.to_owned(),
+            role,
             name,
             place,
         })

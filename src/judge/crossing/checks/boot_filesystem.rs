@@ -4,7 +4,9 @@ use super::faults;
 use crate::base::invocation::kargs_command;
 use crate::base::kargs::{Kargs, KargsChange};
 use crate::base::reason::Reason;
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Cure, Target};
+use crate::judge::crossing::{
+    CrossingCheck, CrossingFailure, CrossingFinding, CrossingSeverity, Cure, Target,
+};
 use crate::node::platform::{BlockDevice, BlockStorage, MountedFileSystem, Platform};
 
 /// The check.
@@ -231,10 +233,13 @@ fn judge_labels(node: &Platform) -> Option<CrossingFinding> {
             all.len()
         ),
     };
-    let mut finding = CrossingFinding::new(severity, "/boot", what).with_prevented(format!(
-        "System has {} devices with a filesystem labeled 'boot'",
-        all.len()
-    ));
+    let finding = CrossingFinding::new(severity, "/boot", what);
+    let mut finding = finding
+        .with_failure(CrossingFailure::BootLabel)
+        .with_prevented(format!(
+            "System has {} devices with a filesystem labeled 'boot'",
+            all.len()
+        ));
     for device in &all {
         finding = finding.with_evidence(device.path(), label_words(device));
     }

@@ -7,7 +7,9 @@ use sha2::{Digest, Sha512};
 
 use super::boot_filesystem::labelled_devices;
 use crate::host::root::to_hex;
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::judge::crossing::{
+    CrossingCheck, CrossingFailure, CrossingFinding, CrossingSeverity, Target,
+};
 use crate::node::images::tree::ImageTree;
 use crate::node::platform::{Platform, SystemPartition};
 
@@ -110,6 +112,7 @@ fn judge_partition(
                 place,
                 format!("EFI/{} ({missing} missing)", stale.join(", EFI/")),
             )
+            .with_failure(CrossingFailure::GrubPrompt)
             .with_prevented("grub>");
         finding = state_words(target, node, files, finding);
         for command in update_commands(target, node, place) {
@@ -180,6 +183,7 @@ fn judge_leftovers(place: &str, files: &BTreeMap<String, Vec<u8>>) -> Option<Cro
     Some(
         CrossingFinding::new(CrossingSeverity::Warning, place, what)
             .with_evidence(place, format!("EFI/{first}"))
+            .with_failure(CrossingFailure::BootLoaderSpace)
             .with_prevented("No space left on device")
             .next(format!("mount {place} /boot/efi"))
             .next(format!("rm -r {}", all.join(" ")))
@@ -266,6 +270,7 @@ fn judge_stubs(
         };
         let finding = CrossingFinding::new(severity, place, what)
             .with_evidence(place, format!("{at} is missing"))
+            .with_failure(CrossingFailure::GrubPrompt)
             .with_prevented("grub>");
         let from = match with_stub.first() {
             Some(other) => format!("/boot/efi/EFI/{other}/{STUB}"),
@@ -317,6 +322,7 @@ fn judge_style(node: &Platform) -> Option<CrossingFinding> {
                 "/boot/grub2/grub.cfg",
                 "### BEGIN /etc/grub.d/15_ostree ###",
             )
+            .with_failure(CrossingFailure::OldGrubConfig)
             .with_prevented(
                 "Bootloader write config: grub2-mkconfig: Child process exited with code 1",
             )

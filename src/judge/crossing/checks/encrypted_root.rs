@@ -1,7 +1,9 @@
 //! Can the next boot unlock the system's encrypted disks?
 
 use crate::base::kargs::Kargs;
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::judge::crossing::{
+    CrossingCheck, CrossingFailure, CrossingFinding, CrossingSeverity, Target,
+};
 use crate::node::platform::{Encrypted, LuksFault, LuksHeader, Pin, Platform, StaticNetwork};
 
 /// The check.
@@ -62,6 +64,7 @@ fn judge_tpm(source: &str, header: &LuksHeader) -> Option<CrossingFinding> {
             format!("LUKS header of {source}"),
             describe_pins(pins, header.other_slots),
         )
+        .with_failure(CrossingFailure::Tpm)
         .with_prevented("Unsealing jwk from TPM failed")
         .next(format!(
             "Add a passphrase for this boot: cryptsetup luksAddKey {source}"
@@ -84,6 +87,7 @@ fn judge_damaged(source: &str, fault: &LuksFault) -> CrossingFinding {
         "no boot opens this disk any more: the header with its keys is damaged, in both copies";
     CrossingFinding::new(CrossingSeverity::Inhibitor, source, what)
         .with_evidence(format!("LUKS header of {source}"), fault.to_string())
+        .with_failure(CrossingFailure::LuksHeader)
         .with_prevented(format!("Device {source} is not a valid LUKS device."))
         .next(format!(
             "cryptsetup luksHeaderRestore {source} --header-backup-file FILE"
@@ -102,6 +106,7 @@ fn judge_copy(source: &str, header: &LuksHeader) -> Option<CrossingFinding> {
                 format!("LUKS header of {source}"),
                 format!("{copy} copy: damaged"),
             )
+            .with_failure(CrossingFailure::LuksHeader)
             .with_prevented(format!("Device {source} is not a valid LUKS device."))
             .next(format!(
                 "cryptsetup luksHeaderBackup {source} --header-backup-file FILE"
