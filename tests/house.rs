@@ -32,7 +32,7 @@ const SWALLOWED: &[(&str, usize)] = &[
     ("node/machine.rs", 1),
     ("node/platform/block.rs", 2),
     ("node/platform/control_plane.rs", 2),
-    ("node/platform/devices.rs", 6),
+    ("node/platform/devices.rs", 5),
     ("node/platform/firmware.rs", 1),
     ("node/platform/interfaces.rs", 2),
     ("node/platform/next_login.rs", 1),

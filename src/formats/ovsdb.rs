@@ -161,27 +161,31 @@ fn read_record(
     if data.len() as u64 != header.length {
         return Ok(Step::Fault(OvsdbFault::End(header.length, at), data));
     }
-    let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &data);
+    let (length, kind) = (header.length, header.kind);
+    let fault = find_fault(header, &data, at).or_else(|| {
+        let is_schema = before.is_some() || is_first(kind, &data);
+        (!is_schema).then_some(OvsdbFault::Schema)
+    });
+    Ok(match fault {
+        Some(fault) => Step::Fault(fault, data),
+        None => Step::Record(at + length - offset, kind),
+    })
+}
+
+/// Returns what is wrong with the data of a record, which begin at the offset `at`.
+fn find_fault(header: Header, data: &[u8], at: u64) -> Option<OvsdbFault> {
+    let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, data);
     let is = hash.as_ref().iter().map(|byte| format!("{byte:02x}"));
     let is: String = is.collect();
-    let fault = if is != header.hash {
-        Some(OvsdbFault::Hash {
+    if is != header.hash {
+        return Some(OvsdbFault::Hash {
             length: header.length,
             offset: at,
             is,
             should: header.hash,
-        })
-    } else if !is_json(&data) {
-        Some(OvsdbFault::Json(header.length, at))
-    } else if before.is_none() && !is_first(header.kind, &data) {
-        Some(OvsdbFault::Schema)
-    } else {
-        None
-    };
-    Ok(match fault {
-        Some(fault) => Step::Fault(fault, data),
-        None => Step::Record(at + header.length - offset, header.kind),
-    })
+        });
+    }
+    (!is_json(data)).then_some(OvsdbFault::Json(header.length, at))
 }
 
 /// Returns what is wrong with the first line of a file.

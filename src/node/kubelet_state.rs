@@ -191,6 +191,32 @@ fn read_texts(root: &Root, folder: &RootPath) -> Result<Vec<(String, String)>, R
     Ok(all)
 }
 
+/// Reads the kubelet's configuration: its file, then the drop-ins in their order.
+fn read_documents(
+    root: &Root,
+    config: &str,
+    directory: Option<String>,
+) -> Result<Vec<(String, Value)>, Reason> {
+    let path = RootPath::parse(config).map_err(|error| format!("{config}: {error}"))?;
+    let bytes = root.read_small(&path).map_err(Reason::from_error)?;
+    let bytes = bytes.ok_or_else(|| format!("{config} is missing"))?;
+    let mut texts = vec![(
+        config.to_owned(),
+        String::from_utf8_lossy(&bytes).into_owned(),
+    )];
+    if let Some(directory) = directory {
+        let folder =
+            RootPath::parse(&directory).map_err(|error| format!("{directory}: {error}"))?;
+        texts.extend(read_texts(root, &folder).map_err(Reason::from_error)?);
+    }
+    let mut documents = Vec::new();
+    for (place, text) in texts {
+        let value = yaml::parse_yaml(&text).map_err(|error| format!("{place}: {error}"))?;
+        documents.push((place, value));
+    }
+    Ok(documents)
+}
+
 /// Reads the policies. An option of the unit takes precedence, then the last drop-in of the configuration, then its file.
 fn read_policies(root: &Root) -> Result<Vec<ConfiguredPolicy>, Reason> {
     let unread = |error: RootError| error.to_string();
@@ -208,20 +234,7 @@ fn read_policies(root: &Root) -> Result<Vec<ConfiguredPolicy>, Reason> {
         values.next_back().map(str::to_owned)
     };
     let config = option("--config").unwrap_or_else(|| CONFIG.to_owned());
-    let path = RootPath::parse(&config).map_err(|error| format!("{config}: {error}"))?;
-    let bytes = root.read_small(&path).map_err(Reason::from_error)?;
-    let bytes = bytes.ok_or_else(|| format!("{config} is missing"))?;
-    let mut texts_of = vec![(config.clone(), String::from_utf8_lossy(&bytes).into_owned())];
-    if let Some(directory) = option("--config-dir") {
-        let folder =
-            RootPath::parse(&directory).map_err(|error| format!("{directory}: {error}"))?;
-        texts_of.extend(read_texts(root, &folder).map_err(Reason::from_error)?);
-    }
-    let mut documents = Vec::new();
-    for (place, text) in texts_of {
-        let value = yaml::parse_yaml(&text).map_err(|error| format!("{place}: {error}"))?;
-        documents.push((place, value));
-    }
+    let documents = read_documents(root, &config, option("--config-dir"))?;
     let files = checkpoint::ALL.into_iter();
     files
         .filter_map(|file| Some((file, file.policy_key()?)))

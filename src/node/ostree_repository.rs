@@ -150,13 +150,18 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// Records why a commit is not known completely.
+    fn leave_out(&mut self, commit: &str, why: &str) {
+        let why = format!("commit {}: {why}", short_commit(commit));
+        self.report.unseen.push(why);
+    }
+
     fn walk_commit(&mut self, name: &str, deep: bool) -> Result<(), RootError> {
         let Some(checksum) = parse_checksum(name) else {
             return Ok(());
         };
         if self.is_partial(name)? {
-            let why = format!("commit {}: its pull is not complete", short_commit(name));
-            self.report.unseen.push(why);
+            self.leave_out(name, "its pull is not complete");
             return Ok(());
         }
         self.report.commits.push(name.to_owned());
@@ -164,8 +169,7 @@ impl Walk<'_> {
             return Ok(());
         };
         let Some(commit) = Commit::parse(&bytes) else {
-            let why = format!("commit {}: its form is not known here", short_commit(name));
-            self.report.unseen.push(why);
+            self.leave_out(name, "its form is not known here");
             return Ok(());
         };
         self.read_metadata(commit.attributes, ObjectKind::DirMeta, name)?;
@@ -178,19 +182,11 @@ impl Walk<'_> {
                 return Ok(());
             }
             let Some(tree) = DirTree::parse(&bytes) else {
-                let why = format!(
-                    "commit {}: a directory has an unknown form",
-                    short_commit(name)
-                );
-                self.report.unseen.push(why);
+                self.leave_out(name, "a directory has an unknown form");
                 continue;
             };
             if self.seen.len() > MAX_OBJECTS {
-                let why = format!(
-                    "commit {}: more than {MAX_OBJECTS} objects",
-                    short_commit(name)
-                );
-                self.report.unseen.push(why);
+                self.leave_out(name, &format!("more than {MAX_OBJECTS} objects"));
                 return Ok(());
             }
             for (_, file) in tree.files {

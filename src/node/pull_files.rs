@@ -335,6 +335,31 @@ impl Search<'_> {
         matches!(self.note_error(file), Some(None))
     }
 
+    /// Adds a link that leads nowhere.
+    fn add_dangling(&mut self, registry: &str, path: &RootPath, ending: &str) {
+        if matches!(ending, "cert" | "key") {
+            let said = format!("its link leads nowhere, and every pull from {registry} fails");
+            self.add_fault(PullFaultKind::StopsRegistry, path, said);
+        } else {
+            let said = "not read: its link leads nowhere";
+            self.add_fault(PullFaultKind::Unread, path, said);
+        }
+    }
+
+    /// Judges the certificate of a registry's authority.
+    fn judge_authority(&mut self, path: &RootPath) {
+        let text = self.read_text(path);
+        let text = text.filter(|text| !text.contains("-----BEGIN CERTIFICATE-----"));
+        if let Some(text) = text {
+            let said = if text.contains(PEM) {
+                "no certificate is in it: it is skipped"
+            } else {
+                "it is not PEM: it is skipped"
+            };
+            self.add_fault(PullFaultKind::Unread, path, said);
+        }
+    }
+
     /// Judges the files for one registry.
     fn judge_registry(&mut self, registry: &str, inside: &[(RootPath, EntryType)]) {
         let has = |name: String| inside.iter().any(|(path, _)| path.name() == name);
@@ -342,18 +367,7 @@ impl Search<'_> {
             let name = path.name();
             let (stem, ending) = name.rsplit_once('.').unwrap_or((name, ""));
             if *kind == EntryType::Link && self.is_dangling(path) {
-                match ending {
-                    "cert" | "key" => {
-                        let said =
-                            format!("its link leads nowhere, and every pull from {registry} fails");
-                        self.add_fault(PullFaultKind::StopsRegistry, path, said);
-                    }
-                    _ => self.add_fault(
-                        PullFaultKind::Unread,
-                        path,
-                        "not read: its link leads nowhere",
-                    ),
-                }
+                self.add_dangling(registry, path, ending);
                 continue;
             }
             if *kind == EntryType::Directory {
@@ -378,19 +392,7 @@ impl Search<'_> {
                     self.add_fault(PullFaultKind::StopsRegistry, path, said);
                 }
                 "cert" | "key" => {}
-                "crt" => {
-                    if let Some(text) = self
-                        .read_text(path)
-                        .filter(|text| !text.contains("-----BEGIN CERTIFICATE-----"))
-                    {
-                        let said = if text.contains(PEM) {
-                            "no certificate is in it: it is skipped".to_owned()
-                        } else {
-                            "it is not PEM: it is skipped".to_owned()
-                        };
-                        self.add_fault(PullFaultKind::Unread, path, said);
-                    }
-                }
+                "crt" => self.judge_authority(path),
                 _ if is_copy_name(name) => {}
                 _ => self.add_fault(
                     PullFaultKind::Unread,

@@ -166,6 +166,10 @@ impl CapsuleDocument {
                 return value(format!("the config {} without its file", config.name));
             }
         }
+        self.check_images()
+    }
+
+    fn check_images(&self) -> Result<(), DocumentFault> {
         for image in &self.images {
             let name = ImageName::parse(&image.reference);
             let has_digest = name.is_ok_and(|name| name.digest.is_some());
@@ -176,7 +180,8 @@ impl CapsuleDocument {
                 _ => false,
             };
             if !has_digest || !is_complete {
-                return value(format!("the image {:?} without digests", image.reference));
+                let what = format!("the image {:?} without digests", image.reference);
+                return Err(DocumentFault::Value(what));
             }
         }
         Ok(())

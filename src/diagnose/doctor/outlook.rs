@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::cold::{self, ColdCertificate, Renewer};
+use super::cold::{self, ColdCertificate, JudgedTime, Renewer};
 use super::{DoctorEvidence, Look};
 use crate::base::order::StableOrder;
 use crate::base::paths;
@@ -12,7 +12,7 @@ use crate::base::reason::Reason;
 use crate::base::time::format_utc;
 use crate::diagnose::doctor::evidence::Kubeconfig;
 use crate::node::certificates::{Certificate, CertificateRole};
-use crate::node::static_pods::StaticPod;
+use crate::node::static_pods::{StaticPod, StaticPods};
 
 /// The outlook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -142,24 +142,10 @@ pub fn look_ahead(evidence: &DoctorEvidence, until: u64) -> Result<Outlook, Reas
         .iter()
         .filter(|step| step.at < until)
         .map(|step| step.verdict);
-    let mut notes: Vec<String> = Vec::new();
-    notes.extend(time.doubt.map(|_| {
-        "The clock is ahead of the board's: find out which is right first (FP-15).".to_owned()
-    }));
-    notes.extend(
-        time.by
-            .map(|by| format!("The clock is wrong (FP-15). Dates are judged by {by}.")),
-    );
+    let mut notes = note_clock(&time);
     notes.extend(bootstrap_note(evidence));
     notes.extend(young_note(&all));
-    if pods.is_some_and(|pods| !pods.pods.iter().all(is_whole)) {
-        notes.push(
-            "A static pod is not whole (FP-54). Repair it before the node goes off.".to_owned(),
-        );
-    }
-    if node == NodeKind::ControlPlane {
-        notes.push("The recovery also needs etcd with its quorum, and the images of the static pods on the node.".to_owned());
-    }
+    notes.extend(pods.into_iter().flat_map(note_pods));
     let approvals = list_approvals(&all, &steps, node);
     Ok(Outlook {
         next: if approvals.is_empty() {
@@ -358,6 +344,27 @@ fn list_commands(all: &[ColdCertificate], node: NodeKind, until: u64) -> Vec<Str
 fn is_whole(pod: &StaticPod) -> bool {
     let revision = pod.in_force().filter(|one| one.problems.is_empty());
     pod.running().is_some() && pod.certs.is_empty() && revision.is_some()
+}
+
+fn note_clock(time: &JudgedTime) -> Vec<String> {
+    let doubt = time.doubt.as_ref().map(|_| {
+        "The clock is ahead of the board's: find out which is right first (FP-15).".to_owned()
+    });
+    let by = time.by.as_ref();
+    let by = by.map(|by| format!("The clock is wrong (FP-15). Dates are judged by {by}."));
+    doubt.into_iter().chain(by).collect()
+}
+
+/// Returns the notes on a control plane.
+fn note_pods(pods: &StaticPods) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !pods.pods.iter().all(is_whole) {
+        notes.push(
+            "A static pod is not whole (FP-54). Repair it before the node goes off.".to_owned(),
+        );
+    }
+    notes.push("The recovery also needs etcd with its quorum, and the images of the static pods on the node.".to_owned());
+    notes
 }
 
 fn bootstrap_note(evidence: &DoctorEvidence) -> Option<String> {

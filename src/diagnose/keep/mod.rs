@@ -273,6 +273,27 @@ fn keep_file(builder: &mut Builder<'_>, path: &RootPath) {
     builder.keep_subject(&subject, &shown);
 }
 
+/// Refuses a file that lost a key, or has a line that is not one.
+fn refuse_lines(builder: &mut Builder<'_>, subject: &str, found: &[&str]) {
+    let request = builder.request;
+    let mut keys = request.desired.keys.iter();
+    if let Some(lost) = keys.find(|key| !found.contains(&key.as_str())) {
+        let name = lost.split_whitespace().next_back().unwrap_or_default();
+        builder.refuse_subject(
+            subject,
+            &format!("the key {name:?} is not there any more, and a MachineConfig only adds keys"),
+            "take it out of the MachineConfig that brings it, such as 99-worker-ssh",
+        );
+    }
+    if let Some(other) = found.iter().find(|line| line.starts_with('#')) {
+        builder.refuse_subject(
+            subject,
+            &format!("the line {other:?} is not a key"),
+            "take the line out; comments go behind the key",
+        );
+    }
+}
+
 fn keep_keys(builder: &mut Builder<'_>, subject: &str) {
     let request = builder.request;
     let path = RootPath::fixed(paths::CORE_KEYS);
@@ -290,26 +311,7 @@ fn keep_keys(builder: &mut Builder<'_>, subject: &str) {
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .collect();
-    if let Some(lost) = request
-        .desired
-        .keys
-        .iter()
-        .find(|key| !found.contains(&key.as_str()))
-    {
-        let name = lost.split_whitespace().next_back().unwrap_or_default();
-        builder.refuse_subject(
-            subject,
-            &format!("the key {name:?} is not there any more, and a MachineConfig only adds keys"),
-            "take it out of the MachineConfig that brings it, such as 99-worker-ssh",
-        );
-    }
-    if let Some(other) = found.iter().find(|line| line.starts_with('#')) {
-        builder.refuse_subject(
-            subject,
-            &format!("the line {other:?} is not a key"),
-            "take the line out; comments go behind the key",
-        );
-    }
+    refuse_lines(builder, subject, &found);
     let is_new = |line: &&&str| {
         !line.starts_with('#') && !request.desired.keys.iter().any(|key| key == **line)
     };

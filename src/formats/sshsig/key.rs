@@ -43,51 +43,47 @@ pub(super) fn verify_signature(
         }
         "ecdsa-sha2-nistp256" => {
             let key = point_of(next()?, "nistp256", next()?)?;
-            check_signature(
-                &ECDSA_P256_SHA256_FIXED,
-                key,
-                signed,
-                &join_numbers(value, 32)?,
-            )
+            let value = join_numbers(value, 32)?;
+            check_signature(&ECDSA_P256_SHA256_FIXED, key, signed, &value)
         }
         "ecdsa-sha2-nistp384" => {
             let key = point_of(next()?, "nistp384", next()?)?;
-            check_signature(
-                &ECDSA_P384_SHA384_FIXED,
-                key,
-                signed,
-                &join_numbers(value, 48)?,
-            )
+            let value = join_numbers(value, 48)?;
+            check_signature(&ECDSA_P384_SHA384_FIXED, key, signed, &value)
         }
         "ecdsa-sha2-nistp521" => Err(SignatureError::Unsupported("ECDSA with the curve P-521")),
         "sk-ecdsa-sha2-nistp256@openssh.com" => {
             let key = point_of(next()?, "nistp256", next()?)?;
             let signed = token_message(next()?, token, signed)?;
-            check_signature(
-                &ECDSA_P256_SHA256_FIXED,
-                key,
-                &signed,
-                &join_numbers(value, 32)?,
-            )
+            let value = join_numbers(value, 32)?;
+            check_signature(&ECDSA_P256_SHA256_FIXED, key, &signed, &value)
         }
         "rsa-sha2-256" | "rsa-sha2-512" => {
             let (e, n) = (positive_digits(next()?)?, positive_digits(next()?)?);
-            if n.len() > MAX_RSA {
-                return Err(SignatureError::Unsupported("RSA with more than 8192 bits"));
-            }
-            let padding = n.len().saturating_sub(value.len());
-            // Leading zeros may be missing.
-            let value = [vec![0; padding], value.to_vec()].concat();
-            let algorithm = match algorithm {
-                "rsa-sha2-256" => &RSA_PKCS1_2048_8192_SHA256,
-                _ => &RSA_PKCS1_2048_8192_SHA512,
-            };
-            let key = RsaPublicKeyComponents { n, e };
-            let verified = key.verify(algorithm, signed, &value);
-            verified.map_err(|_| SignatureError::Mismatch)
+            verify_rsa(algorithm, RsaPublicKeyComponents { n, e }, signed, value)
         }
         _ => Err(SignatureError::Unsupported("an unknown algorithm")),
     }
+}
+
+fn verify_rsa(
+    algorithm: &str,
+    key: RsaPublicKeyComponents<&[u8]>,
+    signed: &[u8],
+    value: &[u8],
+) -> Result<(), SignatureError> {
+    if key.n.len() > MAX_RSA {
+        return Err(SignatureError::Unsupported("RSA with more than 8192 bits"));
+    }
+    let padding = key.n.len().saturating_sub(value.len());
+    // Leading zeros may be missing.
+    let value = [vec![0; padding], value.to_vec()].concat();
+    let algorithm = match algorithm {
+        "rsa-sha2-256" => &RSA_PKCS1_2048_8192_SHA256,
+        _ => &RSA_PKCS1_2048_8192_SHA512,
+    };
+    let verified = key.verify(algorithm, signed, &value);
+    verified.map_err(|_| SignatureError::Mismatch)
 }
 
 fn check_signature(

@@ -29,6 +29,21 @@ pub struct UnitBounds {
     pub seconds: u64,
 }
 
+/// The command that starts a program as the first process of its own namespaces.
+const NAMESPACES: [&str; 11] = [
+    "unshare",
+    "--mount",
+    "--propagation=private",
+    "--uts",
+    "--ipc",
+    "--net",
+    "--cgroup",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--",
+];
+
 /// Starts the unit: `program` as the first process of its own namespaces, with `args`. It gives way to everything else on the
 /// node, and systemd ends it and removes the directory `own` even if this program is killed. Its output goes to
 /// `console`, a terminal. Returns as soon as it is started.
@@ -65,21 +80,9 @@ pub fn start_rehearsal(
         format!("--property=StandardError=file:{console}"),
         "--".to_owned(),
     ];
-    let namespaces = [
-        "unshare",
-        "--mount",
-        "--propagation=private",
-        "--uts",
-        "--ipc",
-        "--net",
-        "--cgroup",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--",
-        program,
-    ];
-    let rest = namespaces.iter().chain(args).map(|word| (*word).to_owned());
+    let namespaces = NAMESPACES.map(str::to_owned).into_iter();
+    let args = args.iter().map(|word| (*word).to_owned());
+    let rest = namespaces.chain([program.to_owned()]).chain(args);
     CommandLine {
         program: "systemd-run".to_owned(),
         args: words.into_iter().chain(rest).collect(),

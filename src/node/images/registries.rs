@@ -326,6 +326,14 @@ fn is_host(text: &str) -> bool {
     is_port && (is_six || host.split('.').all(is_part))
 }
 
+fn place_of(table: &Registry) -> &str {
+    if table.location.is_empty() {
+        &table.prefix
+    } else {
+        &table.location
+    }
+}
+
 impl RawFile {
     /// Returns true if any key of version 2 is set.
     fn is_set(&self) -> bool {
@@ -338,6 +346,19 @@ impl RawFile {
             || !self.registry.is_empty()
             || !self.short_name_mode.is_empty()
             || self.aliases.is_some()
+    }
+
+    /// Returns an alias that does not lead to a whole name.
+    fn find_bad_alias(&self) -> Option<&str> {
+        let is_bad = |image: &str| {
+            let host = image.split('/').next().unwrap_or_default();
+            let is_whole =
+                image.contains('/') && (host.contains(['.', ':']) || host == "localhost");
+            !image.is_empty() && (!is_whole || image.contains('@'))
+        };
+        let mut aliases = self.aliases.iter().flatten();
+        let bad = aliases.find(|(_, image)| is_bad(image))?;
+        Some(bad.0.as_str())
     }
 
     /// Returns the tables of a file, after the checks of the containers tools.
@@ -359,16 +380,10 @@ impl RawFile {
             );
             return Err(form(words));
         }
-        let aliases = self.aliases.iter().flatten();
-        for (name, image) in aliases.filter(|(_, image)| !image.is_empty()) {
-            let host = image.split('/').next().unwrap_or_default();
-            let is_whole =
-                image.contains('/') && (host.contains(['.', ':']) || host == "localhost");
-            if !is_whole || image.contains('@') {
-                return Err(form(format!(
-                    "the alias {name:?} has to name HOST/PATH without a tag"
-                )));
-            }
+        if let Some(name) = self.find_bad_alias() {
+            return Err(form(format!(
+                "the alias {name:?} has to name HOST/PATH without a tag"
+            )));
         }
         let tables = self
             .registry
@@ -376,14 +391,9 @@ impl RawFile {
             .map(|registry| registry.check_table(file));
         let tables = tables.collect::<Result<Vec<Registry>, _>>()?;
         for one in &tables {
-            let place = |table: &Registry| {
-                if table.location.is_empty() {
-                    table.prefix.clone()
-                } else {
-                    table.location.clone()
-                }
-            };
-            let others = tables.iter().filter(|other| place(other) == place(one));
+            let others = tables
+                .iter()
+                .filter(|other| place_of(other) == place_of(one));
             for other in others {
                 let said = match (one.insecure != other.insecure, one.blocked != other.blocked) {
                     (true, _) => "insecure",
@@ -392,7 +402,7 @@ impl RawFile {
                 };
                 return Err(form(format!(
                     "{} is there twice, with another {said}",
-                    place(one)
+                    place_of(one)
                 )));
             }
         }

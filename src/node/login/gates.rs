@@ -111,25 +111,8 @@ fn judge_host_keys(
     }
     let mut first_fault: Option<LoginObstacle> = None;
     for path in all {
-        let Ok(at) = RootPath::parse(path) else {
+        let Some((fault, of_mode)) = find_key_fault(view, accounts, path)? else {
             return Ok(());
-        };
-        let (fault, of_mode) = match view.status(&at)? {
-            Some(status) if status.kind == FileKind::File => {
-                let mut groups = accounts.groups().into_iter();
-                let mut group = || groups.find(|one| one.gid == status.gid);
-                let is_for_keysign = status.mode & 0o077 == 0o040
-                    && group().is_some_and(|group| group.name == "ssh_keys");
-                if status.uid == 0 && status.mode & 0o077 != 0 && !is_for_keysign {
-                    let fault = format!("has mode {:04o}, and sshd uses no such key", status.mode);
-                    (fault, true)
-                } else {
-                    return Ok(());
-                }
-            }
-            // The unit sshd-keygen makes them.
-            _ if HOST_KEYS.contains(path) => return Ok(()),
-            _ => ("is missing".to_owned(), false),
         };
         first_fault.get_or_insert_with(|| LoginObstacle {
             of_mode,
@@ -141,6 +124,32 @@ fn judge_host_keys(
     }
     gates.kept_out.extend(first_fault);
     Ok(())
+}
+
+/// Returns why sshd does not use a key of the host, and whether that is the mode; `None` if it uses or makes it.
+fn find_key_fault(
+    view: &NodeView<'_>,
+    accounts: &AccountFiles,
+    path: &str,
+) -> Result<Option<(String, bool)>, RootError> {
+    let Ok(at) = RootPath::parse(path) else {
+        return Ok(None);
+    };
+    let Some(status) = view
+        .status(&at)?
+        .filter(|status| status.kind == FileKind::File)
+    else {
+        // The unit sshd-keygen makes them.
+        let is_made = HOST_KEYS.contains(&path);
+        return Ok((!is_made).then(|| ("is missing".to_owned(), false)));
+    };
+    let mut groups = accounts.groups().into_iter();
+    let mut group = || groups.find(|one| one.gid == status.gid);
+    let is_for_keysign =
+        status.mode & 0o077 == 0o040 && group().is_some_and(|group| group.name == "ssh_keys");
+    let is_open = status.uid == 0 && status.mode & 0o077 != 0 && !is_for_keysign;
+    let fault = || format!("has mode {:04o}, and sshd uses no such key", status.mode);
+    Ok(is_open.then(|| (fault(), true)))
 }
 
 fn judge_account(

@@ -157,6 +157,23 @@ impl PrivateRoot {
             )
         };
         memory("dev", "mode=0755")?;
+        self.make_devices()?;
+        bind_file(console, &at("dev/console"))?;
+        // Otherwise a write there would end the running system.
+        if at("proc/sysrq-trigger").exists() {
+            bind_path(Path::new("/dev/null"), &at("proc/sysrq-trigger"))?;
+        }
+        memory("run", "mode=0755")?;
+        // The journal of the running system is not read, and this one is not written beside it.
+        if at("var/log/journal").is_dir() {
+            memory("var/log/journal", "mode=0755")?;
+        }
+        Ok(())
+    }
+
+    /// Makes the devices, terminals and links in `/dev`.
+    fn make_devices(&self) -> Result<(), PrivateRootError> {
+        let at = |path: &str| self.root.join(path);
         for name in DEVICES {
             let (from, to) = (Path::new("/dev").join(name), at("dev").join(name));
             bind_file(&from, &to)?;
@@ -169,7 +186,7 @@ impl PrivateRoot {
             &at("dev/pts"),
             Some("devpts"),
             Some("devpts"),
-            none,
+            MsFlags::empty(),
             Some(options),
         )?;
         make_link("pts/ptmx", &at("dev/ptmx"))?;
@@ -180,16 +197,6 @@ impl PrivateRoot {
             ("/proc/self/fd/2", "stderr"),
         ] {
             make_link(target, &at("dev").join(name))?;
-        }
-        bind_file(console, &at("dev/console"))?;
-        // Otherwise a write there would end the running system.
-        if at("proc/sysrq-trigger").exists() {
-            bind_path(Path::new("/dev/null"), &at("proc/sysrq-trigger"))?;
-        }
-        memory("run", "mode=0755")?;
-        // The journal of the running system is not read, and this one is not written beside it.
-        if at("var/log/journal").is_dir() {
-            memory("var/log/journal", "mode=0755")?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! drivers.
 
 use super::{BlockStorage, MountedFileSystem, Seen};
+use crate::base::reason::Reason;
 use crate::host::root::{RealPath, Root, RootPath};
 
 /// Maximum number of devices in one chain; each disk of an array is a branch.
@@ -56,29 +57,7 @@ fn read_disk(root: &Root, line: &MountedFileSystem) -> Seen<DiskDevices> {
         kind: line.kind.clone(),
         ..DiskDevices::default()
     };
-    // Some file systems have a device number of their own, and some have no device at all.
-    let by_name = line
-        .source
-        .strip_prefix("/dev/")
-        .filter(|name| !name.contains('/'));
-    let by_name = by_name.map(|name| format!("/sys/class/block/{name}"));
-    let by_number = format!("/sys/dev/block/{}", line.number);
-    let candidates = [Some(by_number).filter(|_| !line.number.is_empty()), by_name];
-    let mut found = candidates.into_iter().flatten();
-    let start = found.find_map(|path| real_directory(root, &path));
-    let Some(start) = start else {
-        let reason = if root
-            .list(&RootPath::fixed("sys/dev"))
-            .unwrap_or_default()
-            .is_empty()
-        {
-            "/sys is missing below this root".to_owned()
-        } else {
-            format!("{} on {} is not a device in /sys", line.source, line.point)
-        };
-        return Err(reason.into());
-    };
-    let (mut waiting, mut seen) = (vec![start], 0);
+    let (mut waiting, mut seen) = (vec![find_directory(root, line)?], 0);
     while let Some(device) = waiting.pop() {
         seen += 1;
         if seen > MAX_DEVICES {
@@ -99,6 +78,26 @@ fn read_disk(root: &Root, line: &MountedFileSystem) -> Seen<DiskDevices> {
         waiting.extend(list_controllers(root, &device));
     }
     Ok(disk)
+}
+
+/// Returns the directory of a mount's device in `/sys`.
+fn find_directory(root: &Root, line: &MountedFileSystem) -> Seen<RootPath> {
+    // Some file systems have a device number of their own, and some have no device at all.
+    let by_name = line
+        .source
+        .strip_prefix("/dev/")
+        .filter(|name| !name.contains('/'));
+    let by_name = by_name.map(|name| format!("/sys/class/block/{name}"));
+    let by_number = format!("/sys/dev/block/{}", line.number);
+    let candidates = [Some(by_number).filter(|_| !line.number.is_empty()), by_name];
+    let mut found = candidates.into_iter().flatten();
+    found
+        .find_map(|path| real_directory(root, &path))
+        .ok_or_else(|| match root.list(&RootPath::fixed("sys/dev")) {
+            Ok(all) if all.is_empty() => "/sys is missing below this root".into(),
+            Ok(_) => format!("{} on {} is not a device in /sys", line.source, line.point).into(),
+            Err(error) => Reason::from_error(error),
+        })
 }
 
 /// Returns the controllers of an NVMe disk with several paths: its device is below a subsystem, which has a link to each

@@ -122,6 +122,32 @@ fn moved_aside<'a>(
     }
 }
 
+fn keyfile_fact(one: &Keyfile) -> Fact {
+    match &one.refused {
+        Some(why) if !one.empty => {
+            Fact::new(&one.path, format!("NetworkManager does not take it: {why}"))
+        }
+        _ => Fact::new(&one.path, "generated"),
+    }
+}
+
+/// Adds the commands after which NetworkManager accepts the owner and mode of these files.
+fn open_keyfiles<'a>(
+    evidence: &DoctorEvidence,
+    finding: DoctorFinding,
+    files: impl Iterator<Item = &'a Keyfile>,
+) -> DoctorFinding {
+    let finding = files.fold(finding, |finding, one| {
+        let path = evidence.shell_path(&one.path);
+        finding.next(format!("chown root: {path} && chmod 0600 {path}"))
+    });
+    if evidence.live {
+        finding.next("nmcli connection reload")
+    } else {
+        finding
+    }
+}
+
 fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding> {
     let there = |name: &&&str| {
         network
@@ -139,15 +165,6 @@ fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorF
         .keyfiles
         .iter()
         .filter(|one| BRIDGE.contains(&one.id.as_str()));
-    let facts: Vec<Fact> = files
-        .clone()
-        .map(|one| match &one.refused {
-            Some(why) if !one.empty => {
-                Fact::new(&one.path, format!("NetworkManager does not take it: {why}"))
-            }
-            _ => Fact::new(&one.path, "generated"),
-        })
-        .collect();
     let means = "br-ex needs all five connections; if some are missing, neither the bridge nor the interface below it \
                  comes up. The next boot generates them again once the rest is removed. Have a console.";
     let mut finding = DoctorFinding::new(
@@ -156,22 +173,14 @@ fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorF
         means,
     )
     .with_evidence("missing", lacking.join(", "))
-    .seen_all(facts);
+    .seen_all(files.clone().map(keyfile_fact));
     // A file rejected for its owner or mode needs nothing else; FP-08 has the fix.
     let of_mode =
         |one: &Keyfile| !one.empty && one.refused.as_ref().is_some_and(KeyfileRefusal::is_of_mode);
     let is_cured = |name: &str| files.clone().any(|one| one.id == name && of_mode(one));
     if lacking.iter().all(|name| is_cured(name)) {
         let shut = files.clone().filter(|one| of_mode(one));
-        let finding = shut.fold(finding, |finding, one| {
-            let path = evidence.shell_path(&one.path);
-            finding.next(format!("chown root: {path} && chmod 0600 {path}"))
-        });
-        return Some(if evidence.live {
-            finding.next("nmcli connection reload")
-        } else {
-            finding
-        });
+        return Some(open_keyfiles(evidence, finding, shut));
     }
     for one in files.clone() {
         finding = finding.next(find_away_name(evidence, one));

@@ -112,28 +112,7 @@ fn find_incomplete_annotations(
         .iter()
         .filter(|(_, value)| **value == Annotation::Absent);
     if let Some((key, _)) = absent.next() {
-        let means = "The daemon reads the annotations from this file, and this one is missing. It stays Degraded.";
-        let finding = DoctorFinding::new(
-            CheckSeverity::Critical,
-            format!("node-annotations.json has no {key}"),
-            means,
-        );
-        return Some(
-            finding
-                .with_evidence(
-                    annotations_file(),
-                    format!("{PREFIX}{key} is missing or empty"),
-                )
-                .with_message(Some(format!(
-                    "{PREFIX}{key} {} on node",
-                    messages::NO_ANNOTATION
-                )))
-                .next(format!(
-                    "mco-rescue status{} --for-cluster",
-                    evidence.at_root()
-                ))
-                .fixed_by(put_away(evidence)),
-        );
+        return Some(report_absent(evidence, key));
     }
     let record = evidence.recorded_name()?;
     let Annotation::Is(current) = &annotations.current else {
@@ -152,6 +131,29 @@ fn find_incomplete_annotations(
         .next(format!("mco-rescue apply{}", evidence.at_root()))
         .fixed_by(put_away(evidence))
     })
+}
+
+fn report_absent(evidence: &DoctorEvidence, key: &str) -> DoctorFinding {
+    let means = "The daemon reads the annotations from this file, and this one is missing. It stays Degraded.";
+    let finding = DoctorFinding::new(
+        CheckSeverity::Critical,
+        format!("node-annotations.json has no {key}"),
+        means,
+    );
+    finding
+        .with_evidence(
+            annotations_file(),
+            format!("{PREFIX}{key} is missing or empty"),
+        )
+        .with_message(Some(format!(
+            "{PREFIX}{key} {} on node",
+            messages::NO_ANNOTATION
+        )))
+        .next(format!(
+            "mco-rescue status{} --for-cluster",
+            evidence.at_root()
+        ))
+        .fixed_by(put_away(evidence))
 }
 
 fn no_record(evidence: &DoctorEvidence) -> Option<DoctorFinding> {

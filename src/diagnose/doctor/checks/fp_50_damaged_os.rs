@@ -92,7 +92,16 @@ fn judge_kernel(evidence: &DoctorEvidence, kernel: &BootKernel) -> Option<Doctor
     } else {
         suspicious
     };
-    for file in &bad {
+    Some(add_copies(evidence, finding, &bad))
+}
+
+/// Adds the commands that replace damaged files by the deployment's own.
+fn add_copies(
+    evidence: &DoctorEvidence,
+    mut finding: DoctorFinding,
+    bad: &[&BootFile],
+) -> DoctorFinding {
+    for file in bad {
         let (path, own) = (
             evidence.shell_path(&file.path),
             evidence.shell_path(&file.own),
@@ -105,7 +114,7 @@ fn judge_kernel(evidence: &DoctorEvidence, kernel: &BootKernel) -> Option<Doctor
         finding = finding.next(format!("cp {own} {path}"));
     }
     let changes = bad.iter();
-    Some(finding.fixed_by(changes.map(|file| FixChange::copy_file(&file.own, &file.path, 0o644))))
+    finding.fixed_by(changes.map(|file| FixChange::copy_file(&file.own, &file.path, 0o644)))
 }
 
 fn meaning_of(kernel: &BootKernel, own_is_sound: bool) -> &'static str {

@@ -145,19 +145,16 @@ fn without_manifest(evidence: &DoctorEvidence, pod: &StaticPod, why: &str) -> Do
     } else {
         finding.next(move_out(evidence, pod))
     };
-    match complete {
-        None => add_reinstall(finding, pod),
-        Some(revision) => {
-            let finding = add_copy(evidence, finding, pod, revision);
-            if Some(revision.number) == newest.map(|one| one.number) {
-                let aside = (!missing).then(|| FixChange::move_aside(&pod.path));
-                let copy = FixChange::copy_file(copy_of(pod, revision), &pod.path, 0o600);
-                finding.fixed_by(aside.into_iter().chain([copy]))
-            } else {
-                finding
-            }
-        }
+    let Some(revision) = complete else {
+        return add_reinstall(finding, pod);
+    };
+    let finding = add_copy(evidence, finding, pod, revision);
+    if Some(revision.number) != newest.map(|one| one.number) {
+        return finding;
     }
+    let aside = (!missing).then(|| FixChange::move_aside(&pod.path));
+    let copy = FixChange::copy_file(copy_of(pod, revision), &pod.path, 0o600);
+    finding.fixed_by(aside.into_iter().chain([copy]))
 }
 
 /// Reports a manifest whose revision is not on the node.

@@ -36,6 +36,14 @@ fn judge_two_nodes(evidence: &DoctorEvidence) -> CheckVerdict {
         .and_findings(find_lost_pod(seen))
 }
 
+fn list_nodes(nodes: &[String]) -> String {
+    if nodes.is_empty() {
+        "no node".to_owned()
+    } else {
+        nodes.join(", ")
+    }
+}
+
 fn find_split(seen: &TwoNodes) -> Option<DoctorFinding> {
     let nodes = &seen.corosync.nodes;
     if nodes.len() >= 2 {
@@ -63,11 +71,7 @@ fn find_split(seen: &TwoNodes) -> Option<DoctorFinding> {
              their own.",
         ),
     };
-    let listed = if nodes.is_empty() {
-        "no node".to_owned()
-    } else {
-        nodes.join(", ")
-    };
+    let listed = list_nodes(nodes);
     let mut finding = DoctorFinding::new(severity, what, means).with_evidence(
         format!("/{}", paths::COROSYNC),
         format!(

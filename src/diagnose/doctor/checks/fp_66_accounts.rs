@@ -64,36 +64,29 @@ fn find_missing(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<Doct
         return None;
     }
     let mut missing: Vec<&WantedAccount> = accounts.missing.iter().collect();
-    let rank = |one: &WantedAccount| match one.name.as_str() {
-        name if OF_THE_NETWORK.contains(&name) => 0,
-        name if OF_SERVICES.contains(&name) => 1,
-        _ => 2,
-    };
-    missing.order_by_key(|one| (rank(one), one.is_group));
+    missing.order_by_key(|one| (rank_of(one), one.is_group));
     let first = missing.first()?;
-    let severity = match rank(first) {
+    let severity = match rank_of(first) {
         0 => CheckSeverity::Critical,
         1 => CheckSeverity::Warning,
         _ => CheckSeverity::Notice,
     };
-    let noun = if first.is_group { "group" } else { "user" };
     let what = match missing.len() {
-        1 => format!("the {noun} {} is missing", first.name),
+        1 => format!("{} is missing", name_account(first)),
         several => format!(
-            "the {noun} {} is missing, and {} more",
-            first.name,
+            "{} is missing, and {} more",
+            name_account(first),
             several - 1
         ),
     };
-    let means = match rank(first) {
+    let means = match rank_of(first) {
         0 => "Open vSwitch does not start without it: no bridge, no network, and no kubelet.",
         1 => "The service that runs as this user does not start.",
         _ => "A service of the OS may not start. The packages of the OS ask for these accounts.",
     };
-    let facts = missing.iter().map(|one| {
-        let noun = if one.is_group { "group" } else { "user" };
-        Fact::new(&one.file, format!("asks for the {noun} {}", one.name))
-    });
+    let facts = missing
+        .iter()
+        .map(|one| Fact::new(&one.file, format!("asks for {}", name_account(one))));
     let finding = DoctorFinding::new(severity, what, means).seen_all(facts);
     let finding = if accounts.without_altfiles {
         unknown_to_lookups(evidence, accounts, finding)
@@ -106,25 +99,48 @@ fn find_missing(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<Doct
         Some(stop) => messages::fill_message(messages::SYSUSERS, &stop.said),
         None => messages::fill_message(messages::NO_USER, &first.name),
     }));
+    let finding = add_cures(evidence, accounts, finding);
+    Some(match (evidence.live, rank_of(first)) {
+        (true, 0) => {
+            finding.next("systemctl restart openvswitch && systemctl restart ovs-configuration")
+        }
+        _ => finding,
+    })
+}
+
+/// Returns 0 for an account of the network, 1 for one of another service, and 2 for any other.
+fn rank_of(account: &WantedAccount) -> u8 {
+    match account.name.as_str() {
+        name if OF_THE_NETWORK.contains(&name) => 0,
+        name if OF_SERVICES.contains(&name) => 1,
+        _ => 2,
+    }
+}
+
+fn name_account(account: &WantedAccount) -> String {
+    let noun = if account.is_group { "group" } else { "user" };
+    format!("the {noun} {}", account.name)
+}
+
+/// Adds the commands that make the accounts.
+fn add_cures(
+    evidence: &DoctorEvidence,
+    accounts: &OsAccounts,
+    finding: DoctorFinding,
+) -> DoctorFinding {
     let cures = accounts
         .stops
         .iter()
         .map(|stop| cure_command(evidence, stop));
     let finding = cures.fold(finding, DoctorFinding::next);
-    let finding = if evidence.live {
+    if evidence.live {
         finding.next("systemd-sysusers")
     } else {
         finding.next(format!(
             "systemd-sysusers --root={}",
             shell_word(evidence.upkeep.directory.as_str())
         ))
-    };
-    Some(match (evidence.live, rank(first)) {
-        (true, 0) => {
-            finding.next("systemctl restart openvswitch && systemctl restart ovs-configuration")
-        }
-        _ => finding,
-    })
+    }
 }
 
 const SWITCH: &str = "/etc/nsswitch.conf";

@@ -219,6 +219,11 @@ fn judge_labels(node: &Platform) -> Option<CrossingFinding> {
             .is_disjoint(&root_disks(storage))
     });
     let right = own.filter(|_| has_kernel && (node.boot.root_uuid.is_some() || on_root));
+    Some(report_labels(&all, right))
+}
+
+/// Reports file systems with the same label. `right` is the one of this system, if that is known.
+fn report_labels(all: &[&BlockDevice], right: Option<&BlockDevice>) -> CrossingFinding {
     let severity = match right {
         Some(_) => CrossingSeverity::Cured,
         None => CrossingSeverity::Inhibitor,
@@ -240,7 +245,7 @@ fn judge_labels(node: &Platform) -> Option<CrossingFinding> {
             "System has {} devices with a filesystem labeled 'boot'",
             all.len()
         ));
-    for device in &all {
+    for device in all {
         finding = finding.with_evidence(device.path(), label_words(device));
     }
     if let Some(right) = right {
@@ -249,7 +254,7 @@ fn judge_labels(node: &Platform) -> Option<CrossingFinding> {
             .next(format!("rpm-ostree kargs --append-if-missing={argument}"))
             .with_cure(Cure::AppendArguments(vec![argument]));
     }
-    for device in &all {
+    for device in all {
         if right.is_some_and(|right| right.number != device.number) {
             finding = finding.next(format!(
                 "Take the label off the other one: {}",
@@ -263,7 +268,7 @@ fn judge_labels(node: &Platform) -> Option<CrossingFinding> {
              --append=boot=UUID=THE-RIGHT-ONE",
         );
     }
-    Some(finding)
+    finding
 }
 
 fn unlabel_command(device: &BlockDevice) -> String {

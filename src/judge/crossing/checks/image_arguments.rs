@@ -1,6 +1,7 @@
 //! Does bootc take the kernel arguments that the image brings, and which come and go with it?
 
 use super::bootable::NEXT;
+use crate::base::kargs::Kargs;
 use crate::base::secrets::shown_arguments;
 use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::engine::Engine;
@@ -44,13 +45,18 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             return vec![finding.with_evidence(&target.tree.source, come)];
         }
     };
+    report_changes(target, &new, running).into_iter().collect()
+}
+
+/// Reports the kernel arguments that only one of both images has.
+fn report_changes(target: &Target, new: &Kargs, running: &Kargs) -> Option<CrossingFinding> {
     let lists = [
         (
             "come",
             new.missing_from(running),
             target.tree.source.as_str(),
         ),
-        ("go", running.missing_from(&new), SUBJECT),
+        ("go", running.missing_from(new), SUBJECT),
     ];
     let what = "kernel arguments come and go with the image, without being asked for by a config";
     let finding = CrossingFinding::new(CrossingSeverity::Warning, SUBJECT, what);
@@ -62,9 +68,5 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             format!("{how}: {}", shown_arguments(&tokens).join(" ")),
         )
     });
-    if finding.evidence.is_empty() {
-        Vec::new()
-    } else {
-        vec![finding]
-    }
+    (!finding.evidence.is_empty()).then_some(finding)
 }

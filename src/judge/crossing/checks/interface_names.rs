@@ -275,26 +275,36 @@ impl Place<'_> {
                 bytes: link_bytes(name, &mac.address, line),
             });
         }
+        self.name_in_initramfs(finding, name, mac)
+    }
+
+    /// Adds the arguments that give the interface its name in the initramfs, if the initramfs needs the network.
+    fn name_in_initramfs(
+        &self,
+        finding: CrossingFinding,
+        name: &str,
+        mac: &Mac,
+    ) -> CrossingFinding {
         let tokens = self.arguments.tokens();
-        if tokens
-            .iter()
-            .any(|token| matches!(token.as_str(), "rd.neednet" | "rd.neednet=1"))
-        {
-            let prefix = format!("ifname={name}:");
-            let stale = tokens.iter().filter(|token| token.starts_with(&prefix));
-            let stale: Vec<String> = stale.cloned().collect();
-            let wanted = format!("{prefix}{}", mac.address);
-            if !stale.is_empty() {
-                finding = finding.with_cure(Cure::DeleteArguments(stale));
-            }
-            finding = finding
-                .with_evidence(
-                    "kernel command line",
-                    "rd.neednet: the initramfs needs the name too",
-                )
-                .with_cure(Cure::AppendArguments(vec![wanted]));
+        let asks = |token: &String| matches!(token.as_str(), "rd.neednet" | "rd.neednet=1");
+        if !tokens.iter().any(asks) {
+            return finding;
         }
+        let prefix = format!("ifname={name}:");
+        let stale = tokens.iter().filter(|token| token.starts_with(&prefix));
+        let stale: Vec<String> = stale.cloned().collect();
+        let wanted = format!("{prefix}{}", mac.address);
+        let finding = if stale.is_empty() {
+            finding
+        } else {
+            finding.with_cure(Cure::DeleteArguments(stale))
+        };
         finding
+            .with_evidence(
+                "kernel command line",
+                "rd.neednet: the initramfs needs the name too",
+            )
+            .with_cure(Cure::AppendArguments(vec![wanted]))
     }
 
     fn with_evidence(

@@ -35,37 +35,41 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     // Rules without a connection have no effect today either, nor do those next to a keyfile.
     for (path, name) in &network.rules {
         if let Some(one) = own.iter().find(|one| one.name == *name) {
-            found.push(
-                CrossingFinding::new(
-                    CrossingSeverity::Inhibitor,
-                    name,
-                    "these rules of policy routing are lost, and cannot be migrated",
-                )
-                .with_evidence(path, format!("rules beside {}", one.path))
-                .with_evidence(&target.tree.source, &reason)
-                .with_prevented("Legacy network configuration with policy routing rules found")
-                .next(format!("nmcli connection migrate {}", one.path))
-                .next(format!(
-                    "nmcli connection modify {name} +ipv4.routing-rules 'priority 100 from SUBNET table TABLE' # for each line \
-                     of {path}"
-                ))
-                .next(format!("rm {path}")),
-            );
+            let rules = report_rules(path, one);
+            found.push(rules.with_evidence(&target.tree.source, &reason));
         }
     }
-    found.extend(network.dhclient.iter().map(|path| {
-        let what = "dhclient is gone, and the DHCP client of NetworkManager takes its place";
-        CrossingFinding::new(CrossingSeverity::Warning, "dhclient", what)
-            .with_evidence(path, "[main] dhcp=dhclient")
-            .with_prevented(
-                "another lease: the new client has another identifier and may get another address",
-            )
-            .next(format!(
-                "Take the line out of {path}, then: systemctl reload NetworkManager"
-            ))
-    }));
+    found.extend(network.dhclient.iter().map(|path| report_dhclient(path)));
     found.extend(note_unread(&network.unseen));
     found
+}
+
+fn report_rules(path: &str, one: &LegacyConnection) -> CrossingFinding {
+    let name = &one.name;
+    CrossingFinding::new(
+        CrossingSeverity::Inhibitor,
+        name,
+        "these rules of policy routing are lost, and cannot be migrated",
+    )
+    .with_evidence(path, format!("rules beside {}", one.path))
+    .with_prevented("Legacy network configuration with policy routing rules found")
+    .next(format!("nmcli connection migrate {}", one.path))
+    .next(format!(
+        "nmcli connection modify {name} +ipv4.routing-rules 'priority 100 from SUBNET table TABLE' # for each line of {path}"
+    ))
+    .next(format!("rm {path}"))
+}
+
+fn report_dhclient(path: &str) -> CrossingFinding {
+    let what = "dhclient is gone, and the DHCP client of NetworkManager takes its place";
+    CrossingFinding::new(CrossingSeverity::Warning, "dhclient", what)
+        .with_evidence(path, "[main] dhcp=dhclient")
+        .with_prevented(
+            "another lease: the new client has another identifier and may get another address",
+        )
+        .next(format!(
+            "Take the line out of {path}, then: systemctl reload NetworkManager"
+        ))
 }
 
 fn note_unread(unseen: &[String]) -> Option<CrossingFinding> {

@@ -40,18 +40,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         Some(initramfs) => initramfs.problem.as_deref(),
     };
     if let Some(problem) = problem {
-        let image = target.kernel_file("initramfs.img").unwrap_or_default();
-        found.push(
-            CrossingFinding::new(
-                CrossingSeverity::Unknown,
-                "initramfs",
-                "the modules in the image's initramfs are not known",
-            )
-            .with_evidence(&image, problem)
-            .next(format!(
-                "lsinitrd /{image} | grep -F .ko # in a container of the image"
-            )),
-        );
+        found.push(report_initramfs(target, problem));
     }
     let inside = initramfs
         .filter(|_| problem.is_none())
@@ -66,21 +55,36 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         };
         found.extend(place.judge_disk());
         if disk.levels.is_empty() {
-            let what = "no device on any bus is known below this disk, so its drivers in the image cannot be judged";
-            found.push(
-                CrossingFinding::new(CrossingSeverity::Unknown, &disk.source, what)
-                    .with_evidence(
-                        "/proc/self/mountinfo",
-                        format!("{} on {}", disk.source, disk.mount),
-                    )
-                    .next(format!(
-                        "lsblk --inverse {}; udevadm info --attribute-walk {}",
-                        disk.source, disk.source
-                    )),
-            );
+            found.push(report_no_device(disk));
         }
     }
     found
+}
+
+fn report_initramfs(target: &Target, problem: &str) -> CrossingFinding {
+    let image = target.kernel_file("initramfs.img").unwrap_or_default();
+    CrossingFinding::new(
+        CrossingSeverity::Unknown,
+        "initramfs",
+        "the modules in the image's initramfs are not known",
+    )
+    .with_evidence(&image, problem)
+    .next(format!(
+        "lsinitrd /{image} | grep -F .ko # in a container of the image"
+    ))
+}
+
+fn report_no_device(disk: &DiskDevices) -> CrossingFinding {
+    let what = "no device on any bus is known below this disk, so its drivers in the image cannot be judged";
+    CrossingFinding::new(CrossingSeverity::Unknown, &disk.source, what)
+        .with_evidence(
+            "/proc/self/mountinfo",
+            format!("{} on {}", disk.source, disk.mount),
+        )
+        .next(format!(
+            "lsblk --inverse {}; udevadm info --attribute-walk {}",
+            disk.source, disk.source
+        ))
 }
 
 /// Values that are the same for every device of a disk.

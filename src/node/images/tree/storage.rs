@@ -79,18 +79,23 @@ pub fn read_stored(root: &Root, name: &str) -> Result<Option<ImageTree>, Reason>
         let layer = root.open_within(&path).map_err(Reason::from_error)?;
         directory::add_layer(&layer, &mut tree).map_err(Reason::from_error)?;
     }
-    // The config's digest is the id of the image, and its file is named after it.
-    let file = STANDARD.encode(format!("sha256:{}", image.id));
-    let config = format!("/{STORE}/overlay-images/{}/={file}", image.id);
-    let path = RootPath::parse(&config).map_err(Reason::from_error)?;
-    let bytes = root.read_small(&path).map_err(Reason::from_error)?;
-    if let Some(bytes) = bytes {
-        let config: ImageConfig =
-            serde_json::from_slice(&bytes).map_err(|error| format!("{path}: {error}"))?;
+    if let Some(config) = read_config(root, &image.id)? {
         tree.labels = config.config.labels.unwrap_or_default();
         tree.architecture = Some(config.architecture).filter(|name| !name.is_empty());
     }
     Ok(Some(tree))
+}
+
+/// Reads the config of an image; `None` if its file is missing.
+fn read_config(root: &Root, id: &str) -> Result<Option<ImageConfig>, Reason> {
+    // The config's digest is the id of the image, and its file is named after it.
+    let file = STANDARD.encode(format!("sha256:{id}"));
+    let path = RootPath::parse(&format!("/{STORE}/overlay-images/{id}/={file}"));
+    let path = path.map_err(Reason::from_error)?;
+    let bytes = root.read_small(&path).map_err(Reason::from_error)?;
+    let config = bytes.map(|bytes| serde_json::from_slice(&bytes));
+    let config = config.transpose();
+    config.map_err(|error| format!("{path}: {error}").into())
 }
 
 /// Reads a list; empty if its file is missing.
