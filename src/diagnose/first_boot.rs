@@ -369,7 +369,7 @@ mod tests {
     fn nonsense_is_said_and_passed_over() {
         for (line, said) in [
             ("mco_rescue", "mco_rescue="),
-            ("mco_rescue=yes", "none of auto, apply, off, shell"),
+            ("mco_rescue=yes", "not one of auto, apply, off, shell"),
             ("mco_rescue.timeout=ever", "mco_rescue.timeout=ever"),
             ("mco_rescue.timeout=99999", "up to 3600"),
             ("mco_rescue.pool=worker", "mco_rescue.pool"),

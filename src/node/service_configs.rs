@@ -631,7 +631,7 @@ mod tests {
                 "[storage]\ngraphroot = 1\n",
                 "storage.graphroot is not a string",
             ),
-            ("[storage]\nrunroot = \"run/x\"\n", "no absolute path"),
+            ("[storage]\nrunroot = \"run/x\"\n", "not an absolute path"),
         ] {
             let fault = judge_storage(bad).unwrap();
             assert!(fault.contains(said), "{bad}: {fault}");

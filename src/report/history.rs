@@ -288,8 +288,8 @@ pub fn of_difference(difference: &Difference) -> String {
         (true, _) => line.trim_end().trim_end_matches(':').to_owned() + "\n",
         (false, FactChange::Changed) => {
             format!("  {sign} {subject}\n")
-                + &wrap_text(&format!("before {before}"), 6)
-                + &wrap_text(&format!("now    {after}"), 6)
+                + &wrap_text(&format!("from {before}"), 6)
+                + &wrap_text(&format!("to   {after}"), 6)
         }
         (false, _) => format!("  {sign} {subject}\n") + &wrap_text(&format!("{before}{after}"), 6),
     };

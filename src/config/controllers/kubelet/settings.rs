@@ -21,7 +21,7 @@ pub enum SettingError {
     #[error("{0}: the kubelet's configuration has no such field{1}")]
     Unknown(String, String),
     /// The value has the wrong type.
-    #[error("{setting}: {field} is {wanted}, such as {field}={example}")]
+    #[error("{setting}: {field} must be {wanted}, such as {field}={example}")]
     WrongValue {
         /// The setting.
         setting: String,
@@ -353,7 +353,7 @@ mod tests {
             ),
             (
                 "cpuCFSQuota=no",
-                "cpuCFSQuota=no: cpuCFSQuota is true or false, such as cpuCFSQuota=true",
+                "cpuCFSQuota=no: cpuCFSQuota must be true or false, such as cpuCFSQuota=true",
             ),
             (
                 "syncFrequency=5",
@@ -369,7 +369,7 @@ mod tests {
             ),
             (
                 "logLevel=11",
-                "logLevel=11: logLevel is a number from 0 to 10, such as logLevel=4",
+                "logLevel=11: logLevel must be a number from 0 to 10, such as logLevel=4",
             ),
         ] {
             let error = from_settings(&worker(), &[setting]).unwrap_err();
