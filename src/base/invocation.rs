@@ -184,7 +184,7 @@ const NAMES_A_ROOT: [&str; 5] = ["--root", "--sysroot", "--repo", "--directory",
 const IN_CONTAINER: &str = "in a container of the image";
 
 /// Prefix of a command that works only on the node.
-pub const ON_THE_NODE: &str = "on the node itself, after it booted: ";
+pub const ON_THE_NODE: &str = "on the node itself, once it has booted: ";
 
 impl PrintedCommand {
     /// Creates a command from its line, or from text that ends with it (`Take the label off: e2label /dev/sdb3 ''`); the text

@@ -6,7 +6,7 @@ use clap::Args;
 use super::rehearse::PartRehearsal;
 use super::{Output, diffs};
 use crate::base::error::ExitCode;
-use crate::base::invocation::{mco_rescue, reboot_command, remember_soft_reboot};
+use crate::base::invocation::{ON_THE_NODE, mco_rescue, reboot_command, remember_soft_reboot};
 use crate::base::paths;
 use crate::base::text::count_noun;
 use crate::change::plan::{Force, Plan, TrialReboot};
@@ -403,10 +403,12 @@ fn left_to_the_node(session: &Session<'_>) -> String {
         None => "Not done and not compared here: OS image and kernel arguments.".to_owned(),
     };
     let first_boot = if session.records.encapsulated {
-        " The first-boot service still runs at the next boot. Without a registry it waits; then, on the booted node: \
-         `mco-rescue firstboot --complete --os-from DIR`."
+        format!(
+            " The first-boot service still runs at the next boot; if it waits for a registry, `{ON_THE_NODE}mco-rescue \
+             firstboot --complete --os-from DIR`."
+        )
     } else {
-        ""
+        String::new()
     };
-    report::wrap_text(&(os + first_boot), 0)
+    report::wrap_text(&(os + &first_boot), 0)
 }

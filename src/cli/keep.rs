@@ -113,6 +113,7 @@ fn print(
         name: &run.name,
         recorded: &run.session.chosen.config.name,
         to: shown.as_deref(),
+        is_limited: !args.paths.is_empty(),
         kept,
         left,
     };

@@ -376,8 +376,8 @@ pub enum Command {
 
     /// Print what was changed on this node by hand, as one MachineConfig
     ///
-    /// Changes nothing. What differs from the recorded config becomes a MachineConfig that gives this node again
-    /// when it is merged over that config; this is tried before it is printed. With PATH, only that file or directory,
+    /// Changes nothing. What differs from the recorded config becomes a MachineConfig; merged over that config
+    /// it gives the same files, which is tried before it is printed. With PATH, only that file or directory,
     /// and files that no config has, too. What no MachineConfig can hold is listed with the reason. Contents that may be
     /// secret are left out, unless the question is answered or --with-secrets is given. Ends with exit code 3 when
     /// something differs that it does not hold.

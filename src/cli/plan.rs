@@ -264,7 +264,9 @@ fn next(plan: &Plan, daemon: Option<&Forecast>, config: Option<&str>) -> String 
         .and_then(Forecast::next);
     match instead {
         Some(next) => report::wrap_text(
-            &format!("The daemon would stop over this plan, as said above. Next: {next}"),
+            &format!(
+                "Even after this plan the daemon would not go on, as said above. Next: {next}"
+            ),
             0,
         ),
         None => report::wrap_text(&apply_next(config), 0),

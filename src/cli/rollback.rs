@@ -17,6 +17,7 @@ use crate::base::error::{ExitCode, RunError};
 use crate::base::text::count_noun;
 use crate::change::plan::{FinishedRun, Plan};
 use crate::change::session::{machine, open_root};
+use crate::change::source::cache::{read_cache, whole_entries};
 use crate::change::staging::awaited::{Awaited, Leaving};
 use crate::change::transaction::{self, Pending};
 use crate::change::trial::store::read_trial;
@@ -307,6 +308,7 @@ fn tell_and_end(ui: &Ui<'_>, args: &RollbackArgs, went: WentBack<'_>) -> Result<
                         steps: 0,
                         left: 0,
                         reboot: None,
+                        is_cached: false,
                     })
                 },
                 || report::rollback::awaits_text(&run),
@@ -323,6 +325,7 @@ fn tell_and_end(ui: &Ui<'_>, args: &RollbackArgs, went: WentBack<'_>) -> Result<
                 steps: took.steps,
                 left: took.left,
                 reboot: RebootReport::from_needs(&took.reboot),
+                is_cached: is_cached(&change.root, &took.run.config),
             };
             ui.print_result(
                 || report::rollback::to_json(&end),
@@ -331,6 +334,17 @@ fn tell_and_end(ui: &Ui<'_>, args: &RollbackArgs, went: WentBack<'_>) -> Result<
             change.finish_change(Ending::from_code(ExitCode::Done))
         }
     }
+}
+
+/// Returns true if the cache has a config of this name, so that a command to apply it again can be named.
+fn is_cached(root: &Root, config: &str) -> bool {
+    read_cache(root).map_or_else(
+        |error| {
+            log::info!("reading the cache: {error}");
+            false
+        },
+        |cached| whole_entries(&cached).any(|entry| entry.name == config),
+    )
 }
 
 /// Gives up the ability to revert.

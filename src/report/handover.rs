@@ -12,7 +12,7 @@ pub fn to_json(handover: &Handover) -> serde_json::Result<String> {
 /// Returns the commands as text, to be run step by step. Each command is on one line.
 pub fn to_text(handover: &Handover) -> String {
     let begin = format!(
-        "Node {} into {}, when the API is back: run with oc, step by step, as cluster-admin.",
+        "To bring node {} to {}, when the API is back: run with oc, step by step, as cluster-admin.",
         handover.node, handover.config
     );
     let mut out = comment(&begin);

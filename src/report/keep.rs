@@ -19,6 +19,8 @@ pub struct KeepReport<'a> {
     pub recorded: &'a str,
     /// The file that was written.
     pub to: Option<&'a str>,
+    /// Paths were named, and only those were compared.
+    pub is_limited: bool,
     /// The MachineConfig, and what it holds.
     pub kept: &'a Kept,
     /// The differences from the recorded config that remain with it.
@@ -138,11 +140,17 @@ pub fn to_text(report: &KeepReport<'_>) -> String {
 
 fn conclusion(report: &KeepReport<'_>) -> String {
     let recorded = make_inline(report.recorded);
-    let proof = if report.kept.unkept.is_empty() && report.left.is_empty() {
-        format!("Merged over {recorded}, it gives this node as it is.")
+    let what = if report.is_limited {
+        "the named paths as they are on this node"
     } else {
-        format!("Merged over {recorded}, it gives this node but for that.")
+        "what the config manages as it is on this node (other files have to be named)"
     };
+    let except = if report.kept.unkept.is_empty() && report.left.is_empty() {
+        ""
+    } else {
+        ", except for the above"
+    };
+    let proof = format!("Merged over {recorded}, it gives {what}{except}.");
     let file = report.to.map_or_else(|| "FILE".to_owned(), shell_word);
     format!(
         "{proof} The first command makes it the config of this node without the API; the second one, once the API is back, \

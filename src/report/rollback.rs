@@ -39,6 +39,8 @@ pub struct RollbackEnd<'a> {
     pub left: usize,
     /// The reboot that the node needs.
     pub reboot: Option<RebootReport>,
+    /// The cache has the reverted config.
+    pub is_cached: bool,
 }
 
 /// Returns the result as JSON.
@@ -109,8 +111,14 @@ pub fn to_text(end: &RollbackEnd<'_>) -> String {
     };
     let reboot = end.reboot.as_ref();
     let reboot = reboot.map(|reboot| wrap_text(&format!("Reboot needed: {}", reboot.words()), 0));
+    let again = if end.is_cached {
+        let again = mco_rescue(&format!("apply cached:{}", end.run.config));
+        format!("To apply it again: {again}\n")
+    } else {
+        String::new()
+    };
     format!(
-        "Reverted: {}\n{}; recorded is {recorded} now.\n{next}\n{}Next: {}\n",
+        "Reverted: {}\n{}; recorded is {recorded} now.\n{next}\n{again}{}Next: {}\n",
         end.run.config,
         count_noun(end.steps, "step"),
         reboot.unwrap_or_default(),

@@ -27,6 +27,8 @@ use crate::config::document::{self, MachineConfig};
 use crate::config::render::Pool;
 use crate::host::root::{Root, RootPath};
 use crate::node::Records;
+use crate::node::images::ImageName;
+use crate::node::images::policy::Policy;
 
 /// A change of a mirror.
 #[derive(Debug, Clone, Copy)]
@@ -168,6 +170,11 @@ pub fn make_change(
     if let ChangeRequest::Mirror(mirror) = request {
         check_mirrors(mirror, &derived.rendered)?;
     }
+    if let ChangeRequest::Mirror(mirror) = request {
+        wanted
+            .notes
+            .extend(describe_rejection(mirror, &derived.rendered));
+    }
     let holders = update_holders(&before, &wanted.given, &derived.rendered);
     if !holders.is_empty() {
         wanted.add_objects(holders)?;
@@ -206,6 +213,25 @@ fn check_mirrors(mirror: &MirrorRequest<'_>, rendered: &Value) -> Result<()> {
         mco_rescue("keep /etc/containers/registries.conf --to FILE"),
         mco_rescue("change with FILE")
     )
+}
+
+/// Returns a note if policy.json of the new config rejects the images that a mirror was added for: the policy is that of the name
+/// in the image reference, wherever the image comes from.
+fn describe_rejection(mirror: &MirrorRequest<'_>, rendered: &Value) -> Option<String> {
+    let source = mirror.source;
+    // Of a whole registry, any image.
+    let name = ImageName::parse(source).or_else(|_| ImageName::parse(&format!("{source}/image")));
+    // A damaged policy has a check of its own.
+    let path = format!("/{}", paths::POLICY);
+    let policy = Policy::parse(&file_of(rendered, &path)?).ok()?;
+    let ruling = policy.of_registry(&name.ok().filter(|_| !mirror.remove)?);
+    ruling.rejects().then(|| {
+        format!(
+            "{path} of this config rejects {source} (rule: {}), so that no mirror is asked: allow it with a \
+             ClusterImagePolicy, or in the lists of Image cluster.",
+            ruling.rule
+        )
+    })
 }
 
 /// Returns the MachineConfigs of earlier changes that hold a file whose contents change, with the new contents. In the cluster
@@ -573,5 +599,40 @@ fn store_change(
                 paths::CHANGES
             )),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_mirror_of_images_that_the_policy_rejects_gets_a_note() {
+        let policy = r#"{"default": [{"type": "reject"}], "transports": {"docker":
+            {"quay.example/allowed": [{"type": "insecureAcceptAnything"}]}}}"#;
+        let mut file = json!({"path": "/etc/containers/policy.json"});
+        file["contents"] = data_contents(policy.as_bytes());
+        let rendered = json!({"spec": {"config": {"storage": {"files": [file]}}}});
+        let note = |source, remove| {
+            let mirror = MirrorRequest {
+                source,
+                mirrors: &[],
+                tags: false,
+                never_contact_source: false,
+                remove,
+            };
+            describe_rejection(&mirror, &rendered)
+        };
+        for source in ["quay.example/team", "quay.example"] {
+            let said = note(source, false).unwrap();
+            assert!(
+                said.contains(&format!("rejects {source} (rule: default)")),
+                "{said}"
+            );
+        }
+        assert_eq!(note("quay.example/allowed", false), None);
+        assert_eq!(note("quay.example/allowed/app", false), None);
+        assert_eq!(note("quay.example/team", true), None);
     }
 }

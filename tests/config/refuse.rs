@@ -1013,6 +1013,7 @@ fn a_file_that_is_not_there_or_no_file_is_named() {
             let said = run.err();
             assert!(
                 said.starts_with(&format!("error: reading {path}: "))
+                    || said.starts_with(&format!("error: {path} is a directory. Give "))
                     || command == "show" && said.contains(&neither),
                 "{said}"
             );

@@ -195,7 +195,9 @@ fn keep_and_compare(edits: &[usize]) {
     let kept = root.run(&[&["keep"], &EVERYWHERE[..]].concat());
     assert_eq!(kept.code(), 0, "{names:?}: {}{}", kept.out(), kept.err());
     assert!(
-        kept.err().contains("gives this node as it is"),
+        kept.err()
+            .replace('\n', " ")
+            .contains("the named paths as they are on this node"),
         "{names:?}: {}",
         kept.err()
     );

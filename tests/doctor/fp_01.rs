@@ -135,7 +135,7 @@ fn a_disk_of_a_node_is_judged_by_its_files() {
             .contains(NEXT)
     );
     // With --root nothing is staged, and plan finds nothing to do.
-    let next = "on the node itself, after it booted: mco-rescue apply --reboot";
+    let next = "on the node itself, once it has booted: mco-rescue apply --reboot";
     assert_eq!(found["next"], json!([next]));
     // The other commands say the same.
     for said in forecasts() {

@@ -68,6 +68,8 @@ const CERTIFICATES: [Row; 8] = [
                 "less than a day after the end",
             ],
             next: &[
+                // No request appears without it.
+                "Copy /etc/kubernetes/kubeconfig from another node",
                 "oc get csr --field-selector",
                 "oc get csr NAME",
                 "oc adm certificate approve NAME",

@@ -28,7 +28,7 @@ pub(super) const SICK: &[Sick] = &[
         id: "FP-10",
         code: CRITICAL,
         what: "the first boot is not finished",
-        next: "mco-rescue firstboot --complete",
+        next: "on the node itself, once it has booted: mco-rescue firstboot --complete",
         sicken: |root| {
             root.write(
                 "etc/ignition-machine-config-encapsulated.json",

@@ -48,7 +48,7 @@ fn labels_that_the_policy_does_not_give_are_reported_with_the_command() {
         &text,
         &[
             "tmp_t, should be etc_t",
-            "on the node itself, after it booted: restorecon -RFv /etc/of-config.conf",
+            "on the node itself, once it has booted: restorecon -RFv /etc/of-config.conf",
             "not be allowed to read",
         ],
     );

@@ -334,11 +334,12 @@ fn the_disk_of_another_node_is_refused_with_both_commands_that_help() {
             disk.root.dir().to_str().unwrap(),
             at.to_str().unwrap(),
         ]);
-        let said = flat_run(&rescue.completes(&["--root", "/disk"]).exits(1));
+        let run = rescue.completes(&["--root", "/disk"]).exits(1);
+        let said = run.err();
         for words in [
             "only the booted node finishes its first boot",
-            "`mco-rescue firstboot --complete`",
-            "`mco-rescue apply CONFIG --root /disk`",
+            "Next: mco-rescue apply CONFIG --root /disk\n",
+            "then: on the node itself, once it has booted: mco-rescue firstboot --complete\n",
         ] {
             assert!(said.contains(words), "no {words:?} in {said}");
         }

@@ -187,7 +187,10 @@ impl Builder<'_> {
             self.no_trigger();
         } else if self.inputs.records.encapsulated {
             let path = format!("/{}", paths::ENCAPSULATED);
-            self.add_notice(path, "is still there: the first-boot service will run again at the next boot, towards its content");
+            self.add_notice(
+                path,
+                "is still there: the first-boot service runs at the next boot, towards its content",
+            );
         }
     }
 }

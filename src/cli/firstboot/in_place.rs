@@ -8,7 +8,7 @@ use crate::cli::ui::Ui;
 use anyhow::{Error, Result, anyhow, bail};
 
 use crate::base::error::ExitCode;
-use crate::base::invocation::mco_rescue;
+use crate::base::invocation::{ON_THE_NODE, mco_rescue};
 use crate::base::paths;
 use crate::change::session::open_root;
 use crate::change::source::SourceError;
@@ -43,8 +43,8 @@ fn expect_booted_node(root: &Root) -> Result<()> {
         return Ok(());
     }
     bail!(
-        "only the booted node finishes its first boot: nothing can be staged from here. Boot it and run there: \
-         `mco-rescue firstboot --complete`. Files, units and users can be written from here: `{}`",
+        "only the booted node finishes its first boot, as nothing can be staged from here; files, units and users can be \
+         written. Next: {}, then {ON_THE_NODE}mco-rescue firstboot --complete",
         mco_rescue("apply CONFIG")
     )
 }

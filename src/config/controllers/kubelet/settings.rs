@@ -357,7 +357,7 @@ mod tests {
             ),
             (
                 "syncFrequency=5",
-                "syncFrequency=5: syncFrequency is a duration, such as syncFrequency=1m30s",
+                "syncFrequency=5: syncFrequency must be a duration, such as syncFrequency=1m30s",
             ),
             (
                 "evictionHard=1",

@@ -157,6 +157,13 @@ fn expired_finding(
 /// Adds the commands with which the kubelet gets both of its certificates.
 fn renew_client(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
     let finding = finding.with_evidence("bootstrap", bootstrap_path(evidence));
+    // Without that file no request appears.
+    let finding = match evidence.kubeconfig.get() {
+        Some(Kubeconfig::Missing | Kubeconfig::Empty) => {
+            finding.next("Copy /etc/kubernetes/kubeconfig from another node of the pool")
+        }
+        Some(Kubeconfig::There) | None => finding,
+    };
     // Nothing runs on a mounted disk: its kubelet sends the request when that node boots.
     let (finding, when) = if evidence.live {
         (finding.next_all(evidence.restart_kubelet()), "")
