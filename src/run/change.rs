@@ -28,7 +28,7 @@ use crate::config::render::Pool;
 use crate::host::root::{Root, RootPath};
 use crate::node::Records;
 use crate::node::images::ImageName;
-use crate::node::images::policy::Policy;
+use crate::node::images::policy::SignaturePolicy;
 
 /// A change of a mirror.
 #[derive(Debug, Clone, Copy)]
@@ -223,7 +223,8 @@ fn describe_rejection(mirror: &MirrorRequest<'_>, rendered: &Value) -> Option<St
     let name = ImageName::parse(source).or_else(|_| ImageName::parse(&format!("{source}/image")));
     // A damaged policy has a check of its own.
     let path = format!("/{}", paths::POLICY);
-    let policy = Policy::parse(&file_of(rendered, &path)?).ok()?;
+    let text = String::from_utf8(file_of(rendered, &path)?).ok()?;
+    let policy = SignaturePolicy::parse(&text).ok()?;
     let ruling = policy.of_registry(&name.ok().filter(|_| !mirror.remove)?);
     ruling.rejects().then(|| {
         format!(
