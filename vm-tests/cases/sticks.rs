@@ -157,7 +157,10 @@ fn takes_all_or_nothing(name: &str, format: &Format) {
     }
     assert!(has_image(&desk, &guest), "{}", guest.tail());
     let large = guest.values("LARGE ");
-    for (line, way_out) in large.iter().zip(["exfat or ext4", "instead of FILE.tar"]) {
+    for (line, way_out) in large.iter().zip([
+        "use a medium with exfat or ext4",
+        "name a directory there instead of FILE.tar",
+    ]) {
         let (code, said) = ended(line);
         assert_eq!(code, "1", "{line}");
         let words = match format.fs {
