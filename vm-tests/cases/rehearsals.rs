@@ -205,7 +205,7 @@ const LACKING: [(&str, &str); 5] = [
     ),
     (
         "mount --rbind /run /mnt && mount -t tmpfs -o size=64k t /run && mkdir /run/systemd && mount --rbind /mnt/systemd /run/systemd",
-        "needs 16 MiB below /run for its config, and 64 KiB are free. Next: du",
+        "needs 16 MiB below /run for its config, and 64 KiB are free",
     ),
     (
         "mount -t tmpfs t /run/systemd",
