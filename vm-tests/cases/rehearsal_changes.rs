@@ -85,7 +85,7 @@ fn units_and_logins() -> Vec<Change> {
         broken("a generator that fails", files(json!([file("/etc/systemd/system-generators/60-site", 0o755, "#!/bin/sh\nexit 1\n")])), "! /etc/systemd/system-generators/60-site", "systemd"),
         broken("a path that is not absolute", units(json!([service("site.service", "ExecStart=bin/x y\nWorkingDirectory=relative")])), "systemctl show -p LoadState,ActiveState site.service | grep -E 'bad-setting|failed'", "site.service"),
         broken("a service that is never ready", units(json!([service("site.service", "Type=notify\nTimeoutStartSec=4\nExecStart=/bin/sleep infinity")])), SITE_FAILED, "site.service"),
-        broken("a service that is restarted for ever", units(json!([service("site.service", "Restart=always\nRestartSec=30\nExecStart=/bin/false")])), SITE_FAILED, "site.service"),
+        broken("a service that is restarted forever", units(json!([service("site.service", "Restart=always\nRestartSec=30\nExecStart=/bin/false")])), SITE_FAILED, "site.service"),
         broken("a step of the boot without an end", units(json!([unit("site.service", "[Unit]\nBefore=multi-user.target\n[Service]\nType=oneshot\nTimeoutStartSec=infinity\nExecStart=/bin/sleep infinity\n[Install]\nRequiredBy=multi-user.target\n")])), "systemctl list-jobs | grep -q 'site.service.*running'", "the boot"),
         broken("a timer of a date that does not exist", units(json!([unit("site.timer", "[Timer]\nOnCalendar=someday\nUnit=site-in.service\n[Install]\nWantedBy=timers.target\n")])), "systemctl show -p LoadState site.timer | grep bad-setting", "site.timer"),
         harmless("a timer", units(json!([service("site-in.service", "Type=oneshot\nExecStart=/bin/true"), unit("site.timer", "[Timer]\nOnCalendar=daily\nUnit=site-in.service\n[Install]\nWantedBy=timers.target\n")]))),
@@ -135,7 +135,7 @@ fn broken_services() -> Vec<Change> {
     let script = |name: &'static str, mode: u32, text: &str| broken(name, json!({"files": [file("/usr/local/bin/site", mode, text)], "units": [service("site.service", "Type=oneshot\nExecStart=/usr/local/bin/site")]}), SITE_FAILED, "site.service");
     let mut all: Vec<Change> = [
         ("a step before the start that fails", "ExecStartPre=/bin/false\nExecStart=/bin/sleep infinity"),
-        ("a status that is no success", "Type=oneshot\nExecStart=/bin/sh -c 'exit 3'"),
+        ("a status that is not a success", "Type=oneshot\nExecStart=/bin/sh -c 'exit 3'"),
         ("a working directory that is missing", "WorkingDirectory=/nothing-here\nExecStart=/bin/sleep infinity"),
         ("an environment file that is missing", "EnvironmentFile=/etc/nothing-here\nExecStart=/bin/sleep infinity"),
         ("a group that is missing", "Group=nobody-here\nExecStart=/bin/sleep infinity"),
@@ -165,7 +165,7 @@ fn broken_parts_of_the_node() -> Vec<Change> {
     let ssh = |name: &'static str, text: &str| broken(name, files(json!([file("/etc/ssh/sshd_config.d/60-site.conf", 0o600, text)])), "! systemctl is-active ssh.service", "ssh");
     let drop_in_of = |name: &'static str, of: &'static str, text: &str| broken(name, units(json!([drop_in(of, text)])), of_inactive(of), of);
     vec![
-        ssh("a port of sshd that is no number", "Port many\n"),
+        ssh("a port of sshd that is not a number", "Port many\n"),
         ssh("a host key that is missing", "HostKey /etc/ssh/nothing-here\n"),
         ssh("a command for keys without its user", "AuthorizedKeysCommand /bin/true\n"),
         drop_in_of("a step before sshd that fails", "ssh.service", "[Service]\nExecStartPre=/bin/false\n"),
@@ -273,7 +273,7 @@ fn broken_files() -> Vec<Change> {
     let keyfile = "[connection]\nid=site\ntype=dummy\ninterface-name=site0\nautoconnect=false\n";
     vec![
         crio("a drop-in that crio refuses", "[crio.runtime]\npids_limit = many\n", "/etc/crio/crio.conf.d/60-site"),
-        crio("a limit of crio that is no number", "[crio.runtime]\npids_limit = \"many\"\n", "crio"),
+        crio("a limit of crio that is not a number", "[crio.runtime]\npids_limit = \"many\"\n", "crio"),
         crio("a runtime that is missing", "[crio.runtime]\ndefault_runtime = \"site\"\n[crio.runtime.runtimes.site]\nruntime_path = \"/usr/bin/nothing-here\"\n", "crio.service"),
         broken("a preset that turns sshd off", json!({
             "files": [file("/etc/systemd/system-preset/00-site.preset", 0o644, "disable ssh.service\n")],
@@ -285,7 +285,7 @@ fn broken_files() -> Vec<Change> {
         }), "systemctl show -p ActiveState,SubState,LoadState site.service | grep -E 'failed|auto-restart|bad-setting'", "site"),
         broken("a line that tmpfiles refuses", put("/etc/tmpfiles.d/site.conf", 0o644, "directory /run/site 0755 root root\n"), "! test -d /run/site", "/etc/tmpfiles.d/site.conf"),
         broken("a kernel argument that a unit asks for", units(json!([drop_in("ssh.service", "[Unit]\nConditionKernelCommandLine=nothing.here\n")])), "! systemctl is-active ssh.service", "ssh.service"),
-        kubelet("a limit of the kubelet that is no number", "maxPods: many\n", "/bin/grep -qE '^maxPods: [0-9]+$'"),
+        kubelet("a limit of the kubelet that is not a number", "maxPods: many\n", "/bin/grep -qE '^maxPods: [0-9]+$'"),
         kubelet("a reservation of the kubelet below zero", "maxPods: 250\nsystemReserved:\n  memory: -1Gi\n", "/bin/sh -c '! grep -q -- \": -\" $0'"),
         broken("a kubelet.conf that is empty", put("/etc/kubernetes/kubelet.conf", 0o644, ""), "! systemctl is-active kubelet.service", "/etc/kubernetes/kubelet.conf"),
         broken("a connection that everybody may read", put("/etc/NetworkManager/system-connections/site.nmconnection", 0o644, keyfile), "! nmcli -t -f NAME connection | grep -qx site", "/etc/NetworkManager/system-connections/site.nmconnection"),
