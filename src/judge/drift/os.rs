@@ -38,19 +38,22 @@ pub fn disk_image_drift(
     let is_disk = node.system == System::NotAsked && !node.host.live && !node.host.in_initramfs;
     let image = node.os.image.as_deref().filter(|image| !image.is_empty());
     let image = image.filter(|_| is_disk && !config.os_image_url.is_empty())?;
-    let found = image_drift(config, layered, image)?;
-    let wanted = layered.filter(|image| !image.is_empty());
-    let wanted = wanted.unwrap_or(&config.os_image_url);
-    Some(Drift {
+    let wanted = wanted_image(config, layered);
+    image_drift(config, layered, image).map(|drift| Drift {
         detail: format!("{wanted:?} is wanted, this disk boots {image:?}"),
-        ..found
+        ..drift
     })
+}
+
+/// Returns `layered`, or else the config's image.
+fn wanted_image<'a>(config: &'a MachineConfig, layered: Option<&'a str>) -> &'a str {
+    let layered = layered.filter(|image| !image.is_empty());
+    layered.unwrap_or(&config.os_image_url)
 }
 
 /// Returns the difference between the running image and `layered`, or else the config's image.
 pub fn image_drift(config: &MachineConfig, layered: Option<&str>, runs: &str) -> Option<Drift> {
-    let wanted = layered.filter(|image| !image.is_empty());
-    let wanted = wanted.unwrap_or(&config.os_image_url);
+    let wanted = wanted_image(config, layered);
     (runs != wanted).then(|| Drift {
         kind: DriftKind::Image,
         subject: "OS image".to_owned(),
