@@ -454,7 +454,7 @@ fn the_disk_of_a_node_that_died_in_a_trial_names_it_and_is_reverted() {
             let status = said(&["status"], 0);
             assert!(status.contains("was not confirmed"), "{status}");
             assert!(status.contains("the next boot reverts it"), "{status}");
-            assert!(said(&["confirm", "--from-console"], 1).contains("on the node that runs"));
+            assert!(said(&["confirm", "--from-console"], 1).contains("on the running node"));
             let config = root.config(&super::matrix::config('c'));
             let refused = said(&["apply", "--yes", config.path()], 1);
             assert!(refused.contains("rollback --root"), "{refused}");
