@@ -141,7 +141,9 @@ pub fn write_export<W: Write>(
         write_directory(planned, destination, &shown)?
     };
     written.with_context(|| {
-        format!("{shown} is incomplete; run the command again when this is mended")
+        format!(
+            "the export to {shown} was not completed; run the command again when this is mended"
+        )
     })
 }
 
@@ -160,7 +162,13 @@ fn write_archive(
         remove_archive(destination).map_err(ExportError::at_start)?;
         return Err(error.into());
     }
-    Ok(write_file(planned, file))
+    let written = write_file(planned, file);
+    if written.is_err()
+        && let Err(error) = remove_archive(destination)
+    {
+        log::warn!("removing {shown}: {error}; remove it by hand");
+    }
+    Ok(written)
 }
 
 /// Writes a directory. The outer error is one before the first byte.

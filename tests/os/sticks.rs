@@ -11,7 +11,7 @@ use super::siblings::{
 use crate::support::faults::{CHANGING, Call, calls, can_trace, copy_tree, traced};
 use crate::support::images::{ImageRepository, NEW_REF, REPOSITORY, content_of, ostree, receiver};
 use crate::support::mounts::{Disk, mount, unmount, with_mounts};
-use crate::support::ostree_node::{AWAITED, NEXT, OstreeNode, Turn};
+use crate::support::ostree_node::{AWAITED, IMAGE, NEXT, OstreeNode, Turn};
 use crate::support::scenes::everything_is_asked_for;
 use crate::support::{Run, TestRoot, flat, flat_run, say};
 use mco_rescue::change::image::medium::MediumRoom;
@@ -146,13 +146,26 @@ fn a_read_only_stick_is_read_and_not_written() {
         for name in ["os", "os.tar"] {
             export(&sibling, &[text(&stick.join(name))]).ok();
         }
+        let filler = stick.join("filler");
+        let free = MediumRoom::of_path(&stick).unwrap().free;
+        fs::write(&filler, vec![1; usize::try_from(free).unwrap() - 60_000]).unwrap();
         unmount(&stick);
         disk.mount(&stick, ",ro");
-        for name in ["os", "other", "other.tar"] {
-            let target = stick.join(name);
-            let said = flat(&export(&sibling, &[text(&target)]).exits(1).err());
+        let target = stick.join("os");
+        for name in ["other", "other.tar"] {
+            let said = flat(&export(&sibling, &[text(&stick.join(name))]).exits(1).err());
             assert!(said.contains("read-only"), "{name}: {said}");
         }
+        // All of it is there, so nothing is written.
+        let said = flat_run(&export(&sibling, &[text(&target)]).ok());
+        assert!(said.contains(&format!("Exported {NEXT}")), "{said}");
+        // Other objects are wanted there: what the stick has is whole, and nothing is said about it.
+        let since = ["--since", IMAGE, text(&target)];
+        let said = flat(&export(&sibling, &since).exits(1).err());
+        assert!(
+            said.contains("was not completed") && said.contains("read-only"),
+            "{said}"
+        );
         for from in [From::Directory, From::Archive] {
             pivot(&node, from, &["--unproven-image"]).ok();
             let there = node.root.path(REPOSITORY);
@@ -200,13 +213,26 @@ fn a_medium_with_too_little_room_is_refused_before_anything_is_written() {
         ostree(&target, &["fsck"]);
         unmount(stick.path());
     });
-    // Full on the way.
+    // Full on the way: what is there of an archive is removed, so that the same command can make it.
+    if can_trace() {
+        let scratch = tempfile::tempdir().unwrap();
+        let archive = scratch.path().join("os.tar");
+        let args = ["image", "export", "--image", NEXT, text(&archive)];
+        let ended = traced(
+            &sibling,
+            "fsync",
+            &["fsync:error=EIO:when=1".to_owned()],
+            &args,
+        );
+        assert!(ended.code == Some(1) && !archive.exists(), "{}", ended.err);
+        assert_eq!(sibling.run(&args).code(), 0);
+    }
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let mut command = sibling.command(&["image", "export", "--image", NEXT, "-"]);
     let output = command.stdout(Stdio::from(full)).output().unwrap();
     let said = flat(&Run::of(output).exits(1).err());
     assert!(
-        said.contains("no space left") && said.contains("is incomplete"),
+        said.contains("no space left") && said.contains("was not completed"),
         "{said}"
     );
 }

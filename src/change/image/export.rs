@@ -192,16 +192,13 @@ impl<'a> Export<'a> {
         room: &MediumRoom,
     ) -> Result<(), ExportError> {
         let mut needed = NeededRoom::new(room.block);
-        // These are always written anew, one beside the old one of its name.
-        let mut rewritten = 0;
-        for (path, size) in self.small_files()? {
-            if is_earlier(target, &path, size)? {
-                rewritten = rewritten.max(size);
-            } else {
-                needed.add_file(&path, size);
+        for (path, text) in self.texts()? {
+            if !is_there(target, &path, text.len() as u64, || {
+                Ok(Box::new(text.as_bytes()))
+            })? {
+                needed.add_file(&path, text.len() as u64);
             }
         }
-        needed.add_bytes(rewritten);
         if !is_earlier(target, "config", CONFIG.len() as u64)? {
             EMPTY.iter().for_each(|path| needed.add_directory(path));
         }
@@ -221,7 +218,8 @@ impl<'a> Export<'a> {
     /// It has too little room, or takes no file as large as that.
     pub fn check_archive_room(&self, path: &str, room: &MediumRoom) -> Result<(), ExportError> {
         let padded = |size: u64| TAR_BLOCK + size.div_ceil(TAR_BLOCK) * TAR_BLOCK;
-        let small = self.small_files()?.into_iter().map(|(_, size)| size);
+        let texts = self.texts()?.into_iter();
+        let small = texts.map(|(_, text)| text.len() as u64);
         let objects = self.objects.iter().map(|(_, size)| *size);
         let files: u64 = small.chain(objects).map(padded).sum();
         // Headers of directories and of long names, and the end of the archive.
@@ -235,18 +233,16 @@ impl<'a> Export<'a> {
         check_free(needed, room)
     }
 
-    /// Returns path and size of the files that are no objects.
-    fn small_files(&self) -> Result<Vec<(String, u64)>, ExportError> {
+    /// Returns path and content of the files that are no objects.
+    fn texts(&self) -> Result<Vec<(String, String)>, ExportError> {
         let texts = [
             (DESCRIPTION, self.description_text()?),
             (LISTING, self.listing()),
             ("config", CONFIG.to_owned()),
             (BOUNDARY, String::new()),
         ];
-        let texts = texts.map(|(path, text)| (path.to_owned(), text.len() as u64));
-        let refs = self.refs().into_iter();
-        let refs = refs.map(|(path, text)| (path, text.len() as u64));
-        Ok(texts.into_iter().chain(refs).collect())
+        let texts = texts.map(|(path, text)| (path.to_owned(), text));
+        Ok(texts.into_iter().chain(self.refs()).collect())
     }
 
     /// Returns path and content of the refs: that of the image is the last.
@@ -330,23 +326,13 @@ impl<'a> Export<'a> {
         size: u64,
     ) -> Result<(), ExportError> {
         let path = exported_path(id);
-        let failed = |error: io::Error| write_error(&path, error);
         // A medium that was pulled out or lost power has files of the right size with other contents.
-        if let Some(earlier) = target.find_earlier(&path, size).map_err(failed)?
-            && is_same(earlier, &mut self.open_content(id)?).map_err(failed)?
-        {
+        if is_there(target, &path, size, || self.open_content(id))? {
             progress::advance_by(size);
             return Ok(());
         }
-        let mut content = self.open_content(id)?;
-        let mut counted = progress::Counted(&mut content);
-        target
-            .put_file(ExportFile {
-                path: &path,
-                size,
-                content: &mut counted,
-            })
-            .map_err(failed)
+        let mut content = progress::Counted(self.open_content(id)?);
+        put_content(target, &path, size, &mut content)
     }
 
     /// Returns an object as it is in an export.
@@ -519,6 +505,20 @@ fn is_earlier(target: &dyn ExportTarget, path: &str, size: u64) -> Result<bool, 
     Ok(earlier.is_some())
 }
 
+/// Returns true if an earlier export left a file with this content.
+fn is_there<'a>(
+    target: &dyn ExportTarget,
+    path: &str,
+    size: u64,
+    open: impl FnOnce() -> Result<Box<dyn Read + 'a>, ExportError>,
+) -> Result<bool, ExportError> {
+    let failed = |error: io::Error| write_error(path, error);
+    match target.find_earlier(path, size).map_err(failed)? {
+        Some(earlier) => is_same(earlier, &mut open()?).map_err(failed),
+        None => Ok(false),
+    }
+}
+
 /// Returns true if a file of the same size has this content. One that cannot be read has not.
 fn is_same(mut file: std::fs::File, content: &mut dyn Read) -> io::Result<bool> {
     let (mut expected, mut found) = (vec![0; COMPARED], vec![0; COMPARED]);
@@ -567,12 +567,27 @@ fn check_free(needed: u64, room: &MediumRoom) -> Result<(), ExportError> {
     }
 }
 
+/// Writes a text, unless an earlier export left it: a medium that holds the whole export may be read-only.
 fn put_text(target: &mut dyn ExportTarget, path: &str, text: &str) -> Result<(), ExportError> {
-    let put = target.put_file(ExportFile {
+    let size = text.len() as u64;
+    if is_there(target, path, size, || Ok(Box::new(text.as_bytes())))? {
+        return Ok(());
+    }
+    put_content(target, path, size, &mut text.as_bytes())
+}
+
+fn put_content(
+    target: &mut dyn ExportTarget,
+    path: &str,
+    size: u64,
+    content: &mut dyn Read,
+) -> Result<(), ExportError> {
+    let file = ExportFile {
         path,
-        size: text.len() as u64,
-        content: &mut text.as_bytes(),
-    });
+        size,
+        content,
+    };
+    let put = target.put_file(file);
     put.map_err(|error| write_error(path, error))
 }
 
