@@ -5,6 +5,7 @@ mod first_boot;
 pub mod keys;
 mod making;
 mod moments;
+mod mutations;
 mod override_login;
 mod reading;
 mod signatures;

@@ -18,7 +18,7 @@ const KNOWN: &str = "var/lib/mco-rescue/capsules.json";
 const FILE: &str = "etc/from-stick";
 
 /// The last number that a node remembers.
-fn number(root: &TestRoot) -> Option<u64> {
+pub(super) fn number(root: &TestRoot) -> Option<u64> {
     let bytes = fs::read(root.path(KNOWN)).ok()?;
     let value: Value = serde_json::from_slice(&bytes).unwrap();
     value["last"]["sequence"].as_u64()

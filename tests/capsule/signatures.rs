@@ -1,6 +1,7 @@
 //! Signatures: the verdicts are those of `ssh-keygen -Y verify`, or stricter where the documentation says so.
 
-use std::fs::{self, File};
+use std::fs;
+use std::io::{Seek, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -14,15 +15,21 @@ use sha2::{Digest, Sha256, Sha512};
 use super::keys::{SigningKey, Stick, make_key, sign};
 use crate::support::flat;
 
-const NAMESPACE: &str = "mco-rescue-capsule";
+pub(super) const NAMESPACE: &str = "mco-rescue-capsule";
 /// The time of every verdict: 2026-07-01.
 const TIME: (u64, &str) = (1_782_864_000, "20260701000000Z");
 
 /// Numbers that are the same in each run.
-struct Numbers(u64);
+pub(super) struct Numbers(u64);
 
 impl Numbers {
-    fn below(&mut self, bound: usize) -> usize {
+    /// Numbers that differ from those of any other seed.
+    pub(super) fn of_seed(seed: usize) -> Self {
+        let seed = u64::try_from(seed).unwrap() + 1;
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    pub(super) fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -74,17 +81,15 @@ impl Question<'_> {
     }
 
     fn of_openssh(&self, directory: &Path) -> bool {
-        let (signature, message) = (directory.join("asked.sig"), directory.join("asked"));
+        let signature = directory.join("asked.sig");
         fs::write(&signature, &self.signature).unwrap();
-        fs::write(&message, &self.message).unwrap();
-        let mut command = Command::new("ssh-keygen");
-        command.env("TZ", "UTC").args(["-Y", "verify", "-f"]);
-        command.arg(self.allowed).args(["-I", self.principal]);
-        command.args(["-n", self.namespace, "-s"]).arg(&signature);
-        command.arg(format!("-Overify-time={}", TIME.1));
-        let input = File::open(&message).unwrap();
-        let output = command.stdin(Stdio::from(input)).output().unwrap();
-        output.status.success()
+        is_verified(
+            self.allowed,
+            self.principal,
+            self.namespace,
+            &signature,
+            &self.message,
+        )
     }
 
     /// Asks both, and returns the verdict that they share. OpenSSH also accepts version 0, which nothing writes.
@@ -96,6 +101,26 @@ impl Question<'_> {
         assert_eq!(ours.is_ok(), theirs, "{ours:?}\n{self:?}");
         theirs
     }
+}
+
+/// Returns true if `ssh-keygen -Y verify` accepts a signature at [`TIME`].
+pub(super) fn is_verified(
+    allowed: &Path,
+    principal: &str,
+    namespace: &str,
+    signature: &Path,
+    message: &[u8],
+) -> bool {
+    let mut asked = tempfile::tempfile().unwrap();
+    asked.write_all(message).unwrap();
+    asked.rewind().unwrap();
+    let mut command = Command::new("ssh-keygen");
+    command.env("TZ", "UTC").args(["-Y", "verify", "-f"]);
+    command.arg(allowed).args(["-I", principal]);
+    command.args(["-n", namespace, "-s"]).arg(signature);
+    command.arg(format!("-Overify-time={}", TIME.1));
+    let output = command.stdin(Stdio::from(asked)).output().unwrap();
+    output.status.success()
 }
 
 fn keys_in(directory: &Path) -> Option<Vec<SigningKey>> {
