@@ -11,6 +11,7 @@
 //! 512 or 4096 bytes of a write is lost in the same ways. Of two writes at one place either may be on the disk.
 
 mod image;
+mod import;
 mod power_up;
 
 use std::collections::BTreeMap;
@@ -21,16 +22,18 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use self::image::{Content, Drawn, Recorded};
+use self::image::{Content, Drawn};
 use self::power_up::{Mounted, Verdicts};
-use crate::lab::qemu::Machine;
+use crate::lab::qemu::{Guest, Machine};
 use crate::lab::random::Random;
-use crate::lab::recorded::Recorder;
+use crate::lab::recorded::{Recorder, Recording};
 use crate::lab::{Case, images};
 use crate::support::faults::{Scene, copy_tree};
 use crate::support::mounts::{Disk, with_mounts};
 use crate::support::scenes::{WATCHED, bare, can_disturb, everything_is_asked_for, update};
 use crate::support::{TestRoot, copy_program};
+
+type Recorded<'a> = image::Recorded<Story<'a>>;
 
 const SCRIPT: &str = include_str!("../guest/crash-images.sh");
 /// Images of each recording: of a sample, and at full size.
@@ -248,7 +251,7 @@ impl<'a> Story<'a> {
             Job::Recover => "recover".to_owned(),
         };
         let mut script = format!(
-            "NAME={name} DISKS='{}' PAUSE={} TRACER='{}' ARGUMENTS='{arguments}'\nplace() {{\n",
+            "NAME={name} DISKS='{}' PAUSE={} PROGRAM='{} mco-rescue --root /mnt' ARGUMENTS='{arguments}'\nplace() {{\n",
             disks.join(" "),
             match self.mood {
                 Mood::Nothing => "",
@@ -391,17 +394,9 @@ impl Bench<'_> {
     /// Makes the runs in a guest, one after another.
     fn record<'s>(&self, stories: &[Story<'s>]) -> Vec<Recorded<'s>> {
         let before: Vec<Vec<Disk>> = stories.iter().map(|story| self.prepare(story)).collect();
-        let blank = Disk::blank();
-        blank.file().set_len(1 << 20).unwrap();
         let mut machine = Machine::tiny(&images::tiny());
-        let sockets = tempfile::tempdir().unwrap();
-        let mut recorder = Recorder::default();
-        for (number, disk) in before.iter().flatten().chain([&blank]).enumerate() {
-            let socket = sockets.path().join(number.to_string());
-            recorder.serve(disk.path(), &socket);
-            machine = machine.served_disk(&socket);
-        }
-        let (fs, count) = (self.fs, before.iter().flatten().count());
+        let disks: Vec<&Disk> = before.iter().flatten().collect();
+        let (fs, count) = (self.fs, disks.len());
         let marks = device(count);
         let mut script = format!(
             "FS={} OPTIONS={} MARKS={marks}\n{SCRIPT}",
@@ -418,10 +413,7 @@ impl Bench<'_> {
         if stories.iter().any(|story| !story.faults.is_empty()) {
             machine = machine.archive(&with_strace(self.case));
         }
-        let mut guest = machine.start(self.case.dir(), "recorded");
-        guest.powers_off();
-        assert_eq!(guest.values("BROKEN"), [""; 0], "{}", guest.tail());
-        let log = recorder.end();
+        let (log, guest) = recorded(self.case, machine, &disks);
         let mut first = 0;
         let numbered = stories.iter().enumerate().zip(&before);
         let recorded = numbered.map(|((name, story), before)| {
@@ -517,6 +509,23 @@ impl Bench<'_> {
         }
         panic!("nothing was noticed");
     }
+}
+
+/// Starts a guest on disks that record each request, and one more for its marks; gives the recording when it has ended.
+fn recorded(case: &Case, mut machine: Machine, disks: &[&Disk]) -> (Recording, Guest) {
+    let blank = Disk::blank();
+    blank.file().set_len(1 << 20).unwrap();
+    let sockets = tempfile::tempdir().unwrap();
+    let mut recorder = Recorder::default();
+    for (number, disk) in disks.iter().copied().chain([&blank]).enumerate() {
+        let socket = sockets.path().join(number.to_string());
+        recorder.serve(disk.path(), &socket);
+        machine = machine.served_disk(&socket);
+    }
+    let mut guest = machine.start(case.dir(), "recorded");
+    guest.powers_off();
+    assert_eq!(guest.values("BROKEN"), [""; 0], "{}", guest.tail());
+    (recorder.end(), guest)
 }
 
 /// From the last moment before those at which `recover` had something to do to the first one after them.

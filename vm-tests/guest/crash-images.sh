@@ -1,5 +1,5 @@
 # Runs on disks that record each request: what the tiny guest does. The case
-# sets FS, OPTIONS and MARKS, and for each story NAME, DISKS, PAUSE, TRACER,
+# sets FS, OPTIONS and MARKS, and for each story NAME, DISKS, PAUSE, PROGRAM,
 # ARGUMENTS and place(), which mounts the directories of the disks at /mnt.
 # shellcheck shell=dash disable=SC2086
 
@@ -40,7 +40,7 @@ story() {
         bother &
         other=$!
     fi
-    $TRACER mco-rescue --root /mnt $ARGUMENTS >/tmp/said 2>&1
+    $PROGRAM $ARGUMENTS >/tmp/said 2>&1
     code=$?
     if [ $code = 0 ]; then
         mark "done $NAME"

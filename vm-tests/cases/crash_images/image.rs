@@ -6,7 +6,6 @@ use std::fs;
 use std::ops::{Range, RangeInclusive};
 use std::os::unix::fs::FileExt;
 
-use super::Story;
 use crate::lab::random::Random;
 use crate::lab::recorded::{Fate, Kind, Recording};
 use crate::support::mounts::Disk;
@@ -15,8 +14,8 @@ use crate::support::mounts::Disk;
 const SHOWN: usize = 12;
 
 /// A recorded run, and the disks before it.
-pub struct Recorded<'a> {
-    pub story: Story<'a>,
+pub struct Recorded<S> {
+    pub story: S,
     pub before: Vec<Content>,
     pub log: Recording,
     /// Never torn at 512 bytes.
@@ -67,7 +66,7 @@ impl Content {
     }
 }
 
-impl Recorded<'_> {
+impl<S> Recorded<S> {
     fn volatile(&self, moment: usize) -> Vec<usize> {
         let flushes = |at: usize| (self.flushes)(at, self.begin);
         self.log.volatile(self.before.len(), moment, flushes)
@@ -148,14 +147,14 @@ impl Recorded<'_> {
 }
 
 /// Images that differ in what is on their disks.
-pub struct Drawn<'a> {
-    run: &'a Recorded<'a>,
+pub struct Drawn<'a, S> {
+    run: &'a Recorded<S>,
     known: HashSet<(bool, BTreeMap<usize, Option<Fate>>)>,
     images: Vec<Image>,
 }
 
-impl<'a> Drawn<'a> {
-    pub fn new(run: &'a Recorded<'a>) -> Self {
+impl<'a, S> Drawn<'a, S> {
+    pub fn new(run: &'a Recorded<S>) -> Self {
         Self {
             run,
             known: HashSet::new(),

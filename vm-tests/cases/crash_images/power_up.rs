@@ -10,8 +10,8 @@ use std::sync::Mutex;
 
 use tempfile::TempDir;
 
-use super::image::{Image, Recorded};
-use super::{FileSystem, Layout};
+use super::image::Image;
+use super::{FileSystem, Layout, Recorded};
 use crate::support::faults::{demand, on_threads};
 use crate::support::mounts::{Disk, mount, unmount};
 use crate::support::{Run, TestRoot, flat};
