@@ -111,9 +111,9 @@ fn said(guest: &Guest) -> String {
 const REPORT: &str = r#"
 echo "OUTCOME $(tr -d '\n' </run/mco-rescue/firstboot.json)"
 echo "ACTIVE $(systemctl is-active kubelet.service crio.service | tr '\n' ' ')"
-/usr/local/bin/mco-rescue status --output json >/run/status
+/usr/local/bin/mco-rescue --quiet status --output json >/run/status
 echo "STATUS $(tr -d '\n' </run/status)"
-/usr/local/bin/mco-rescue verify >/run/verify
+/usr/local/bin/mco-rescue --quiet verify >/run/verify
 code=$?
 [ $code = 0 ] || cat /run/verify
 echo "VERIFY $code"
