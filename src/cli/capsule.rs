@@ -262,6 +262,7 @@ fn verify(ui: &Ui<'_>, directory: &Path, signers: Option<&Path>) -> Result<ExitC
         directory: directory.display().to_string(),
         signed: opened.facts,
         files: opened.document.files.len(),
+        images: opened.document.images.len(),
         problems,
     };
     ui.print(

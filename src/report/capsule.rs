@@ -55,6 +55,9 @@ pub struct CapsuleCheck {
     pub signed: CapsuleFacts,
     /// Number of its files.
     pub files: usize,
+    /// Number of its images.
+    #[serde(skip)]
+    pub images: usize,
     /// Files that are missing or differ.
     pub problems: Vec<String>,
 }
@@ -149,6 +152,10 @@ pub fn check_text(check: &CapsuleCheck) -> String {
     out += "Signed by ";
     out += wrap_text(&check.signed.to_string(), 10).trim_start();
     let files = count_noun(check.files, "file");
+    if check.images > 0 {
+        let images = count_noun(check.images, "image");
+        out += &format!("Images    {images}, compared when a node imports it\n");
+    }
     match check.problems.len() {
         0 => out += &format!("Files     {files}, all as signed\n"),
         count => {

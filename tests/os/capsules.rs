@@ -73,6 +73,9 @@ fn the_signed_content_of_an_image_vouches_for_it_and_nothing_else_is_read() {
             let refused = said(&pivot(&node, from, &trusted).exits(1));
             assert!(refused.contains("images = required"), "{from:?}: {refused}");
             make(&node, &key, &["--sequence", "7"]);
+            let verified = said(&node.run(&["capsule", "verify", "/media"]).ok());
+            let image = "Images 1 image, compared when a node imports it";
+            assert!(verified.contains(image), "{from:?}: {verified}");
             if from == From::Disk {
                 bring(&node, &sibling, from);
             }

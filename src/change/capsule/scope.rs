@@ -61,7 +61,9 @@ pub fn why_not_here(document: &CapsuleDocument, node: &dyn NodeScope) -> Option<
         });
         Some(match other {
             Some(own) => format!("is for {what} {list}, and this node is {own}"),
-            None => format!("is for {what} {list}, and it is not known which one this node is"),
+            None => format!(
+                "is for {what} {list}, and it is not known which one this node is. Ask for a capsule that was made without --{what}"
+            ),
         })
     };
     names("cluster", &clusters, &|name| node.matches_cluster(name))
