@@ -4,15 +4,18 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use mco_rescue::base::error;
-use mco_rescue::base::invocation::with_commands_apart;
+use mco_rescue::base::invocation::{
+    Sudo, TypedProgram, as_typed, remember_typed, with_commands_apart,
+};
 use mco_rescue::base::reason::Reason;
 use mco_rescue::base::secrets::redacted_words;
 use mco_rescue::base::text::{make_printable, one_line};
-use mco_rescue::base::wrap::{WIDTH, wrap_lines};
+use mco_rescue::base::wrap::{line_width, remember_width, wrap_lines};
 use mco_rescue::cli::{parse, run};
 use mco_rescue::host::progress;
 use mco_rescue::host::sys::memory::{self, Memory};
 use mco_rescue::host::sys::{limits, signals};
+use terminal_size::terminal_size_of;
 
 #[global_allocator]
 static MEMORY: Memory = Memory;
@@ -31,8 +34,9 @@ impl Messages {
     /// Returns a message with its commands apart, after a label in this colour if there is one.
     fn lay_out(self, label: &str, colour: &str, text: &str) -> String {
         let text = with_commands_apart(&format!("{label}{text}"));
+        let text = as_typed(&text).into_owned();
         // A log keeps one line for each message.
-        let is_long = text.lines().any(|line| line.chars().count() > WIDTH);
+        let is_long = text.lines().any(|line| line.chars().count() > line_width());
         let text = if is_long && std::io::stderr().is_terminal() {
             wrap_lines(&text)
         } else {
@@ -47,9 +51,33 @@ impl Messages {
     }
 }
 
+/// Stores how a person at a terminal called this program, and the width of the terminal that text is printed on.
+fn remember_person() {
+    let out = std::io::stdout();
+    if let Some((columns, _)) = terminal_size_of(&out).filter(|(columns, _)| columns.0 > 0) {
+        remember_width(columns.0.into());
+    }
+    let is_person =
+        out.is_terminal() || std::io::stderr().is_terminal() || std::io::stdin().is_terminal();
+    let program = std::env::args().next().filter(|_| is_person);
+    let Some(program) = program.filter(|program| !program.is_empty()) else {
+        return;
+    };
+    let sudo = match (
+        nix::unistd::geteuid().is_root(),
+        std::env::var_os("SUDO_UID"),
+    ) {
+        (false, _) => Sudo::Live,
+        (true, Some(_)) => Sudo::Always,
+        (true, None) => Sudo::Never,
+    };
+    remember_typed(TypedProgram { program, sudo });
+}
+
 fn main() -> ExitCode {
     limits::set_umask();
     let cli = parse();
+    remember_person();
     let messages = Messages {
         coloured: cli.is_coloured(&std::io::stderr()),
     };

@@ -4,6 +4,7 @@
 //! mounted disk. Those of other programs are [`PrintedCommand`]s: one that acts on the system that runs it is marked for another
 //! root, since it would change the rescue machine.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -111,6 +112,84 @@ fn repeat_arguments(
     name.clone_into(&mut words[at]);
     words.retain(|word| !without.contains(&word.as_str()));
     Some(format!("mco-rescue {}", words.join(" ")))
+}
+
+/// The name of this program in printed commands.
+const NAME: &str = "mco-rescue ";
+
+/// How a person calls this program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TypedProgram {
+    /// The program as typed, such as `./mco-rescue`.
+    pub program: String,
+    /// When `sudo` is typed before it.
+    pub sudo: Sudo,
+}
+
+/// When a person types `sudo`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sudo {
+    /// Never: the shell is root's.
+    Never,
+    /// For the running system: the user is not root, and another root may be the user's own.
+    Live,
+    /// Always: this run was begun with it.
+    Always,
+}
+
+/// How this run was called by a person. Set once.
+static TYPED: OnceLock<TypedProgram> = OnceLock::new();
+
+/// Stores how a person called this program, for [`as_typed`].
+pub fn remember_typed(typed: TypedProgram) {
+    let _ = TYPED.set(typed);
+}
+
+/// Returns a text for a person, in which this program's commands are as that person has to type them.
+pub fn as_typed(text: &str) -> Cow<'_, str> {
+    let Some(TypedProgram { program, sudo }) = TYPED.get() else {
+        return Cow::Borrowed(text);
+    };
+    let has_sudo = match sudo {
+        Sudo::Never => false,
+        Sudo::Live => ROOT.get().is_none(),
+        Sudo::Always => true,
+    };
+    Cow::Owned(spell_commands(text, &shell_word(program), has_sudo))
+}
+
+/// Replaces this program in the commands of a text: those after a label, in backticks, and on lines of their own. Prose and
+/// commands for another machine stay.
+fn spell_commands(text: &str, program: &str, has_sudo: bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(NAME) {
+        let (before, found) = rest.split_at(at);
+        out.push_str(before);
+        rest = &found[NAME.len()..];
+        let bare = out.strip_suffix("sudo ").unwrap_or(&out).len();
+        let (head, given_sudo) = out.split_at(bare);
+        let line = head.rsplit('\n').next().unwrap_or_default();
+        let above = head.trim_end();
+        let begins = if line.trim().is_empty() {
+            above.is_empty() || above.ends_with(':')
+        } else {
+            let ends = [": ", "  ", "`", "; ", ", or ", ", then "];
+            ends.iter().any(|end| line.ends_with(end))
+        };
+        if !begins || above.ends_with(ON_THE_NODE.trim_end()) {
+            out.push_str(NAME);
+            continue;
+        }
+        let sudo = if has_sudo || !given_sudo.is_empty() {
+            "sudo "
+        } else {
+            ""
+        };
+        out.truncate(bare);
+        out += &format!("{sudo}{program} ");
+    }
+    out + rest
 }
 
 /// A command for a person to type: one line for the shell.
@@ -405,6 +484,11 @@ pub fn soft_reboot_words() -> String {
     )
 }
 
+/// Returns true if the root of this run is not that of the running system.
+pub fn is_other_root() -> bool {
+    ROOT.get().is_some()
+}
+
 /// Quotes a text as one word for the shell.
 pub fn shell_word(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-@:+,=%".contains(&b);
@@ -435,6 +519,52 @@ pub fn root_option(root: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commands_are_as_a_person_types_them() {
+        let spell = |text: &str| spell_commands(text, "./mco-rescue", true);
+        for (text, wanted) in [
+            (
+                "Next: mco-rescue verify\n",
+                "Next: sudo ./mco-rescue verify\n",
+            ),
+            (
+                "Next: sudo mco-rescue verify",
+                "Next: sudo ./mco-rescue verify",
+            ),
+            (
+                "  Next     mco-rescue a\n  then     mco-rescue b",
+                "  Next     sudo ./mco-rescue a\n  then     sudo ./mco-rescue b",
+            ),
+            ("see `mco-rescue plan`.", "see `sudo ./mco-rescue plan`."),
+            (
+                "skipped:\n  mco-rescue doctor --deep",
+                "skipped:\n  sudo ./mco-rescue doctor --deep",
+            ),
+            ("a run of mco-rescue ends", "a run of mco-rescue ends"),
+            (
+                "the unit of\n  mco-rescue ends",
+                "the unit of\n  mco-rescue ends",
+            ),
+            ("/var/lib/mco-rescue is", "/var/lib/mco-rescue is"),
+            (
+                "ssh core@NODE sudo mco-rescue confirm",
+                "ssh core@NODE sudo mco-rescue confirm",
+            ),
+        ] {
+            assert_eq!(spell(text), wanted);
+        }
+        let marked = format!("Next: {ON_THE_NODE}mco-rescue install");
+        assert_eq!(spell(&marked), marked);
+        assert_eq!(
+            spell_commands("Next: mco-rescue a", "./mco-rescue", false),
+            "Next: ./mco-rescue a"
+        );
+        assert_eq!(
+            spell_commands("Next: sudo mco-rescue a", "mco-rescue", false),
+            "Next: sudo mco-rescue a"
+        );
+    }
 
     #[test]
     fn a_root_with_blanks_is_one_word() {

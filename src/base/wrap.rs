@@ -1,12 +1,29 @@
-//! Lines of 80 columns.
+//! Lines that fit the terminal; without one, 80 columns.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::invocation::set_commands_apart;
 use super::text::one_line;
 
-/// Width of text output.
+/// Width of text output without a terminal.
 pub const WIDTH: usize = 80;
+/// Narrowest and widest lines at a terminal: longer ones are hard to read.
+const LIMITS: (usize, usize) = (40, 120);
 
-/// Wraps a text into lines of at most [`WIDTH`] columns, each indented by `indent` blanks. Words are not broken, nor are
+/// The width of this run.
+static COLUMNS: AtomicUsize = AtomicUsize::new(WIDTH);
+
+/// Stores the width of the terminal that text is printed on.
+pub fn remember_width(columns: usize) {
+    COLUMNS.store(columns.clamp(LIMITS.0, LIMITS.1), Ordering::Relaxed);
+}
+
+/// Returns the width of text output.
+pub fn line_width() -> usize {
+    COLUMNS.load(Ordering::Relaxed)
+}
+
+/// Wraps a text into lines of at most [`line_width`] columns, each indented by `indent` blanks. Words are not broken, nor are
 /// commands: those after `Next: ` get lines of their own.
 pub fn wrap_text(text: &str, indent: usize) -> String {
     let text = one_line(text);
@@ -21,10 +38,10 @@ pub fn wrap_text(text: &str, indent: usize) -> String {
     }
 }
 
-/// Wraps every line that is longer than [`WIDTH`]. The last line ends without a newline.
+/// Wraps every line that is longer than [`line_width`]. The last line ends without a newline.
 pub fn wrap_lines(text: &str) -> String {
     let wrapped = |line: &str| {
-        if line.chars().count() > WIDTH {
+        if line.chars().count() > line_width() {
             wrap_text(line, 0).trim_end().to_owned()
         } else {
             line.to_owned()
@@ -39,7 +56,7 @@ fn wrap_words(text: &str, indent: usize) -> String {
     let mut width = 0;
     for word in split_words(text) {
         let long = word.chars().count();
-        if width == 0 || width + 1 + long > WIDTH {
+        if width == 0 || width + 1 + long > line_width() {
             out.push_str(if width == 0 { "" } else { "\n" });
             out.push_str(&" ".repeat(indent));
             width = indent + long;

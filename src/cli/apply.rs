@@ -30,6 +30,7 @@ use crate::report::verify::VerifyFindings;
 use crate::report::{self, question};
 use crate::run::apply::{Applied, ApplyOptions, ApplyRun, JobsDone};
 use crate::run::front::Front;
+use crate::run::node_change::NodeChange;
 use crate::run::opening::{Needs, Opening};
 
 /// Which config, what is allowed, and what comes after.
@@ -68,8 +69,9 @@ pub struct ApplyArgs {
     /// Only add this SSH key for core, when no login works
     ///
     /// Changes nothing else: adds the one public SSH key in FILE for core, such as
-    /// ~/.ssh/id_ed25519.pub, when no login works; `-` for standard input. verify
-    /// reports it as a difference; the next apply removes it, and so does rollback
+    /// ~/.ssh/id_ed25519.pub, when no login works; `-` for standard input. Creates core
+    /// if that user is missing. verify reports the key as a difference; the next apply
+    /// removes it, and so does rollback
     #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "filename", "latest", "reboot", "stop_workloads", "window"])]
     pub key: Option<String>,
 }
@@ -139,9 +141,18 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     let needs = Needs::APPLY.if_meant(apply.plan.guards.not_a_node);
     let opening = Opening::check_needs(ui, root, &needs)?;
     let given = opening.read_first(|root, _| read_given(root, &apply.plan))?;
-    let change = opening.begin_change()?;
+    carry_out(ui, apply, opening.begin_change()?, given.flatten())
+}
+
+/// Shows the plan of a change that has begun, and carries it out. `given` is the config, if it was already read.
+pub(super) fn carry_out(
+    ui: &Ui<'_>,
+    apply: &ApplyArgs,
+    change: NodeChange<'_>,
+    given: Option<Chosen>,
+) -> Result<ExitCode> {
     let options = apply.options()?;
-    let run = ApplyRun::make_plan(&change, &options, given.flatten())?;
+    let run = ApplyRun::make_plan(&change, &options, given)?;
     show(ui, &apply.plan, &run)?;
     let applied = if run.plan.is_empty() {
         if run.plan.force != Force::Left {
@@ -291,6 +302,7 @@ fn show_result(ui: &Ui<'_>, args: &PlanArgs, applied: &Applied<'_>) -> Result<Ex
         verdict: verdict.as_deref(),
         diffs: &diffs,
         not_looked_at: &session.not_looked_at(),
+        has_core: session.has_core(),
         daemon: &daemon,
         told: plan.after.is_some().then_some(told),
         // The record was just written.

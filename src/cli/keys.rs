@@ -4,6 +4,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::{Output, diffs};
 use crate::base::error::ExitCode;
+use crate::base::paths;
 use crate::base::ssh_key::PublicKey;
 use crate::change::plan::Plan;
 use crate::change::session::{machine, open_root};
@@ -16,7 +17,7 @@ use crate::report::plan::Heading;
 use crate::report::{self, key};
 use crate::run::ending::Ending;
 use crate::run::front::Front;
-use crate::run::key::{KEY_RUN, KeyRun};
+use crate::run::key::{KEY_RUN, KeyRun, config_of_missing_core, warn_of_sshd};
 use crate::run::opening::{Needs, Opening};
 
 /// Maximum size of a file with one key.
@@ -29,6 +30,12 @@ pub(super) fn apply(ui: &Ui<'_>, args: &ApplyArgs, file: &str) -> Result<ExitCod
     let guards = &args.plan.guards;
     let change =
         Opening::check_needs(ui, root, &Needs::KEY.if_meant(guards.not_a_node))?.begin_change()?;
+    if let Some(given) = config_of_missing_core(&change.root, &line, file)? {
+        let root = change.root.open_again()?;
+        let code = super::apply::carry_out(ui, args, change, Some(given))?;
+        warn_of_sshd(&root, &format!("/{}", paths::CORE_KEYS));
+        return Ok(code);
+    }
     let run = KeyRun::plan_addition(&change, guards.allowed(), &line, file)?;
     let at = run.path.to_string();
     if run.plan.is_empty() && run.plan.blockers.is_empty() {

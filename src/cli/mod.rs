@@ -454,8 +454,7 @@ pub enum Command {
     #[command(hide = true)]
     Names(Deferred<NamesArgs>),
 
-    /// Print the man page mco-rescue(8), or write all pages to DIR
-    #[command(hide = true)]
+    /// Show the man page mco-rescue(8), or write all pages to DIR
     Man(Deferred<ManArgs>),
 
     /// Parts of a trial that units and tests run

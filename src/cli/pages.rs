@@ -1,5 +1,6 @@
 //! `completions` and `man`: shell completions and man pages, generated from the same types as the help.
 
+use std::io::IsTerminal;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -13,6 +14,7 @@ use super::Cli;
 use super::deferred::at_once;
 use crate::base::error::ExitCode;
 use crate::change::transaction;
+use crate::node::command::pager::show_man_page;
 use crate::report;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -40,7 +42,7 @@ pub struct CompletionsArgs {
 #[derive(Debug, Args)]
 pub struct ManArgs {
     /// A directory, where each command gets a page of its own
-    /// [default: the first page, to standard output]
+    /// [default: show the first page; without a terminal, print its source]
     #[arg(value_name = "DIR")]
     pub directory: Option<PathBuf>,
 
@@ -142,10 +144,22 @@ pub(super) fn man(args: &ManArgs) -> Result<ExitCode> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     match &args.directory {
-        None => report::print(&page(&command)?)?,
+        None => show_page(&mut command)?,
         Some(directory) => write_all(&command, directory)?,
     }
     Ok(ExitCode::Done)
+}
+
+/// Prints the main page; at a terminal as `man` shows it, or else as the long help.
+fn show_page(command: &mut Command) -> Result<()> {
+    let page = page(command)?;
+    if !std::io::stdout().is_terminal() {
+        report::print(&page)?;
+    } else if !show_man_page(&page) {
+        let help = command.render_long_help().to_string();
+        report::print(help.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Returns the command without the hidden commands, which shells would offer.

@@ -265,7 +265,8 @@ fn next(plan: &Plan, daemon: Option<&Forecast>, config: Option<&str>) -> String 
     match instead {
         Some(next) => report::wrap_text(
             &format!(
-                "Even after this plan the daemon would not go on, as said above. Next: {next}"
+                "Even after this plan the daemon would not go on, as said above. {}, then {next}",
+                apply_next(config)
             ),
             0,
         ),

@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 
 use super::Output;
 use crate::base::error::ExitCode;
+use crate::change::session::machine::expect_traces;
 use crate::change::session::open_root;
 use crate::cli::ui::Ui;
 use crate::diagnose::recorder::Event;
@@ -34,6 +35,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecordArgs) -> Result<ExitCode> {
         log::info!("{error}");
     }
     let root = open_root(&ui.root)?;
+    expect_traces(&root)?;
     let event = if args.at_boot {
         Event::Boot
     } else {

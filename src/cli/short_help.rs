@@ -22,7 +22,7 @@ Change   apply      make the node be its config, all of it or nothing
 System   pivot, preflight, rehearse: stage an OS image, judge it, try its boot
 Configs  fetch, cache, show, render, butane, change, keep, capsule
 History  record, history, diff, report
-Setup    install, complete, firstboot, version
+Setup    install, complete, firstboot, version, man
 
 Options: --root DIR (a mounted disk), --output json|yaml, --yes
 One command: mco-rescue COMMAND -h

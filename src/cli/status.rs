@@ -80,6 +80,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
     if let Some(doubt) = doubt {
         log::warn!("{doubt:#}");
     }
+    machine::warn_without_traces(&root);
     if args.for_cluster {
         let request = HandoverRequest {
             object: args.object.as_deref(),

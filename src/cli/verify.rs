@@ -80,6 +80,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
         verdict: verdict.as_deref(),
         diffs: &diffs,
         not_looked_at: &session.not_looked_at(),
+        has_core: session.has_core(),
         daemon: &None,
         told: None,
         record_problem: record_problem.as_deref(),

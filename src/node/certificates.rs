@@ -65,7 +65,18 @@ pub fn read_certificates(root: &Root) -> (Vec<Certificate>, Vec<String>) {
     });
     for (path, role) in fixed.into_iter().chain(of_etcd) {
         match root.read(&path) {
-            Ok(Some(bytes)) => all.extend(of_file(&path, role, &bytes)),
+            Ok(Some(bytes)) => {
+                let found = of_file(&path, role, &bytes);
+                // A kubeconfig or a pointer need not bring an authority.
+                let is_own = matches!(
+                    role,
+                    CertificateRole::KubeletClient | CertificateRole::KubeletServing
+                );
+                if found.is_empty() && is_own {
+                    unseen.push(format!("{path}: no certificate in it can be read"));
+                }
+                all.extend(found);
+            }
             Ok(None) => {}
             Err(error) => unseen.push(error.to_string()),
         }

@@ -39,8 +39,20 @@ pub struct Login {
     pub root_has_keys: bool,
     /// The reason why that is unknown.
     pub root_unseen: Option<String>,
-    /// User and group of `core`.
-    pub core: Option<(u32, u32)>,
+    /// The user `core`.
+    pub core: CoreUser,
+}
+
+/// The user `core` in the account files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CoreUser {
+    /// No account file has any user, so it is not known.
+    #[default]
+    Unknown,
+    /// Its user and group id.
+    Present(u32, u32),
+    /// Other users are there.
+    Missing,
 }
 
 impl Login {
@@ -101,23 +113,27 @@ pub fn read_view(view: &NodeView<'_>) -> Result<Login, RootError> {
     let config = SshdConfig::read_files(&settings::ViewFiles(view));
     let core = find_person(&accounts, "core");
     let mut login = Login {
-        core: core.as_ref().map(|core| (core.entry.uid, core.entry.gid)),
+        core: match &core {
+            Some(core) => CoreUser::Present(core.entry.uid, core.entry.gid),
+            None if accounts.users().is_empty() => CoreUser::Unknown,
+            None => CoreUser::Missing,
+        },
         no_shadow,
         ..Login::default()
     };
     // Without any account, the account files belong to another moment or to no system.
     let is_missing = no_shadow == Some(MISSING) && !accounts.users().is_empty();
     if no_shadow.is_none() || is_missing {
+        let is_missing = |user: &str| user == "core" && login.core == CoreUser::Missing;
         let open = |user: &&str| {
-            accounts
-                .find_password(user)
-                .is_some_and(|hash| allows_login(&hash))
+            let hash = accounts.find_password(user);
+            !is_missing(user) && hash.is_some_and(|hash| allows_login(&hash))
         };
         let users = ["core", "root"].into_iter().filter(open);
         login.passwords = Some(users.map(str::to_owned).collect());
     }
     let core = core.unwrap_or_else(|| {
-        if !accounts.users().is_empty() {
+        if login.core == CoreUser::Missing {
             let cause = LoginObstacle::new(format!("/{}", paths::PASSWD), "no user core");
             login.kept_out.push(cause);
         }

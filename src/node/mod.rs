@@ -386,7 +386,8 @@ impl NodeState {
                 Some(parent) => self.directories.contains_key(&parent),
                 None => true,
             };
-            if !is_below_known || self.objects.contains_key(path) {
+            let is_known = self.objects.contains_key(path) || self.directories.contains_key(path);
+            if !is_below_known || is_known {
                 continue;
             }
             let directory = Directory {

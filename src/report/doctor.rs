@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::history::{moment_text, of_difference};
-use super::{WIDTH, wrap_text};
+use super::{line_width, wrap_text};
 use crate::base::invocation::{PrintedCommand, mco_rescue};
 use crate::base::text::{count_noun, make_inline};
 use crate::base::time::{current_time, format_utc};
@@ -260,8 +260,8 @@ pub(super) fn of_finding(finding: &DoctorFinding, style: Style) -> String {
         out.push_str(&hang_text(label, &of_fact(fact)));
     }
     if let Some(words) = &finding.daemon {
-        // The daemon's message stays on one line too, so that it can be searched for.
-        let label = "Daemon";
+        // The message stays on one line too, so that it can be searched for in the log.
+        let label = "Log";
         out.push_str(&format!(
             "  {label:<INDENT$}{}\n",
             make_inline(words.trim_end())
@@ -367,7 +367,7 @@ fn first_line(text: &str) -> String {
     match text.trim_end().split_once('\n') {
         None => text.to_owned(),
         Some((first, _)) => {
-            let kept: String = first.chars().take(WIDTH - 4).collect();
+            let kept: String = first.chars().take(line_width() - 4).collect();
             format!("{kept} ...\n")
         }
     }
@@ -450,6 +450,7 @@ mod tests {
     use crate::diagnose::doctor::DoctorEvidence;
     use crate::diagnose::doctor::run_checks;
     use crate::diagnose::doctor::{CheckVerdict, WHAT};
+    use crate::report::WIDTH;
 
     fn sick(_: &DoctorEvidence) -> CheckVerdict {
         let finding = DoctorFinding::new(

@@ -1,6 +1,6 @@
 //! The documents of the flight recorder: `record`, `history` and `diff`, as text and as JSON.
 
-use super::{WIDTH, wrap_text};
+use super::{line_width, wrap_text};
 use crate::base::invocation::{mco_rescue, shell_word};
 use crate::base::text::{count_noun, make_inline};
 use crate::base::time::{format_age, format_utc};
@@ -284,7 +284,7 @@ pub fn of_difference(difference: &Difference) -> String {
         FactChange::Removed => format!("  {sign} {subject}: {before}"),
         FactChange::Changed => format!("  {sign} {subject}: {before} -> {after}"),
     };
-    let mut out = match (line.chars().count() <= WIDTH, difference.change) {
+    let mut out = match (line.chars().count() <= line_width(), difference.change) {
         (true, _) => line.trim_end().trim_end_matches(':').to_owned() + "\n",
         (false, FactChange::Changed) => {
             format!("  {sign} {subject}\n")

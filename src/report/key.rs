@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::wrap_text;
-use crate::base::invocation::mco_rescue;
+use crate::base::invocation::{is_other_root, mco_rescue, reboot_command};
 use crate::base::ssh_key::PublicKey;
 use crate::base::text::make_inline;
 
@@ -47,8 +47,13 @@ pub fn to_text(key: &PublicKey, path: &str, steps: usize) -> String {
         "verify reports it as a difference from the config; {} removes it.",
         mco_rescue("rollback")
     );
+    let login = if is_other_root() {
+        format!("Next: {}\nthen: ssh core@NODE\n", reboot_command())
+    } else {
+        "Next: ssh core@NODE\n".to_owned()
+    };
     format!(
-        "Added for core:\n  {key}\n  {}\n{}Next: ssh core@NODE\n",
+        "Added for core:\n  {key}\n  {}\n{}{login}",
         make_inline(path),
         wrap_text(&then, 0)
     )

@@ -50,12 +50,13 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::watch::ScreenSize;
+use crate::base::invocation::as_typed;
 use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::base::secrets::{self, redacted_words, secret_placeholder};
 use crate::base::text::{is_invisible, make_printable, spelled_out};
-pub use crate::base::wrap::{WIDTH, wrap_text};
+pub use crate::base::wrap::{WIDTH, line_width, wrap_text};
 use crate::change::plan::{PlannedStep, Section, Step};
 use crate::formats::go_yaml::{YamlNode, write_shown_yaml};
 use crate::host::progress;
@@ -175,10 +176,15 @@ pub fn print_whole(text: &[u8]) -> io::Result<()> {
     if let Some(yaml) = in_yaml(text) {
         return print_bytes(yaml.as_bytes());
     }
-    let shown = if text.contains(is_invisible) {
-        Cow::Owned(spelled_out(text))
-    } else {
+    let text = if text.starts_with('{') {
         Cow::Borrowed(text)
+    } else {
+        as_typed(text)
+    };
+    let shown = if text.contains(is_invisible) {
+        Cow::Owned(spelled_out(&text))
+    } else {
+        text
     };
     if colour::is_coloured() && !shown.starts_with('{') {
         print_bytes(colour::paint(&shown).as_bytes())
@@ -192,7 +198,7 @@ pub fn print_whole(text: &[u8]) -> io::Result<()> {
 /// # Errors
 /// The system's error, as the end of a sentence.
 pub fn print_frame(title: &str, text: &str, size: ScreenSize) -> io::Result<()> {
-    let text = spelled_out(&redacted_words(text));
+    let text = spelled_out(&as_typed(&redacted_words(text)));
     print_bytes(watch::draw_frame(title, &text, size).as_bytes())
 }
 
@@ -265,7 +271,7 @@ fn warn_after(printed: io::Result<()>, has_changed: bool) -> io::Result<()> {
 /// Writes a report to standard error, for when standard output carries a document.
 pub fn print_aside(text: &str) {
     let _held = progress::hold_line();
-    let text = spelled_out(&redacted_words(text));
+    let text = spelled_out(&as_typed(&redacted_words(text)));
     // There is no other place for it.
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::doctor::{Style, hang_text, to_ascii, to_bold};
 use super::wrap_text;
-use crate::base::text::make_inline;
+use crate::base::text::{count_noun, make_inline};
 use crate::base::time::format_utc;
 use crate::diagnose::doctor::outlook::{NodeKind, Outlook, OutlookStep, OutlookVerdict};
 
@@ -81,13 +81,14 @@ fn headline(root: &str, outlook: &Outlook) -> String {
     };
     let until = day(outlook.until);
     let answer = match outlook.verdict {
-        OutlookVerdict::ByItself if outlook.steps.is_empty() => {
+        OutlookVerdict::Unknown => {
+            let why = match outlook.unseen.len() {
+                0 => "no certificate was found".to_owned(),
+                number => format!("{} could not be read", count_noun(number, "file")),
+            };
             return format!(
-                "{root}, {kind}: no certificate was found, so it is not known if it comes back by itself after {until}."
+                "{root}, {kind}: it is not known if it comes back by itself after {until}, as {why}."
             );
-        }
-        OutlookVerdict::ByItself if !outlook.unseen.is_empty() => {
-            format!("as far as could be read, it comes back by itself if it is off until {until}")
         }
         OutlookVerdict::ByItself => format!("it comes back by itself if it is off until {until}"),
         OutlookVerdict::NeedsHands => {
@@ -148,7 +149,8 @@ fn by_itself(outlook: &Outlook, style: Style) -> String {
         // Two pods may have bundles with the same name.
         names.sort();
         names.dedup();
-        out += &hang_text("-", &format!("{means}: {}", names.join(", ")));
+        let text = format!("{means}: {}", names.join(", "));
+        out += &format!("  - {}", wrap_text(&text, 4).trim_start());
     }
     out
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::daemon::described;
 use super::digests::ShownDigests;
-use super::{WIDTH, after, fingerprint, is_secret_step, wrap_text};
+use super::{after, fingerprint, is_secret_step, line_width, wrap_text};
 use crate::base::invocation::shell_words;
 use crate::base::notice::Notice;
 use crate::base::object::{Object, ObjectKind};
@@ -414,12 +414,7 @@ pub fn notices_text(title: &str, list: &[Notice]) -> String {
 }
 
 fn bullet(notice: &Notice) -> String {
-    let text = if notice.subject.is_empty() {
-        notice.message.clone()
-    } else {
-        format!("{}: {}", make_inline(&notice.subject), notice.message)
-    };
-    format!("  - {}", wrap_text(&text, 4).trim_start())
+    format!("  - {}", wrap_text(&notice.to_string(), 4).trim_start())
 }
 
 /// Maximum number of changes with which the blockers stay visible on a console.
@@ -470,6 +465,8 @@ fn no_changes(heading: &Heading, plan: &Plan) -> &'static str {
     match (plan.blockers.is_empty(), plan.os.is_empty()) {
         (false, _) => "",
         (true, false) => "No file, unit or record changes.\n\n",
+        // No config is looked at.
+        (true, true) if heading.digest.is_empty() => "No file, unit or record changes.\n\n",
         (true, true) if heading.root == "/" => "Nothing to do: the node matches the config.\n\n",
         (true, true) => {
             "Nothing to do: files, units and users match the config.\n\
@@ -593,7 +590,7 @@ fn step(planned: &PlannedStep) -> String {
         ),
     };
     let one_line = format!("    {} {path}  {detail}", planned.step.sign());
-    if one_line.chars().count() <= WIDTH {
+    if one_line.chars().count() <= line_width() {
         return one_line + "\n";
     }
     format!(

@@ -111,12 +111,14 @@ pub fn to_text(end: &RollbackEnd<'_>) -> String {
     };
     let reboot = end.reboot.as_ref();
     let reboot = reboot.map(|reboot| wrap_text(&format!("Reboot needed: {}", reboot.words()), 0));
-    let again = if end.is_cached {
-        let again = mco_rescue(&format!("apply cached:{}", end.run.config));
-        format!("To apply it again: {again}\n")
-    } else {
-        String::new()
+    let name = &end.run.config;
+    let again = match end.recorded {
+        // The run changed files and no record.
+        Some(recorded) if recorded == name => Some("apply".to_owned()),
+        _ => end.is_cached.then(|| format!("apply cached:{name}")),
     };
+    let again = again.map(|again| format!("To apply it again: {}\n", mco_rescue(&again)));
+    let again = again.unwrap_or_default();
     format!(
         "Reverted: {}\n{}; recorded is {recorded} now.\n{next}\n{again}{}Next: {}\n",
         end.run.config,

@@ -60,8 +60,7 @@ pub fn to_text(report: &NodeStatus) -> String {
     out.push_str(&seen_text(&report.seen));
     for (index, notice) in report.beside.iter().enumerate() {
         let label = if index == 0 { "Beside" } else { "" };
-        let text = format!("{}: {}", notice.subject, notice.message);
-        out.push_str(&wrapped(label, &text));
+        out.push_str(&wrapped(label, &notice.to_string()));
     }
     out.push_str(&wrapped("Pending", &pending_text(report.pending)));
     if let Some(config) = &report.pending_config {
@@ -135,12 +134,13 @@ fn record_text(report: &NodeStatus) -> String {
     if let Some(signed) = &report.recorded_signed {
         out.push_str(&wrapped("Signed by", &signed.to_string()));
     }
-    let image = match report.recorded_image.as_deref() {
-        None => "(no record)",
-        Some("") => "not layered",
-        Some(image) => image,
-    };
-    add_line(&mut out, "Image", image);
+    let wanted = report.wanted_image.as_deref();
+    add_line(&mut out, "Image", wanted.unwrap_or("(no record of one)"));
+    if let Some(image) = report.disk_image.as_deref() {
+        let is_other = wanted.is_some_and(|wanted| wanted != image);
+        let other = if is_other { " (another one)" } else { "" };
+        add_line(&mut out, "On disk", &format!("{image}{other}"));
+    }
     if let Some(forecast) = &report.daemon {
         out.push_str(&wrapped("Release", &forecast.release_words));
     }

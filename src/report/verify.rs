@@ -55,6 +55,8 @@ pub struct VerifyFindings<'a> {
     pub diffs: &'a Diffs,
     /// Evidence that was missing in this run.
     pub not_looked_at: &'a [String],
+    /// The root has the user core, or the config says nothing about it.
+    pub has_core: bool,
     /// The daemon's behaviour at its next start, if requested.
     pub daemon: &'a Option<Forecast>,
     /// The actions on the running system that preceded this.
@@ -151,6 +153,7 @@ pub fn unfinished_json(heading: &Heading, config: &str) -> serde_json::Result<St
             not_compared(config),
             mco_rescue("recover")
         )],
+        has_core: true,
         daemon: &None,
         told: None,
         record_problem: None,
@@ -183,7 +186,11 @@ pub fn to_text(heading: &Heading, findings: VerifyFindings<'_>) -> String {
     );
     if findings.drifts.is_empty() {
         out.push_str(&findings.degraded());
-        out.push_str("Clean: files, units, enablement, keys and password match the config.\n");
+        out.push_str(if findings.has_core {
+            "Clean: files, units, enablement, keys and password match the config.\n"
+        } else {
+            "Clean: files, units and enablement match the config.\n"
+        });
     } else {
         out.push_str(&differences(findings));
     }

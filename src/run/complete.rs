@@ -318,8 +318,7 @@ fn bring_files(change: &NodeChange<'_>, awaited: &mut Awaited) -> Result<()> {
         ..PlanRequest::default()
     })?;
     if let Some(blocker) = plan.blockers.first() {
-        let (subject, why) = (&blocker.subject, &blocker.message);
-        bail!("the files of {name} cannot come: {subject}: {why}. Next: {again}");
+        bail!("the files of {name} cannot come: {blocker}. Next: {again}");
     }
     let work = RunWork {
         change,
@@ -518,13 +517,11 @@ impl<'a> JudgedBoot<'a> {
         };
         let back = RunRevert::prepare_revert(self.root(), self.runner(), run, &wanted)?;
         for notice in &back.plan.notices {
-            log::warn!("{}: {}", notice.subject, notice.message);
+            log::warn!("{notice}");
         }
         if let Some(blocker) = back.plan.blockers.first() {
             bail!(
-                "the files of {config} cannot be reverted: {}: {}. Next: {}",
-                blocker.subject,
-                blocker.message,
+                "the files of {config} cannot be reverted: {blocker}. Next: {}",
                 mco_rescue("rollback")
             );
         }

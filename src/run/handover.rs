@@ -152,7 +152,7 @@ pub fn find_change(root: &Root, records: &Records, kept: &[MachineConfig]) -> Re
         bail!("no change was made on this node in place of the cluster's controllers");
     };
     log::warn!(
-        "{} was made on this node and not applied; these are its objects",
+        "{} was made on this node, but is not the recorded config; these are its objects",
         change.config
     );
     Ok(with_proof(&changes, change, kept))

@@ -1,6 +1,7 @@
 //! `apply --key`: adds an SSH key for `core`, and changes nothing else on the node.
 
 use anyhow::{Context, Result, anyhow};
+use serde_json::json;
 
 use super::node_change::NodeChange;
 use super::work::{RunWork, expect_no_blockers};
@@ -8,15 +9,19 @@ use crate::base::invocation::mco_rescue;
 use crate::base::paths;
 use crate::change::plan::{self, Addition, Allowed, Plan, PlanInputs, PlanRequest, Task};
 use crate::change::session::evidence::NodeEvidence;
+use crate::change::source::Chosen;
 use crate::change::transaction::journal::ConfigRef;
 use crate::config::document::{self, Desired};
 use crate::host::root::{Root, RootPath, sha256_hex};
+use crate::node::accounts::Accounts;
 use crate::node::command::CommandRunner;
 use crate::node::os_release::OsRelease;
 use crate::node::{self, Interest, NodeState, Records, login};
 
 /// The name of such a run for `status` and `rollback`.
 pub const KEY_RUN: &str = "an SSH key for core";
+/// The groups of `core` on CoreOS.
+const GROUPS: [&str; 4] = ["adm", "sudo", "systemd-journal", "wheel"];
 /// An empty config.
 const NOTHING: &[u8] = br#"{"ignition":{"version":"3.4.0"}}"#;
 
@@ -93,6 +98,39 @@ impl<'a> KeyRun<'a> {
     }
 }
 
+/// Returns a config that creates `core` with the key and the keys in its file; `None` if the root has that user, or no user at all.
+///
+/// # Errors
+/// The accounts or the keys cannot be read.
+pub fn config_of_missing_core(root: &Root, line: &str, origin: &str) -> Result<Option<Chosen>> {
+    let accounts = Accounts::read(root).context("reading the accounts")?;
+    if accounts.users.is_empty() || accounts.users.contains_key("core") {
+        return Ok(None);
+    }
+    let path = RootPath::fixed(paths::CORE_KEYS);
+    let known = root.read_small(&path).context("reading the keys of core")?;
+    let known = String::from_utf8_lossy(known.as_deref().unwrap_or_default()).into_owned();
+    let is_key = |one: &&str| !one.is_empty() && !one.starts_with('#') && *one != line;
+    let keys: Vec<&str> = known
+        .lines()
+        .map(str::trim)
+        .filter(is_key)
+        .chain([line])
+        .collect();
+    let groups: Vec<&str> = GROUPS
+        .into_iter()
+        .filter(|group| accounts.groups.contains_key(*group))
+        .collect();
+    let user = json!({"name": "core", "gecos": "CoreOS Admin", "groups": groups, "sshAuthorizedKeys": keys});
+    let config = json!({"ignition": {"version": "3.4.0"}, "passwd": {"users": [user]}});
+    Ok(Some(Chosen {
+        config: document::parse_document(config.to_string(), origin)?,
+        why: "given with --key; the user core is missing, and is created".to_owned(),
+        others: Vec::new(),
+        signed: None,
+    }))
+}
+
 fn observe_file(root: &Root, runner: &dyn CommandRunner, path: &RootPath) -> Result<NodeState> {
     let fixed = [
         paths::CORE_HOME,
@@ -152,7 +190,7 @@ fn plan_addition(
 }
 
 /// Warns if sshd does not accept the key although it is in place.
-fn warn_of_sshd(root: &Root, path: &str) {
+pub fn warn_of_sshd(root: &Root, path: &str) {
     let login = match login::read_login(root) {
         Ok(login) => login,
         Err(error) => {

@@ -45,6 +45,8 @@ pub mod opening;
 
 pub mod work;
 
+pub mod cache;
+
 pub mod reverting;
 
 pub mod trial;
@@ -54,8 +56,6 @@ pub mod ending;
 pub mod logins;
 
 pub mod recovery;
-
-pub mod cache;
 
 pub mod cluster;
 

@@ -7,12 +7,14 @@ use crate::change::plan::{
     self, Allowed, ChangedSince, FinishedRun, Plan, PlanRequest, PlannedTrial, RollbackInputs, Task,
 };
 use crate::change::session::evidence::NodeEvidence;
+use crate::change::source::cache;
 use crate::change::transaction::journal::ConfigRef;
 use crate::diagnose::recorder::Event;
 use crate::host::root::{Root, RootPath};
 use crate::node::command::CommandRunner;
 use crate::node::command::job::Job;
-use crate::node::{self, Interest, NodeState};
+use crate::node::{self, Interest, NodeState, Records};
+use crate::run::cache::keep_config;
 use crate::run::node_change::NodeChange;
 use crate::run::work::{LATER_IN_TRIAL, RunWork};
 
@@ -81,6 +83,9 @@ impl RunRevert {
 
     /// Carries out the plan.
     pub fn carry_out(&self, change: &NodeChange<'_>, jobs: &[Job]) -> Result<()> {
+        if let Err(error) = keep_reverted(&change.root, &self.run.config) {
+            log::warn!("{} is not kept in the cache: {error:#}", self.run.config);
+        }
         let config = ConfigRef {
             name: name_before(&self.run),
             digest: String::new(),
@@ -103,9 +108,31 @@ impl RunRevert {
     }
 }
 
+/// Keeps the recorded config in the cache if it is that of the run, so that it can be applied again.
+fn keep_reverted(root: &Root, config: &str) -> Result<()> {
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let recorded = records.recorded_config();
+    let Some(recorded) = recorded.filter(|one| one.name == config && !one.bare && !one.emptied)
+    else {
+        return Ok(());
+    };
+    let cached = cache::read_cache(root).context("reading the cache")?;
+    if !cache::whole_entries(&cached).any(|entry| entry.name == config) {
+        let text = recorded.record.to_string();
+        keep_config(
+            root,
+            &records,
+            recorded,
+            text,
+            "the record, before a rollback",
+        )?;
+    }
+    Ok(())
+}
+
 /// Returns a name for the state of the node before a run.
 pub fn name_before(run: &FinishedRun) -> String {
-    format!("(before {})", run.config)
+    format!("before {}", run.config)
 }
 
 /// Returns the origin of a run that is being reverted.

@@ -607,7 +607,7 @@ fn take_one_back(
     };
     let back = RunRevert::prepare_revert(root, runner, found, &wanted)?;
     if let Some(blocker) = back.plan.blockers.first() {
-        bail!("{}: {}", blocker.subject, blocker.message);
+        bail!("{blocker}");
     }
     reboots::note_undone(root, runner, &back.run)?;
     back.carry_out(change, &[])?;

@@ -39,7 +39,7 @@ use crate::node::images::object_store::{
 use crate::node::images::ostree_objects::{OstreeObjectKind, parse_checksum};
 use crate::node::login_session::milliseconds_since_boot;
 use crate::node::system::SystemFacts;
-use crate::node::{Baseline, Host, Machine, Neighbours, Recorded, Records, System};
+use crate::node::{Baseline, Host, Machine, Neighbours, Os, Recorded, Records, System};
 
 /// The content of `status`.
 #[derive(Debug, Clone, Serialize)]
@@ -86,6 +86,10 @@ pub struct NodeStatus {
     pub record_note: Option<String>,
     /// The recorded layered image; empty without layering.
     pub recorded_image: Option<String>,
+    /// The image that the node is to run: the recorded layered one, or else that of the recorded config.
+    pub wanted_image: Option<String>,
+    /// The image of a mounted disk's deployment, if its origin file names one.
+    pub disk_image: Option<String>,
     /// The state of the cluster at the last query, and the configs in the daemon's log.
     #[serde(flatten)]
     pub seen: ClusterReport,
@@ -458,6 +462,8 @@ impl NodeStatus {
             reboot: RebootReport::from_needs(&reboots::read_needs(root, runner)?),
             awaited,
             firstboot: read_initramfs(root, &host, runner, &mut unreadable),
+            disk_image: disk_image(root, &host)?,
+            wanted_image: wanted_image(&records),
             deployment: host.deployment,
             recorded_signed: known_signer(root, recorded_digest.as_deref()),
             recorded,
@@ -553,6 +559,25 @@ fn predict_daemon(
         Err(error) if access::is_denied(&format!("{error:#}")) => Err(error),
         forecast => Ok(predict::log_failure(forecast)),
     }
+}
+
+/// Returns the image that the node is to run; `None` if no record names one.
+fn wanted_image(records: &Records) -> Option<String> {
+    let layered = records.current_image.as_deref();
+    let image = match records.recorded_config() {
+        Some(config) => drift::wanted_image(config, layered),
+        None => layered?,
+    };
+    Some(image.to_owned()).filter(|image| !image.is_empty())
+}
+
+/// Returns the image of a disk's deployment; `None` for a running system or an initramfs, and if the disk does not name its image.
+fn disk_image(root: &Root, host: &Host) -> Result<Option<String>> {
+    if host.live || host.in_initramfs {
+        return Ok(None);
+    }
+    let os = Os::observe(root, host).context("looking at the operating system")?;
+    Ok(os.image.filter(|image| !image.is_empty()))
 }
 
 /// Returns the booted and the staged image with the checksums of their content. Changed ones are left out.

@@ -48,11 +48,7 @@ pub const LATER_IN_TRIAL: [Capability; 10] = [
 /// The plan has some; the first is named.
 pub fn expect_no_blockers(plan: &Plan, what: &str) -> Result<()> {
     match plan.blockers.first() {
-        Some(first) => bail!(
-            "refusing to {what}: {}: {}; nothing was changed",
-            first.subject,
-            first.message
-        ),
+        Some(first) => bail!("refusing to {what}: {first}; nothing was changed"),
         None => Ok(()),
     }
 }

@@ -1054,7 +1054,7 @@ fn account_files_that_cannot_be_read_or_replaced_are_named() {
     let root = accounts();
     fs::rename(root.path("etc/group"), root.path("etc/group.real")).unwrap();
     root.link("etc/group", "group.real");
-    refused(&root, &one, "/etc/group: is not a regular file");
+    refused(&root, &one, "/etc/group is not a regular file");
     let root = accounts();
     root.remove("etc/passwd");
     refused(

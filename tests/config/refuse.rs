@@ -1094,7 +1094,7 @@ fn the_part_of_a_path_that_is_not_a_directory_is_named() {
             json!({"storage": {"files": files}}),
         ));
         let said = flat(&root.run(&["plan", config.path()]).exits(1).out());
-        let wanted = format!("/etc/a/b/c/d.conf: cannot be reached: {words}");
+        let wanted = format!("/etc/a/b/c/d.conf cannot be reached: {words}");
         assert!(said.contains(&wanted), "{said}");
     }
 }

@@ -167,7 +167,11 @@ fn changes_add_up_and_the_cluster_gets_the_objects_of_all() {
     let limits = change(&root, &["kubelet", "maxPods=300"]);
     // Not applied yet: the objects are there, with a warning.
     let run = objects(&root).ok();
-    assert!(run.err().contains("not applied"), "{}", run.err());
+    assert!(
+        run.err().contains("is not the recorded config"),
+        "{}",
+        run.err()
+    );
     apply(&root, &limits);
     assert!(
         root.read("etc/kubernetes/kubelet.conf")

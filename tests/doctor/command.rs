@@ -69,8 +69,7 @@ fn is_fit_to_be_read_aloud(text: &str, context: &str) {
     for line in text.lines() {
         let label = line.trim_start().split("  ").next().unwrap();
         // Commands and the daemon's words are to be copied.
-        let whole =
-            ["Next", "then", "Fix", "Daemon"].contains(&label) || line.starts_with("Next: ");
+        let whole = ["Next", "then", "Fix", "Log"].contains(&label) || line.starts_with("Next: ");
         // A path is one word, and stays whole.
         let path = line.split_whitespace().count() <= 2;
         assert!(whole || path || line.len() <= 80, "{context}: {line:?}");

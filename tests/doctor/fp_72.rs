@@ -95,7 +95,7 @@ fn a_config_that_masks_such_a_unit_says_so_in_the_plan() {
     says(
         &crate::support::flat_run(&plan),
         &[
-            "NetworkManager.service: is masked by the config",
+            "NetworkManager.service is masked by the config",
             "the node has no network",
         ],
     );

@@ -312,6 +312,33 @@ fn what_only_root_may_read_gives_no_promise() {
         &["kubelet-client-current.pem", "etcd-client"],
     );
     says(&run.err(), &["Run it with sudo"]);
+    assert_eq!(run.json()["verdict"], "unknown");
+}
+
+#[test]
+fn a_certificate_that_cannot_be_read_is_neither_missing_nor_good() {
+    let root = worker::healthy();
+    // The kubelet's link is absolute.
+    let real = root.target(CLIENT).unwrap_or_else(|| CLIENT.to_owned());
+    root.write(&real, "garbage\n");
+    let outlook = until(&root, 10, 1);
+    assert_eq!(outlook["verdict"], "unknown", "{outlook:#}");
+    says(
+        &outlook["unseen"].to_string(),
+        &[CLIENT, "no certificate in it can be read"],
+    );
+    let said = root.run(&["doctor", "--until", &day(10)]).exits(1).out();
+    says(
+        &flat(&said),
+        &[
+            "it is not known if it comes back by itself after",
+            "as 1 file could not be read.",
+        ],
+    );
+    assert!(
+        !said.contains("it is missing") && !said.contains("No certificate"),
+        "{said}"
+    );
 }
 
 /// Every date, and the day on which OpenSSL refuses.

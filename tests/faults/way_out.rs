@@ -549,7 +549,7 @@ fn put_right(node: &Node, said: &str) -> bool {
     let Some((before, _)) = flat.split_once("Put the directories above it right first") else {
         return false;
     };
-    let (before, _) = before.rsplit_once(": cannot be reached").unwrap();
+    let (before, _) = before.rsplit_once(" cannot be reached").unwrap();
     let path = before.rsplit(' ').next().unwrap().trim_start_matches('/');
     let ends = path.match_indices('/').map(|(end, _)| &path[..end]);
     let in_the_way = ends

@@ -472,7 +472,7 @@ fn what_was_changed_by_hand_is_in_plan_status_and_doctor() {
             node.root
                 .write("stub/booted", &format!("{booted}byhand='{json}'\n"));
             let said = flat_run(&node.run(&["plan", "/config"]).ok());
-            let plan = format!("what runs: was changed by hand: {words}");
+            let plan = format!("what runs was changed by hand: {words}");
             assert!(said.contains(&plan), "no {plan:?} in {said}");
             let said = flat_run(&node.run(&["status"]).ok());
             assert!(

@@ -160,7 +160,7 @@ fn what_was_changed_since_is_named_and_stays() {
         .collect();
     let said = said.join(" ");
     assert!(
-        said.contains("/etc/common.conf: was changed since rendered-worker-2 was applied"),
+        said.contains("/etc/common.conf was changed since rendered-worker-2 was applied"),
         "{said}"
     );
     assert_eq!(root.everything(), before);

@@ -632,7 +632,12 @@ fn status_after_apply_tells_what_was_done() {
     let root = TestRoot::new();
     root.apply(&small());
     let text = root.run(&["status"]).ok();
-    for part in [NAME, "not layered", "Pending   nothing", "done"] {
+    for part in [
+        NAME,
+        "Image     registry.example/os@sha256:0",
+        "Pending   nothing",
+        "done",
+    ] {
         assert!(text.out().contains(part), "{}", text.out());
     }
     let status = root.run(&["--output", "json", "status"]).ok().json();

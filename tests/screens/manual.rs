@@ -478,7 +478,9 @@ fn every_check_of_preflight_has_its_row() {
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
         .map(|(id, _)| id)
         .collect();
-    let checks: BTreeSet<&str> = ALL.iter().map(|check| check.id).collect();
+    let checks = ALL.iter().map(|check| check.id);
+    // What systemd says of the units is no check of an image alone.
+    let checks: BTreeSet<&str> = checks.chain(["units"]).collect();
     assert_eq!(rows, checks);
 }
 

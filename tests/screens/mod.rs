@@ -1,5 +1,6 @@
 //! The command line, screens and the manual.
 
+mod answers;
 mod cli;
 mod documents;
 mod forms;

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::support::{Config, TestRoot, file, machine_config};
+use crate::support::{Config, PROGRAM, TestRoot, file, is_root, machine_config};
 
 const CLEAR: &str = "\u{1b}[H";
 
@@ -22,10 +22,14 @@ struct AtTerminal {
 }
 
 impl AtTerminal {
-    fn start(mut command: Command) -> Self {
+    fn start(command: Command) -> Self {
+        Self::of_width(command, 80)
+    }
+
+    fn of_width(mut command: Command, columns: u16) -> Self {
         let size = Winsize {
             ws_row: 24,
-            ws_col: 80,
+            ws_col: columns,
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
@@ -107,7 +111,8 @@ fn what_is_longer_than_the_terminal_is_shown_in_the_pager() {
     assert_eq!(shown, None);
     let (text, shown) = at(&["apply", "--yes", config], &[]);
     assert_eq!(shown, None);
-    assert!(text.contains("Undo: mco-rescue rollback"), "{text}");
+    let undo = format!("Undo: {PROGRAM} rollback");
+    assert!(text.contains(&undo), "{text}");
 }
 
 #[test]
@@ -183,4 +188,86 @@ fn warnings_and_errors_have_colours_where_they_are_wanted() {
         .run(&["--color", "always", "plan", "/missing"])
         .exits(1);
     assert!(run.err().starts_with("\u{1b}[1;31merror:\u{1b}[0m "));
+}
+
+#[test]
+fn text_is_as_wide_as_the_terminal() {
+    let root = TestRoot::new();
+    root.write("etc/of-nobody.conf", "x\n");
+    let longest = |columns: u16| {
+        let mut command = root.command(&["doctor", "--no-pager"]);
+        command.env("TERM", "dumb");
+        let text = AtTerminal::of_width(command, columns).text();
+        let lines = text.lines().filter(|line| !line.contains("mco-rescue"));
+        let lines = lines.filter(|line| line.split_whitespace().count() > 2);
+        lines.map(|line| line.chars().count()).max().unwrap()
+    };
+    let (narrow, usual, wide) = (longest(60), longest(80), longest(110));
+    assert!(
+        narrow <= 60 && usual > 60 && usual <= 80,
+        "{narrow} {usual}"
+    );
+    assert!(wide > 80 && wide <= 110, "{wide}");
+}
+
+#[test]
+fn a_command_for_a_person_names_the_program_as_it_was_called() {
+    let root = TestRoot::new();
+    root.apply(&machine_config(
+        "rendered-worker-a",
+        json!({"storage": {"files": [file("/etc/pool.conf", 0o644, "text\n")]}}),
+    ));
+    root.write("etc/pool.conf", "by hand\n");
+    let place = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(PROGRAM, place.path().join("mco-rescue")).unwrap();
+    let run = |sudo: bool| {
+        let mut command = Command::new("./mco-rescue");
+        command
+            .current_dir(place.path())
+            .arg("--root")
+            .arg(root.dir());
+        command
+            .args(["verify", "--no-pager"])
+            .env("TERM", "dumb")
+            .env_remove("SUDO_UID");
+        if sudo {
+            command.env("SUDO_UID", "1000");
+        }
+        AtTerminal::start(command).text()
+    };
+    let (own, by_sudo) = (run(false), run(true));
+    assert!(own.contains("Next: ./mco-rescue plan --root /"), "{own}");
+    assert!(own.contains("then: ./mco-rescue apply --root /"), "{own}");
+    // A root's shell needs no sudo; another user's run never has root's id.
+    if is_root() {
+        assert!(
+            by_sudo.contains("Next: sudo ./mco-rescue plan --root /"),
+            "{by_sudo}"
+        );
+    }
+    // Programs and logs get the plain name.
+    let piped = root.run(&["verify"]).exits(3).out();
+    assert!(piped.contains("Next: mco-rescue plan --root /"), "{piped}");
+}
+
+#[test]
+fn the_man_page_is_shown_as_text_at_a_terminal_and_printed_as_source_elsewhere() {
+    let root = TestRoot::new();
+    let source = root.run(&["man"]).ok().out();
+    assert!(source.starts_with(".TH MCO-RESCUE 8"), "{source}");
+    // Where there is no `man`, the long help.
+    let place = tempfile::tempdir().unwrap();
+    let show = || {
+        let mut command = root.command(&["man", "--no-pager"]);
+        command.env("TERM", "dumb").env("PATH", place.path());
+        AtTerminal::start(command).text()
+    };
+    let text = show();
+    assert!(!text.contains(".TH ") && text.contains("Usage:"), "{text}");
+    let man = place.path().join("man");
+    fs::write(&man, "#!/bin/sh\nread line\necho \"$* $line\"\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&man, mode).unwrap();
+    let text = show();
+    assert!(text.starts_with("-l - .TH MCO-RESCUE 8"), "{text}");
 }

@@ -4,7 +4,8 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::support::{
-    self, Lacks, PROGRAM, Run, TestRoot, by_operator, file, kubelet_unit, machine_config, skip,
+    self, Lacks, PROGRAM, Run, TestRoot, by_operator, file, flat, is_root, kubelet_unit,
+    machine_config, skip,
 };
 use serde_json::{Value, json};
 
@@ -610,11 +611,65 @@ fn a_key_needs_no_record_and_goes_where_the_nodes_sshd_looks() {
         run.err()
     );
     let none = TestRoot::new();
-    none.write("etc/passwd", "root:x:0:0::/root:/bin/sh\n");
+    none.remove("etc/passwd");
     let run = none
         .run(&["apply", "--yes", "--key", &pair.file()])
         .exits(1);
     assert!(run.out().contains("no user core"), "{}", run.out());
+}
+
+#[test]
+fn a_key_for_a_missing_core_creates_that_user() {
+    if !is_root() {
+        return skip(Lacks::Root, "creating a user needs root");
+    }
+    let Some(pair) = pair(&["ed25519"], "me@desk") else {
+        return;
+    };
+    let root = TestRoot::new();
+    root.write("etc/passwd", "root:x:0:0::/root:/bin/sh\n");
+    root.write("etc/group", "root:x:0:\nwheel:x:10:\nsudo:x:11:\n");
+    root.write("etc/login.defs", "USERGROUPS_ENAB yes\n");
+    root.write(
+        "home/core/.ssh/authorized_keys.d/ignition",
+        "ssh-ed25519 AAAA a\n",
+    );
+    let before = root.snapshot();
+    let found = root.run(&["doctor"]).exits(6).out();
+    let next = format!(
+        "mco-rescue apply --key FILE --root {}",
+        root.dir().display()
+    );
+    for wanted in [
+        "no login works: the user core is missing",
+        &format!("  Next     {next}\n"),
+        "/etc/passwd: no user core",
+    ] {
+        assert!(found.contains(wanted), "{wanted}: {found}");
+    }
+    let run = root.run(&["apply", "--yes", "--key", &pair.file()]).ok();
+    let said = flat(&run.out());
+    assert!(
+        said.contains("the user core is missing, and is created"),
+        "{said}"
+    );
+    let passwd = root.read("etc/passwd");
+    assert!(
+        passwd.contains("\ncore:x:1000:1000:CoreOS Admin:/home/core:"),
+        "{passwd}"
+    );
+    assert!(root.read("etc/group").contains("wheel:x:10:core"));
+    assert_eq!(
+        root.read(KEYS),
+        format!("ssh-ed25519 AAAA a\n{}\n", pair.public)
+    );
+    let found = root.run(&["doctor"]);
+    assert!(!found.out().contains("FP-33:"), "{}", found.out());
+    root.run(&["rollback", "--yes"]).ok();
+    let mut after = root.snapshot();
+    // The lock of the account files stays.
+    after.remove("etc/.pwd.lock");
+    assert_eq!(after, before);
 }
 
 #[test]

@@ -59,6 +59,21 @@ pub fn no_system(machine: &Machine) -> Option<Notice> {
     })
 }
 
+/// Returns the reason to doubt that a root is that of a node: it has a system without a name, and no trace of a node.
+pub fn no_trace(machine: &Machine) -> Option<String> {
+    let is_traced = !machine.system.is_empty()
+        || machine.is_deployment
+        || machine.composefs.is_some()
+        || machine.record.is_some();
+    (!is_traced).then(|| {
+        format!(
+            "{} is not a node: it has no os-release and no record of the Machine Config Daemon. {}",
+            machine.root,
+            next(machine)
+        )
+    })
+}
+
 /// Returns the reason why a system with bootc's composefs backend is not changed: nothing that is known about nodes applies to
 /// it.
 pub fn of_composefs(traces: &str) -> Notice {

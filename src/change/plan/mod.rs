@@ -84,7 +84,7 @@ pub use key::Addition;
 use key::one_more_key;
 pub use labels::restorecon_command;
 pub use login::{Logins, find_leftovers};
-pub use machine::{no_system, of_composefs, wrong_machine};
+pub use machine::{no_system, no_trace, of_composefs, wrong_machine};
 pub use neighbours::describe_neighbours;
 pub use os_plan::{OsPlan, OsStep, PackageChange, PackageRepository};
 use placing::InTheWay;

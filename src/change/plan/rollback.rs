@@ -218,7 +218,7 @@ fn check_changed(plan: &mut Plan, step: &Step, run: &FinishedRun, wanted: Change
     let subject = step.path().to_string();
     if wanted == ChangedSince::Leave {
         let message = format!(
-            "was changed since {} was applied: left as it is",
+            "was changed since {} was applied, and is left as it is",
             run.config
         );
         plan.notices.push(Notice { subject, message });

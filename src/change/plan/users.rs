@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use super::{Attributes, Builder, Payload, Section};
+use crate::base::invocation::mco_rescue;
 use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::host::root::RootPath;
@@ -27,9 +28,10 @@ impl Builder<'_> {
             return;
         }
         let Some(&core) = self.node().accounts.users.get("core") else {
+            let create = mco_rescue("apply --key FILE");
             self.add_notice(
                 "spec.config.passwd.users",
-                "the root has no user core; its keys and password are skipped",
+                format!("the user core is missing, so its keys and password are skipped. Create it: `{create}`"),
             );
             return;
         };

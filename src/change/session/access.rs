@@ -5,6 +5,7 @@ use anyhow::{Result, anyhow, bail};
 use nix::unistd::AccessFlags;
 
 use crate::base::error::RunError;
+use crate::base::invocation::{node_path, whole_command};
 use crate::base::notice::Notice;
 use crate::base::paths;
 use crate::base::text::count_noun;
@@ -52,7 +53,10 @@ pub fn expect_access(root: &Root, need: AccessNeed) -> Result<()> {
     let mut kept = KEPT.iter().map(|path| RootPath::fixed(path));
     match kept.find_map(|path| root.closed_at(&path, access)) {
         Some(closed) => {
-            bail!("{closed} cannot be {word} by this user: permission denied. Nothing was changed")
+            bail!(
+                "{} cannot be {word} by this user: permission denied. Nothing was changed",
+                node_path(&closed.to_string())
+            )
         }
         None => Ok(()),
     }
@@ -69,6 +73,7 @@ pub fn expect_read(node: &NodeState) -> Result<()> {
         return Ok(());
     };
     let all = count_noun(1 + denied.count(), "path");
+    let first = node_path(&first.to_string());
     bail!("{all} cannot be read by this user, such as {first}: permission denied")
 }
 
@@ -91,7 +96,10 @@ pub fn denied_writes(root: &Root, node: &NodeState, plan: &Plan) -> Option<Notic
     let ours = ours.iter().filter(|path| root.is_closed_to_writing(path));
     let mut closed = closed.chain(ours.filter(|_| !plan.steps.is_empty()));
     let first = closed.next()?;
-    let all = count_noun(1 + closed.count(), "path");
+    let (all, first) = (
+        count_noun(1 + closed.count(), "path"),
+        node_path(&first.to_string()),
+    );
     Some(Notice {
         subject: "permission".to_owned(),
         message: format!("{all} cannot be written by this user, such as {first}. {SUDO}"),
@@ -111,7 +119,8 @@ pub fn explain_access(error: anyhow::Error) -> anyhow::Error {
     if text.contains(SUDO) || !is_denied(&text) {
         return error;
     }
-    let said = format!("{}. {SUDO}", text.trim_end().trim_end_matches('.'));
+    let again = format!("{SUDO}. Next: sudo {}", whole_command());
+    let said = format!("{}. {again}", text.trim_end().trim_end_matches('.'));
     match error.downcast_ref::<RunError>() {
         Some(RunError::Incomplete(_)) => RunError::Incomplete(said).into(),
         Some(RunError::RolledBack(why)) => RunError::RolledBack(format!("{why} ({SUDO})")).into(),

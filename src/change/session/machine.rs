@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::base::notice::Notice;
 use crate::base::wrap::wrap_text;
-use crate::change::plan::{no_system, wrong_machine};
+use crate::change::plan::{no_system, no_trace, wrong_machine};
 use crate::host::root::Root;
 use crate::node::{Machine, has_system};
 
@@ -24,6 +24,23 @@ pub fn expect_system(root: &Root) -> Result<()> {
         return Ok(());
     }
     refuse_machine(no_system(&observe_machine(root)?))
+}
+
+/// Refuses a directory that contains a system and no trace of a node.
+pub fn expect_traces(root: &Root) -> Result<()> {
+    match no_trace(&observe_machine(root)?) {
+        Some(doubt) => bail!("{doubt} Nothing was changed"),
+        None => Ok(()),
+    }
+}
+
+/// Warns about a directory that contains a system and no trace of a node.
+pub fn warn_without_traces(root: &Root) {
+    match observe_machine(root).map(|machine| no_trace(&machine)) {
+        Ok(Some(doubt)) => log::warn!("{doubt}"),
+        Ok(None) => {}
+        Err(error) => log::info!("it is not known if this is a node: {error:#}"),
+    }
 }
 
 fn refuse_machine(against: Option<Notice>) -> Result<()> {

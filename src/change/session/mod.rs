@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::base::invocation::mco_rescue;
+use crate::base::invocation::{mco_rescue, on_node};
 use crate::change::capsule::accepted::AcceptedCapsules;
 use crate::change::capsule::opened::CapsuleFacts;
 use crate::change::plan::{self, Plan, PlanInputs, PlanOptions, Step, after_steps};
@@ -652,18 +652,35 @@ impl<'a> Session<'a> {
         drift::disk_image_drift(&self.chosen.config, layered, &self.node)
     }
 
+    /// Returns false if the config has keys or a password of `core`, and the root does not have that user.
+    pub fn has_core(&self) -> bool {
+        self.desired.bare
+            || !self.desired.has_users
+            || self.node.accounts.users.contains_key("core")
+    }
+
     /// Returns descriptions of what is not compared.
     pub fn not_looked_at(&self) -> Vec<String> {
         let mut all = Vec::new();
+        if !self.has_core() {
+            let create = mco_rescue("apply --key FILE");
+            all.push(format!(
+                "keys and password of core, as that user is missing (`{create}` creates it)"
+            ));
+        }
         if self.node.system.facts().is_none() {
-            let image = match self.disk_image_drift() {
+            let image = match drift::disk_image(&self.chosen.config, &self.node) {
                 Some(_) => "",
                 None => "OS image, ",
             };
+            let status = format!("{} status", self.node.host.engine.name());
+            let look = if self.root.is_live() {
+                format!("compare `{status}` with `{}`", mco_rescue("show"))
+            } else {
+                on_node(status)
+            };
             all.push(format!(
-                "{image}kernel arguments, extensions and kernel type (compare `{} status` with `{}`)",
-                self.node.host.engine.name(),
-                mco_rescue("show")
+                "{image}kernel arguments, extensions and kernel type ({look})"
             ));
         } else {
             all.push("extensions and kernel type".to_owned());

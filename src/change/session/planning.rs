@@ -7,6 +7,7 @@ use anyhow::Result;
 use super::Session;
 use super::crossing::{judge_image, judge_staged};
 use super::evidence::NodeEvidence;
+use crate::base::paths;
 use crate::change::install::completion::{Beforehand, Completion};
 use crate::change::plan::fit::Accepted;
 use crate::change::plan::{
@@ -14,6 +15,7 @@ use crate::change::plan::{
 };
 use crate::change::staging::deployments;
 use crate::change::staging::image_source::SourceOptions;
+use crate::host::root::RootPath;
 use crate::judge::crossing::Cure;
 use crate::judge::drift::enablement::UnchangedUnits;
 use crate::node::command::rpm_ostree::status::Deployment;
@@ -85,6 +87,11 @@ impl Session<'_> {
         }
         let directories = beforehand.map_or(&[][..], Beforehand::directories);
         self.node.foresee_directories(directories);
+        // The lock of a run creates the directories above its own before the run is planned.
+        let state = RootPath::fixed(paths::STATE);
+        let mut above: Vec<RootPath> = state.ancestors().skip(1).collect();
+        above.reverse();
+        self.node.foresee_directories(&above);
         let request = PlanRequest {
             risks: options.risks,
             options: options.options,

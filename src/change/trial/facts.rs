@@ -113,6 +113,17 @@ fn trial_notice(message: String) -> Notice {
 /// Returns what a trial of a plan means on this node, and the reasons against it.
 fn judge_trial(root: &Root, plan: &Plan, reboots: bool) -> Result<TrialFindings> {
     let system = plan.os.needs_reboot();
+    if !systemd_runs(root) {
+        let against =
+            "only a running node can revert a change by itself. Leave --try out for another root";
+        return Ok(TrialFindings {
+            findings: Findings {
+                blockers: vec![trial_notice(against.to_owned())],
+                ..Findings::default()
+            },
+            ..TrialFindings::default()
+        });
+    }
     let against = reasons_against(root, plan, system, reboots)?;
     let counting = if system && reboots {
         Some(boot_counter::observe_boot_counter(root)?.counting)
@@ -144,13 +155,6 @@ fn judge_trial(root: &Root, plan: &Plan, reboots: bool) -> Result<TrialFindings>
 /// Returns the reasons against a trial.
 fn reasons_against(root: &Root, plan: &Plan, system: bool, reboots: bool) -> Result<Vec<String>> {
     let mut all = Vec::new();
-    if !systemd_runs(root) {
-        all.push(
-            "only a running node can revert a change by itself. Leave --try out for another root"
-                .to_owned(),
-        );
-        return Ok(all);
-    }
     if let Some(trial) = read_trial(root)? {
         all.push(format!(
             "a trial of {} runs already. Confirm it: {}; or revert it: {}",

@@ -113,6 +113,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
     machine::expect_system(&root)?;
     let again = root.open_again();
     let evidence = gather::gather_all(root, ui.runner, &ui.root, args.gather_options());
+    if let Ok(root) = &again {
+        machine::warn_without_traces(root);
+    }
     if let Some(until) = args.until {
         return until::run(ui, &evidence, until);
     }

@@ -31,7 +31,7 @@ pub(super) fn run(ui: &Ui<'_>, evidence: &DoctorEvidence, until: u64) -> Result<
     Ok(match outlook.verdict {
         OutlookVerdict::Lost => ExitCode::Critical,
         OutlookVerdict::NeedsHands => ExitCode::Drift,
-        OutlookVerdict::ByItself if denied => ExitCode::Error,
+        OutlookVerdict::Unknown => ExitCode::Error,
         OutlookVerdict::ByItself => ExitCode::Done,
     })
 }

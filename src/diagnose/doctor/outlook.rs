@@ -57,6 +57,8 @@ pub enum NodeKind {
 pub enum OutlookVerdict {
     /// It comes back by itself.
     ByItself,
+    /// Not known, as something that decides it could not be read.
+    Unknown,
     /// It recovers once an admin has done something.
     NeedsHands,
     /// Nothing on this node, and no approval, brings it back.
@@ -147,6 +149,15 @@ pub fn look_ahead(evidence: &DoctorEvidence, until: u64) -> Result<Outlook, Reas
     notes.extend(young_note(&all));
     notes.extend(pods.into_iter().flat_map(note_pods));
     let approvals = list_approvals(&all, &steps, node);
+    let is_known = !steps.is_empty() && unseen.is_empty();
+    let otherwise = if is_known {
+        OutlookVerdict::ByItself
+    } else {
+        OutlookVerdict::Unknown
+    };
+    let worst = worst
+        .max()
+        .filter(|worst| *worst > OutlookVerdict::ByItself);
     Ok(Outlook {
         next: if approvals.is_empty() {
             Vec::new()
@@ -156,7 +167,7 @@ pub fn look_ahead(evidence: &DoctorEvidence, until: u64) -> Result<Outlook, Reas
         node,
         now: time.now,
         until,
-        verdict: worst.max().unwrap_or(OutlookVerdict::ByItself),
+        verdict: worst.unwrap_or(otherwise),
         first_day: day(OutlookVerdict::NeedsHands),
         lost_day: day(OutlookVerdict::Lost),
         approvals,

@@ -28,16 +28,22 @@ pub fn os_drifts(config: &MachineConfig, layered: Option<&str>, node: &NodeState
     all
 }
 
-/// Returns the difference between the image of a disk's deployment and `layered`, or else the config's image. `None` for the root of
-/// a running system or an initramfs, and if the disk does not name its image.
+/// Returns the image of a disk's deployment, for a comparison with the config's. `None` for the root of a running system or an
+/// initramfs, and if the disk or the config does not name an image.
+pub fn disk_image<'a>(config: &MachineConfig, node: &'a NodeState) -> Option<&'a str> {
+    let is_disk = node.system == System::NotAsked && !node.host.live && !node.host.in_initramfs;
+    let image = node.os.image.as_deref().filter(|image| !image.is_empty());
+    image.filter(|_| is_disk && !config.os_image_url.is_empty())
+}
+
+/// Returns the difference between the image of a disk's deployment and `layered`, or else the config's image. `None` if they are
+/// not compared.
 pub fn disk_image_drift(
     config: &MachineConfig,
     layered: Option<&str>,
     node: &NodeState,
 ) -> Option<Drift> {
-    let is_disk = node.system == System::NotAsked && !node.host.live && !node.host.in_initramfs;
-    let image = node.os.image.as_deref().filter(|image| !image.is_empty());
-    let image = image.filter(|_| is_disk && !config.os_image_url.is_empty())?;
+    let image = disk_image(config, node)?;
     let wanted = wanted_image(config, layered);
     image_drift(config, layered, image).map(|drift| Drift {
         detail: format!("{wanted:?} is wanted, this disk boots {image:?}"),
@@ -46,7 +52,7 @@ pub fn disk_image_drift(
 }
 
 /// Returns `layered`, or else the config's image.
-fn wanted_image<'a>(config: &'a MachineConfig, layered: Option<&'a str>) -> &'a str {
+pub fn wanted_image<'a>(config: &'a MachineConfig, layered: Option<&'a str>) -> &'a str {
     let layered = layered.filter(|image| !image.is_empty());
     layered.unwrap_or(&config.os_image_url)
 }

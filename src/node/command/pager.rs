@@ -18,29 +18,37 @@ pub fn find_pager(variable: Option<&str>) -> Option<&str> {
 }
 
 /// Shows a text in a pager, and waits for its end. Returns false if the pager did not start, so that nothing was shown.
+pub fn show_in_pager(pager: &str, text: &[u8]) -> bool {
+    feed_program(pager, text).is_some_and(has_shown)
+}
+
+/// Shows a man page with `man` and its pager. Returns false if that did not work.
+pub fn show_man_page(page: &[u8]) -> bool {
+    feed_program("man -l -", page).is_some_and(|status| status.success())
+}
+
+/// Runs a person's program with a text as its input, and waits for its end. Returns `None` if it did not start.
 #[allow(
     clippy::disallowed_methods,
     reason = "the pager belongs to the person at the terminal, and not to the node"
 )]
-pub fn show_in_pager(pager: &str, text: &[u8]) -> bool {
-    // `exec` makes the shell say with its status that the pager is missing.
+fn feed_program(line: &str, text: &[u8]) -> Option<ExitStatus> {
+    // `exec` makes the shell say with its status that the program is missing.
     let started = Command::new("/bin/sh")
-        .args(["-c", &format!("exec {pager}")])
+        .args(["-c", &format!("exec {line}")])
         .env("LESS", LESS)
         // A pager that is started by root must not start other programs.
         .env("LESSSECURE", "1")
         .stdin(Stdio::piped())
         .stderr(Stdio::null())
         .spawn();
-    let Ok(mut child) = started else {
-        return false;
-    };
+    let mut child = started.ok()?;
     let _ignored = InterruptIgnored::begin();
     if let Some(mut input) = child.stdin.take() {
         // A person who has read enough leaves the pager, which closes the pipe.
         let _ = input.write_all(text);
     }
-    child.wait().is_ok_and(has_shown)
+    child.wait().ok()
 }
 
 /// Returns false for the statuses with which a shell says that it cannot start a program.

@@ -208,12 +208,9 @@ impl<'a> FirstBootAttempt<'a> {
             ..PlanRequest::default()
         })?;
         for notice in &plan.notices {
-            log::info!("{}: {}", notice.subject, notice.message);
+            log::info!("{notice}");
         }
-        let all = plan.blockers.iter();
-        let blockers: Vec<String> = all
-            .map(|b| format!("{}: {}", b.subject, b.message))
-            .collect();
+        let blockers: Vec<String> = plan.blockers.iter().map(ToString::to_string).collect();
         if !blockers.is_empty() {
             bail!(
                 "{name} cannot be applied: {} (at boot an option --NAME is mco_rescue.allow=NAME)",

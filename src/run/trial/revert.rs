@@ -294,17 +294,12 @@ fn take_files_back(change: &NodeChange<'_>, trial: &Trial, tells: bool) -> Resul
         };
         let back = RunRevert::prepare_revert(root, runner, run, &wanted)?;
         if let Some(blocker) = back.plan.blockers.first() {
-            bail!(
-                "the files of {config} cannot be restored: {}: {}",
-                blocker.subject,
-                blocker.message
-            );
+            bail!("the files of {config} cannot be restored: {blocker}");
         }
         for notice in &back.plan.notices {
-            log::warn!("{}: {}", notice.subject, notice.message);
+            log::warn!("{notice}");
             if notice.message.contains("left as it is") {
-                left.files
-                    .push(format!("{}: {}", notice.subject, notice.message));
+                left.files.push(notice.to_string());
             }
         }
         back.carry_out(change, &[])?;

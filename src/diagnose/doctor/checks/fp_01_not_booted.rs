@@ -1,6 +1,6 @@
 //! FP-01: the node does not run the recorded OS image or kernel arguments.
 
-use crate::base::invocation::reboot_command;
+use crate::base::invocation::{on_node, reboot_command};
 use crate::base::kargs::Kargs;
 use crate::base::reason::Reason;
 use crate::change::staging::awaited::Way;
@@ -186,9 +186,10 @@ fn image_drift(
     config: &MachineConfig,
     layered: Option<&str>,
 ) -> Result<Option<Drift>, Reason> {
-    let runs = evidence
-        .running_image()
-        .ok_or("the booted image: no origin file is visible; rpm-ostree status shows it")?;
+    let runs = evidence.running_image().ok_or_else(|| {
+        let look = on_node("rpm-ostree status");
+        format!("the booted image: no origin file is visible; {look}")
+    })?;
     Ok(drift::image_drift(config, layered, &runs))
 }
 

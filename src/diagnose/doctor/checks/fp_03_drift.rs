@@ -48,6 +48,9 @@ fn judge_drift(evidence: &DoctorEvidence) -> CheckVerdict {
     verdict.and_findings((!unseen.is_empty()).then(|| unnoticed_finding(evidence, &unseen)))
 }
 
+/// Longest path that a title names whole.
+const LONG: usize = 40;
+
 fn degraded_finding(
     evidence: &DoctorEvidence,
     compared: &ConfigComparison,
@@ -88,7 +91,7 @@ fn needed_units<'a>(seen: &[&'a Drift]) -> Vec<(&'a str, &'static str)> {
     all
 }
 
-/// Returns the name of a unit, or else a path, shortened at the front if it is long.
+/// Returns the name of a unit, or else a path; of a long one the end, from a `/` on.
 fn short_name(subject: &str) -> String {
     if let Some(unit) = needed::unit_at(subject) {
         return if subject.ends_with(&format!("/{unit}")) {
@@ -97,10 +100,13 @@ fn short_name(subject: &str) -> String {
             format!("a drop-in of {unit}")
         };
     }
-    match subject.rsplit_once('/') {
-        Some((_, name)) if subject.len() > 30 => name.to_owned(),
-        _ => subject.to_owned(),
+    if subject.len() <= LONG {
+        return subject.to_owned();
     }
+    let mut ends = subject.match_indices('/').map(|(at, _)| &subject[at..]);
+    let end = ends.clone().find(|end| end.len() + 3 <= LONG);
+    let end = end.or(ends.next_back());
+    format!("...{}", end.unwrap_or(subject))
 }
 
 fn unnoticed_finding(evidence: &DoctorEvidence, unseen: &[&Drift]) -> DoctorFinding {

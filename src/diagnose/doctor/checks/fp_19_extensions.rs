@@ -1,5 +1,6 @@
 //! FP-19: extension packages or a kernel that the deployment lacks, or packages that no config requests.
 
+use crate::base::invocation::on_node;
 use crate::config::document::MachineConfig;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
@@ -43,10 +44,10 @@ fn judge_extensions(evidence: &DoctorEvidence) -> CheckVerdict {
     }
     match find_deployment(evidence) {
         Some(deployment) => verdict.and_findings(report_missing(evidence, config, &deployment)),
-        None if wants => verdict.and_unseen(
-            "packages of extensions: rpm-ostree was not queried, and no origin file lists them; run: rpm-ostree status"
-                .to_owned(),
-        ),
+        None if wants => verdict.and_unseen(format!(
+            "packages of extensions: rpm-ostree was not queried, and no origin file lists them; {}",
+            on_node("rpm-ostree status")
+        )),
         None => verdict,
     }
 }

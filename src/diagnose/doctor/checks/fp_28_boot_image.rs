@@ -1,5 +1,6 @@
 //! FP-28: a node that was provisioned from an old image.
 
+use crate::base::invocation::on_node;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
 };
@@ -30,7 +31,10 @@ fn judge_boot_image(evidence: &DoctorEvidence) -> CheckVerdict {
         Err(why) => verdict.and_unseen(format!("the boot image: {why}")),
         Ok(builds) => match (&builds.boot_image, &builds.os) {
             (Some(born), Some(os)) => verdict.and_findings(find_old_image(evidence, born, os)),
-            _ => verdict.and_unseen("the boot image: no file has its date; run: bootupctl status"),
+            _ => verdict.and_unseen(format!(
+                "the boot image: no file has its date; {}",
+                on_node("bootupctl status")
+            )),
         },
     }
 }

@@ -10,7 +10,7 @@ use crate::diagnose::doctor::{
 };
 use crate::formats::sshd::{Certainty, LoginObstacle};
 use crate::node::Recorded;
-use crate::node::login::{KeyFile, Login, WrongAttributes};
+use crate::node::login::{CoreUser, KeyFile, Login, WrongAttributes};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-33",
@@ -27,7 +27,8 @@ A setting that depends on the connection, such as Match Address, is listed under
 shows the settings in force: sshd -T -C user=core,host=HOST,addr=ADDRESS.\n\n\
 mco-rescue apply writes the keys of the config with owner, mode and label. If no login works, boot another medium, or add \
 init=/bin/bash at the boot menu, and run it with --root on the disk. Any config with keys works: mco-rescue --root \
-/mnt apply CONFIG. Without a config, mco-rescue apply --key FILE adds one public key for core, also with --root.\n\n\
+/mnt apply CONFIG. Without a config, mco-rescue apply --key FILE adds one public key for core, also with --root; it creates core \
+if that user is missing.\n\n\
 After adding a key by hand: chown -R core: /home/core/.ssh, chmod 0700 and 0600, restorecon -RF.",
     judge: judge_locked_out,
 };
@@ -136,15 +137,16 @@ fn find_fixes(login: &Login) -> Vec<FixChange> {
             continue;
         }
         let is_own = wrong.path.starts_with(&format!("/{}", paths::CORE_HOME));
-        let owner = (wrong.foreign.is_some() || wrong.closed.is_some()).then_some(login.core);
-        let Some(owner) = owner.map_or(Some(None), |core| core.map(Some)) else {
-            return Vec::new();
-        };
-        if !is_own {
-            return Vec::new();
-        }
         let path = &wrong.path;
-        let owner = owner.map(|(uid, gid)| FixChange::set_owner(path, uid, gid));
+        let owner = match (
+            wrong.foreign.is_some() || wrong.closed.is_some(),
+            login.core,
+        ) {
+            _ if !is_own => return Vec::new(),
+            (true, CoreUser::Present(uid, gid)) => Some(FixChange::set_owner(path, uid, gid)),
+            (true, CoreUser::Missing | CoreUser::Unknown) => return Vec::new(),
+            (false, _) => None,
+        };
         let mode = wrong
             .open
             .map(|mode| FixChange::set_mode(path, mode & !0o022));
@@ -169,7 +171,7 @@ fn narrow_command(evidence: &DoctorEvidence, login: &Login) -> String {
     let of_home = refused().any(|wrong| wrong.path == format!("/{}", paths::CORE_HOME));
     if refused().any(|wrong| wrong.foreign.is_some() || wrong.closed.is_some()) {
         match login.core {
-            Some((uid, gid)) if of_home => {
+            CoreUser::Present(uid, gid) if of_home => {
                 format!("chown -R {uid}:{gid} {home}/.ssh; chown {uid}:{gid} {home}")
             }
             _ => format!("chown -R --reference={home} {home}/.ssh"),
@@ -243,14 +245,35 @@ fn report_lockout(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
         )
         .with_message((!intended).then(|| messages::PUBLICKEY.to_owned()));
     match login.kept_out.first() {
+        _ if login.core == CoreUser::Missing => create_core(evidence, wanted, finding),
         Some(cause) => change_cause(evidence, cause, finding),
         None => bring_keys(evidence, login, wanted, finding),
+    }
+}
+
+/// Adds the commands that create the user, and then install the keys of the config.
+fn create_core(
+    evidence: &DoctorEvidence,
+    wanted: Result<usize, &str>,
+    finding: DoctorFinding,
+) -> DoctorFinding {
+    let finding = finding.next(evidence.own_command("apply --key FILE"));
+    match wanted {
+        Ok(0) | Err(_) => finding,
+        Ok(_) => finding.next(evidence.own_command("apply")),
     }
 }
 
 /// Returns which login still works, and what that means.
 fn describe_access(login: &Login, console: bool) -> (&'static str, &'static str) {
     let what = match console {
+        true if login.core == CoreUser::Missing => {
+            "the user core is missing; only root can log in, at the console"
+        }
+        _ if login.core == CoreUser::Missing && login.root_has_keys => {
+            "the user core is missing; only root can log in"
+        }
+        _ if login.core == CoreUser::Missing => "no login works: the user core is missing",
         _ if login.root_has_keys => "core cannot log in over ssh, only root can",
         true => "no login works over ssh, only at the console",
         false if login.passwords.is_none() => "no login works over ssh",

@@ -1,6 +1,7 @@
 //! FP-51: packages layered on the image that no config requests.
 
 use super::fp_19_extensions::find_deployment;
+use crate::base::invocation::on_node;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
 };
@@ -29,9 +30,10 @@ fn judge_layered_packages(evidence: &DoctorEvidence) -> CheckVerdict {
         .is_some();
     let Some(deployment) = find_deployment(evidence) else {
         return if is_known && evidence.boots_images {
-            CheckVerdict::not_seen(
-                "layered packages: rpm-ostree was not queried, and no origin file is visible; run: rpm-ostree status",
-            )
+            CheckVerdict::not_seen(format!(
+                "layered packages: rpm-ostree was not queried, and no origin file is visible; {}",
+                on_node("rpm-ostree status")
+            ))
         } else {
             CheckVerdict::healthy()
         };
