@@ -307,7 +307,7 @@ fn pacemakers_kubelet_is_neither_restarted_nor_stopped() {
         live.brings(&config("rendered-worker-new", files));
         let plan = flat(&live.run(&["plan", "--takeover", "/config"]).ok().out());
         assert!(
-            plan.contains("kubelet.service: is not started anew"),
+            plan.contains("kubelet.service is not started anew"),
             "{plan}"
         );
         assert!(plan.contains("pcs node standby"), "{plan}");

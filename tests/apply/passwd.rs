@@ -1033,7 +1033,7 @@ fn a_tool_that_refuses_is_quoted_with_its_entry() {
         ),
         (
             users(json!([{"name": "a", "passwordHash": "x:y"}])),
-            "passwd.users[0].passwordHash: is not a password hash",
+            "passwd.users[0].passwordHash is not a password hash",
         ),
     ];
     for (config, words) in cases {
@@ -1433,7 +1433,9 @@ fn an_ordinary_user_is_told_to_be_root() {
         std::os::unix::fs::chown(root.path(path), Some(0), Some(0)).unwrap();
     }
     assert!(
-        ordinary(&one).contains("such as /etc/gshadow: permission denied. Run it with sudo"),
+        ordinary(&one).contains(
+            "/etc/gshadow: permission denied. Run it with sudo. Next: sudo mco-rescue --root "
+        ),
         "{}",
         ordinary(&one)
     );

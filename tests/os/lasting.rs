@@ -129,7 +129,7 @@ fn nothing_below_usr_of_a_deployment_is_changed() {
         let config = root.config(&files(&["/etc/new", path]));
         let said = flat_run(&run(&["apply", "--yes", config.path()]).exits(1));
         assert!(
-            said.contains(&format!("{path}: is a path of the image")),
+            said.contains(&format!("{path} is a path of the image")),
             "{said}"
         );
         assert_eq!(root.everything(), before, "{path}");

@@ -211,11 +211,7 @@ fn what_stands_against_packages_is_said_before_anything_is_done() {
             &[image, "--extensions-from DIR", "--files-only"],
         );
         let from = ["--extensions-from", "/etc"];
-        refused(
-            usbguard(),
-            &from,
-            &["/etc: has neither repodata/repomd.xml"],
-        );
+        refused(usbguard(), &from, &["/etc has neither repodata/repomd.xml"]);
         let pages = json!({"kernelType": "64k-pages"});
         let words = "64k-pages is only supported for aarch64 architecture";
         refused(pages, &["--extensions-from", "/packages"], &[words]);
