@@ -1,8 +1,11 @@
 //! `rollback --to` over several runs is one promise: what stops it says what went back, and the command that goes on.
 
+use std::collections::BTreeSet;
+use std::fs;
+
 use serde_json::{Value, json};
 
-use crate::support::faults::{Traced, can_trace, duplicate, traced};
+use crate::support::faults::{Traced, can_trace, count, duplicate, kill, on_threads, traced};
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::{TestRoot, file, flat, machine_config};
 
@@ -96,6 +99,37 @@ fn an_error_or_a_signal_in_a_later_run_says_what_went_back() {
         }
         says_how_far(&run, &root, &ids);
     }
+}
+
+/// Left in the history, a rollback would take the place of a run that can be reverted.
+#[test]
+fn a_rollback_that_is_killed_anywhere_leaves_nothing_of_itself_in_the_history() {
+    if !can_trace() {
+        return;
+    }
+    let (template, ids) = root();
+    let args = ["rollback", "--yes"];
+    let clean = traced(&duplicate(template.dir()), WATCHED, &[], &args);
+    assert_eq!(clean.code, Some(0), "{}", clean.err);
+    let names = WATCHED.split(',');
+    let points: Vec<(&str, usize)> = names
+        .flat_map(|name| (1..=count(&clean.calls, name)).map(move |nth| (name, nth)))
+        .collect();
+    assert!(points.len() > 30, "{points:?}");
+    let problems = on_threads(&points, |(name, nth)| {
+        let root = duplicate(template.dir());
+        kill(&root, name, *nth, &args);
+        root.run(&["recover"]).ok();
+        let is_reverted = !root.exists("etc/series/c0.conf");
+        let wanted = BTreeSet::from_iter(ids[usize::from(is_reverted)..].iter().cloned());
+        let kept = fs::read_dir(root.path("var/lib/mco-rescue/history")).unwrap();
+        let kept: BTreeSet<String> = kept
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        let unlike = format!("{name} {nth}, reverted {is_reverted}: {kept:?}");
+        (kept != wanted).then_some(unlike).into_iter().collect()
+    });
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 #[test]

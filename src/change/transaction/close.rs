@@ -22,15 +22,21 @@ use super::recover_error::RecoverError;
 use super::state::{StateDirectory, StateError};
 use super::{disk, strays as stray_stages};
 
-/// Moves, after the `committed` mark, backup copies to the history and removes staged names. An error is logged.
-pub(super) fn tidy_up(root: &Root, state: &StateDirectory, journal: &Journal, stages: &[RootPath]) {
+/// Moves, after the `committed` mark, backup copies to the history and removes staged names.
+///
+/// # Errors
+/// Something is left. It does not change the result of the run, and the next run tries again.
+pub(super) fn tidy_up(
+    root: &Root,
+    state: &StateDirectory,
+    journal: &Journal,
+    stages: &[RootPath],
+) -> Result<(), RecoverError> {
     settle_boot(root, journal);
-    let tidied = remember_taken(root, journal)
-        .map_err(RecoverError::from)
-        .and_then(|()| keep_trees(root, journal))
-        .and_then(|()| forget_undone(root, journal))
-        .and_then(|()| close_run(root, state, &journal.id, stages));
-    warn_only(tidied);
+    remember_taken(root, journal)?;
+    keep_trees(root, journal)?;
+    forget_undone(root, journal)?;
+    close_run(root, state, stages, Some(journal))
 }
 
 /// Logs an error of cleaning up: it does not change the result, and the next run tries again.
@@ -149,37 +155,42 @@ pub(super) fn forget_undone(root: &Root, journal: &Journal) -> Result<(), Recove
     }
 }
 
-/// Sweeps after the `committed` mark, moves the journal to the history, and removes the intent. All of this becomes durable
-/// with a later sync; the next run redoes what a power cut undoes.
+/// Moves the journal of a run to its backup copies in the history. A run that reverted another one leaves nothing there: what it
+/// reverted is the config's own, and can be applied again.
+fn end_journal(root: &Root, state: &StateDirectory, journal: &Journal) -> Result<(), RecoverError> {
+    let history = history_path(&journal.id);
+    if journal.undoes.is_some() {
+        if !remove_history(root, &history) {
+            return Err(RecoverError::LeftOvers);
+        }
+        return Ok(state.unlink_file(paths::JOURNAL)?);
+    }
+    let failed = |reason| StateError::System(history.to_string(), reason);
+    let Some(kept) = open_own(root, &history).map_err(failed)? else {
+        // Left in place, it would always be taken for an unfinished run.
+        log::warn!("{history} is missing, so this run cannot be reverted");
+        return Ok(state.unlink_file(paths::JOURNAL)?);
+    };
+    let name = RootPath::fixed(paths::JOURNAL);
+    let (from, name) = (state.dir().as_fd(), name.name());
+    disk::rename_across(from, name, kept.as_fd(), name)
+        .map_err(|errno| StateError::System(name.to_owned(), errno.into()).into())
+}
+
+/// Sweeps after the `committed` mark, then removes journal and intent; an earlier attempt may have ended the journal. All of this
+/// becomes durable with a later sync; the next run redoes what a power cut undoes.
 pub(super) fn close_run(
     root: &Root,
     state: &StateDirectory,
-    id: &str,
     stages: &[RootPath],
+    journal: Option<&Journal>,
 ) -> Result<(), RecoverError> {
     let swept = sweep_all(root, stages);
     // Whatever another file system loses of this is found again by its location and name.
     let swept =
         swept && (stray_stages::are_searched(root, stages) || flush_others(root, state, stages));
-    let history = history_path(id);
-    let opened =
-        open_own(root, &history).map_err(|e| StateError::System(history.to_string(), e))?;
-    if let Some(history) = opened {
-        let name = RootPath::fixed(paths::JOURNAL);
-        match disk::rename_across(
-            state.dir().as_fd(),
-            name.name(),
-            history.as_fd(),
-            name.name(),
-        ) {
-            // An earlier attempt has already moved it.
-            Ok(()) | Err(Errno::ENOENT) => {}
-            Err(errno) => return Err(StateError::System(name.to_string(), errno.into()).into()),
-        }
-    } else {
-        // Left in place, it would always be taken for an unfinished run.
-        log::warn!("{history} is missing, so this run cannot be reverted");
-        state.unlink_file(paths::JOURNAL)?;
+    if let Some(journal) = journal {
+        end_journal(root, state, journal)?;
     }
     forget_intent(state, swept)?;
     // Last: a journal without the mark would be taken for an unfinished run. A mark alone means nothing.

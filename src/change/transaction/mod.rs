@@ -603,8 +603,12 @@ impl<'a> TransactionRun<'a> {
 
     fn finish_run(&self) -> Finished {
         // Everything is in place; the next run sweeps any leftovers.
-        if let Err(error) = self.tidy_up() {
-            log::warn!("tidying up after the run: {error}");
+        if let Some(journal) = &self.journal {
+            let stages = self.stage_paths();
+            let tidied = close::tidy_up(self.request.root, &self.state, journal, &stages);
+            if let Err(error) = tidied {
+                log::warn!("tidying up after the run: {error}");
+            }
         }
         self.as_finished()
     }
@@ -615,22 +619,6 @@ impl<'a> TransactionRun<'a> {
             unlabelled: self.unlabelled.clone(),
             told: self.told.clone(),
         }
-    }
-
-    fn tidy_up(&self) -> Result<(), RecoverError> {
-        let (root, stages) = (self.request.root, self.stage_paths());
-        if let Some(journal) = &self.journal {
-            capsules::remember_taken(root, journal)?;
-            boot::settle_boot(root, journal);
-            close::keep_trees(root, journal)?;
-            close::forget_undone(root, journal)?;
-        }
-        close::close_run(root, &self.state, &self.id, &stages)?;
-        if self.request.undoes.is_some() {
-            // What was reverted is the config's own, and can be applied again.
-            history::remove_history(root, &leavings::history_path(&self.id));
-        }
-        Ok(())
     }
 
     /// Checks that there are spare descriptors, because from here on none may be lacking.

@@ -161,7 +161,8 @@ fn recover_run(
         (Some(journal), true, _) => {
             flush_mark(state)?;
             freeze::kill_cgroups(&journal.freeze);
-            tidy_up(root, state, &journal, &union_of(&stages, &journal.stages));
+            let stages = union_of(&stages, &journal.stages);
+            warn_only(tidy_up(root, state, &journal, &stages));
             Ok(Recovered::Finished(
                 journal.config,
                 RecoveryChanges::default(),
@@ -179,7 +180,7 @@ fn recover_run(
         }
         (None, committed, Some(intent)) if committed || is_closed(root, &intent.id)? => {
             flush_mark(state)?;
-            warn_only(close_run(root, state, &intent.id, &stages));
+            warn_only(close_run(root, state, &stages, None));
             Ok(Recovered::Finished(
                 intent.config,
                 RecoveryChanges::default(),
@@ -359,7 +360,7 @@ impl Unfinished<'_> {
         self.state.write_file(paths::COMMITTED, &mark)?;
         freeze::kill_cgroups(&journal.freeze);
         let all = union_of(self.stages, &journal.stages);
-        tidy_up(root, self.state, journal, &all);
+        warn_only(tidy_up(root, self.state, journal, &all));
         Ok(Recovered::Finished(self.journal.config, changes))
     }
 
