@@ -95,7 +95,7 @@ impl Live {
         for program in ["systemctl", "update-ca-trust", "crictl"] {
             install(stand_in(), &root.path(&format!("usr/bin/{program}")));
         }
-        install(support::PROGRAM.as_ref(), &root.path("mco"));
+        support::install_program(&root.path("mco"));
         root.write("runs", "crio.service\n");
         let live = Self {
             root,

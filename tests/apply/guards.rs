@@ -13,8 +13,8 @@ use crate::support::mounts::{mount, with_mounts};
 use crate::support::ostree_node::Turn;
 use crate::support::trace::can_trace;
 use crate::support::{
-    Lacks, PROGRAM, Run, STATE, TestRoot, copy_program, file, flat_run, install, is_root,
-    machine_config, null_device, say, skip, unsealed,
+    Lacks, PROGRAM, Run, STATE, TestRoot, copy_program, file, flat_run, install, install_program,
+    is_root, machine_config, null_device, say, skip, unsealed,
 };
 use serde_json::{Value, json};
 
@@ -648,7 +648,7 @@ impl Live {
         }
         null_device(&root);
         mount(&["-t", "proc", "proc", root.path("proc").to_str().unwrap()]);
-        install(PROGRAM.as_ref(), &root.path("usr/mco-rescue"));
+        install_program(&root.path("usr/mco-rescue"));
         root.write("config", &plain().to_string());
         let live = Self {
             root,

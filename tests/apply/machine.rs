@@ -4,8 +4,8 @@ use std::fs;
 
 use crate::support::live::run_live;
 use crate::support::{
-    Lacks, PROGRAM, RECORD, Run, Snapshot, TestRoot, copy_program, file, flat, install, is_root,
-    machine_config, null_device, skip,
+    Lacks, PROGRAM, RECORD, Run, Snapshot, TestRoot, copy_program, file, flat, install_program,
+    is_root, machine_config, null_device, skip,
 };
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn live() -> Option<TestRoot> {
     }
     let root = debian();
     copy_program(&root, "/bin/sh");
-    install(PROGRAM.as_ref(), &root.path("usr/mco-rescue"));
+    install_program(&root.path("usr/mco-rescue"));
     for dir in ["proc", "dev", "run"] {
         fs::create_dir_all(root.path(dir)).unwrap();
     }

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::support::live::{answers, run_live};
 use crate::support::{
-    self, Lacks, TestRoot, copy_program, file, install, is_root, machine_config, null_device, skip,
+    self, Lacks, TestRoot, copy_program, file, is_root, machine_config, null_device, skip,
 };
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ fn stamp_of(path: &str) -> String {
 fn enterable() -> TestRoot {
     let root = TestRoot::new();
     copy_program(&root, "/bin/sh");
-    install(support::PROGRAM.as_ref(), &root.path("usr/mco-rescue"));
+    support::install_program(&root.path("usr/mco-rescue"));
     for dir in ["proc", "dev", "usr/sbin", "usr/etc"] {
         fs::create_dir_all(root.path(dir)).unwrap();
     }

@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::{
-    Lacks, POLICY, PROGRAM, RECORD, Run, TestRoot, copy_program, file, flat_run, install,
+    Lacks, POLICY, RECORD, Run, TestRoot, copy_program, file, flat_run, install, install_program,
     machine_config, oci, skip,
 };
 use serde_json::{Value, json};
@@ -166,7 +166,7 @@ impl Live {
     }
 
     fn output(&self, args: &[&str]) -> Output {
-        install(PROGRAM.as_ref(), &self.root.path("usr/mco-rescue"));
+        install_program(&self.root.path("usr/mco-rescue"));
         let mut command = Command::new("chroot");
         command.arg(self.root.dir()).arg("/usr/mco-rescue");
         command.args(args).stdin(Stdio::null()).output().unwrap()

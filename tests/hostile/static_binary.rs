@@ -39,10 +39,8 @@ fn the_program_needs_no_interpreter_and_no_library() {
 /// The release has no tables for unwinding: whoever walks the stack, as a backtrace does, is aborted.
 #[test]
 fn an_error_is_told_whatever_somebody_wants_to_see_of_the_stack() {
-    // What is shipped, where `make test` has built it.
-    let program = std::env::var_os("VM_BINARY").unwrap_or_else(|| PROGRAM.into());
     let run = |arguments: &[&str], root: &Path| {
-        let run = Command::new(&program)
+        let run = Command::new(PROGRAM)
             .env("RUST_BACKTRACE", "1")
             .env("RUST_LIB_BACKTRACE", "1")
             .arg("--root")

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, chown, lchown};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::support::{Lacks, PROGRAM, TestRoot, file, install, is_root, machine_config, say, skip};
+use crate::support::{Lacks, TestRoot, file, install_program, is_root, machine_config, say, skip};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -48,7 +48,7 @@ impl User {
         for dir in [bin.path(), root.dir()] {
             fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
         }
-        install(PROGRAM.as_ref(), &bin.path().join("mco-rescue"));
+        install_program(&bin.path().join("mco-rescue"));
         Self { root, bin }
     }
 

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::trace::can_trace;
 use crate::support::{
     self, Lacks, Run, Snapshot, TestRoot, file, is_root, machine_config, say, skip,
+    stripped_program,
 };
 use mco_rescue::change::install::cpio::{self, CpioContent, CpioEntry};
 use serde_json::{Value, json};
@@ -41,23 +41,8 @@ const CHANGING: [&str; 12] = [
     "fchmodat",
 ];
 
-/// The program without what only a debugger needs: it is copied many times here.
-pub(super) fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mco-rescue");
-        // Under a name of its own first: another test process may be running the old one.
-        let new = path.with_extension(std::process::id().to_string());
-        let mut strip = Command::new("strip");
-        let strip = strip.arg("-o").arg(&new).arg(support::PROGRAM).status();
-        assert!(strip.unwrap().success());
-        fs::rename(&new, &path).unwrap();
-        path
-    })
-}
-
 fn command(root: &TestRoot, args: &[&str]) -> Command {
-    let mut command = Command::new(program());
+    let mut command = Command::new(stripped_program());
     command.arg("--root").arg(root.dir()).args(args);
     command.stdin(Stdio::null());
     command
@@ -91,7 +76,7 @@ fn ours(all: &Snapshot) -> Vec<&String> {
 fn tree(root: &TestRoot) -> Snapshot {
     let mut all = root.everything();
     if let Some(entry) = all.get_mut(PROGRAM) {
-        assert_eq!(entry.content, fs::read(program()).unwrap());
+        assert_eq!(entry.content, fs::read(stripped_program()).unwrap());
         entry.content = b"the program".to_vec();
     }
     all
@@ -103,7 +88,7 @@ fn a_node_gets_the_program_the_units_and_the_links_that_enable_them() {
     let said = install(&root).out();
     assert_eq!(
         fs::read(root.path(PROGRAM)).unwrap(),
-        fs::read(program()).unwrap()
+        fs::read(stripped_program()).unwrap()
     );
     assert_eq!(root.mode(PROGRAM), 0o755);
     for unit in [
@@ -505,7 +490,7 @@ fn on_an_ostree_root_the_program_lands_below_var_and_waits_for_the_real_one() {
     fs::create_dir_all(deployment.join("var")).unwrap();
     root.link(&format!("{name}/usr/local"), "../var/usrlocal");
     let installed = || {
-        let mut command = Command::new(program());
+        let mut command = Command::new(stripped_program());
         command.arg("--root").arg(&deployment).arg("install");
         Run::of(command.stdin(Stdio::null()).output().unwrap())
     };
@@ -580,7 +565,7 @@ fn a_full_disk_leaves_what_was_there_and_a_second_run_ends_it() {
         install(&root);
         assert_eq!(
             fs::read(root.path(PROGRAM)).unwrap(),
-            fs::read(program()).unwrap()
+            fs::read(stripped_program()).unwrap()
         );
     });
 }
@@ -592,7 +577,10 @@ fn strace(root: &TestRoot, args: &[&str], log: &Path, fault: &str) -> std::proce
     if !fault.is_empty() {
         command.args(["-e", &format!("inject={fault}")]);
     }
-    command.arg(program()).arg("--root").arg(root.dir());
+    command
+        .arg(stripped_program())
+        .arg("--root")
+        .arg(root.dir());
     command.args(args).stdin(Stdio::null()).output().unwrap()
 }
 
@@ -647,7 +635,8 @@ fn sound(root: &TestRoot, whole: &Snapshot) {
     for (path, entry) in &all {
         let ours = path.contains("mco-rescue") && !path.starts_with("var/lib/mco-rescue");
         if ours && !path.ends_with(".new") {
-            let is_program = path == PROGRAM && entry.content == fs::read(program()).unwrap();
+            let is_program =
+                path == PROGRAM && entry.content == fs::read(stripped_program()).unwrap();
             assert!(
                 is_program || Some(entry) == whole.get(path),
                 "{path} is torn"
@@ -825,7 +814,7 @@ impl Live {
             .arg(root.path("usr/bin/systemctl"));
         assert!(cc.arg(source.path()).status().unwrap().success());
         let mut copy = Command::new("install");
-        copy.arg(program()).arg(root.path("mco"));
+        copy.arg(stripped_program()).arg(root.path("mco"));
         assert!(copy.status().unwrap().success());
         Self { root }
     }
@@ -1121,7 +1110,7 @@ fn an_initramfs_archive_has_the_program_its_units_and_the_configs_of_the_caller(
     let binary = "usr/bin/mco-rescue";
     assert_eq!(
         fs::read(unpacked.path(binary)).unwrap(),
-        fs::read(program()).unwrap()
+        fs::read(stripped_program()).unwrap()
     );
     assert_eq!(unpacked.mode(binary), 0o755);
     let baked = format!("usr/lib/mco-rescue/configs/{NAME}.json");

@@ -62,7 +62,7 @@ impl Node {
         mount(&["-t", "proc", "proc", root.path("proc").to_str().unwrap()]);
         let journal = root.path("run/systemd/journal");
         mount(&["--bind", "/run/systemd/journal", journal.to_str().unwrap()]);
-        support::install(support::PROGRAM.as_ref(), &root.path("mco"));
+        support::install_program(&root.path("mco"));
         root.write("config", &config(NEW, "new\n").to_string());
         let _turn = Turn::take();
         Self {

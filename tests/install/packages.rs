@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use super::command::program;
 use super::packaging::files;
 use super::release::{pack, succeed};
+use crate::support::stripped_program;
 use crate::support::{Lacks, TestRoot, is_root, skip};
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ pub(super) fn packed() -> (TestRoot, PathBuf) {
     let mut tar = Command::new("tar");
     succeed(tar.arg("-xf").arg(&small).arg("-C").arg(root.path("tree")));
     let binary = root.path(&format!("tree/{top}/usr/bin/mco-rescue"));
-    fs::copy(program(), &binary).unwrap();
+    fs::copy(stripped_program(), &binary).unwrap();
     let tarball = root.path(&format!("out/{name}"));
     let mut tar = Command::new("tar");
     tar.args(["--sort=name", "--mtime=@1700000000", "--owner=0"]);

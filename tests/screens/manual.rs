@@ -11,7 +11,7 @@ use mco_rescue::cli::Cli;
 use mco_rescue::judge::crossing::checks::ALL;
 use serde_json::Value;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_mco-rescue");
+use crate::support::PROGRAM;
 
 /// With this variable the pages of the checks are written, and not compared.
 const WRITE: &str = "MCO_RESCUE_WRITE_DOCS";

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::ostree_node::Turn;
-use super::{PROGRAM, Run, TestRoot, commands, copy_program, install, null_device};
+use super::{Run, TestRoot, commands, copy_program, install, install_program, null_device};
 
 /// A program of the node.
 pub fn answers(root: &TestRoot, program: &str, script: &str) {
@@ -24,7 +24,7 @@ const CHECKSUM: &str = "11111111111111111111111111111111111111111111111111111111
 /// Makes the directory a CoreOS node with the case's answers of rpm-ostree, rpm and podman.
 pub fn furnish(root: &TestRoot, coreos: &Value) {
     copy_program(root, "/bin/sh");
-    install(PROGRAM.as_ref(), &root.path("usr/mco-rescue"));
+    install_program(&root.path("usr/mco-rescue"));
     for dir in ["proc", "dev", "sysroot/ostree/boot.1/rhcos/abc"] {
         fs::create_dir_all(root.path(dir)).unwrap();
     }

@@ -35,12 +35,17 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
 
 pub(crate) use skip::{Lacks, skip};
 use tempfile::TempDir;
 
-/// The program under test, as it is shipped: static.
-pub const PROGRAM: &str = env!("CARGO_BIN_EXE_mco-rescue");
+/// The program under test: the one that was built with the tests, or the one that `TESTED_BINARY` named at that time.
+/// `make test` names the release.
+pub const PROGRAM: &str = match option_env!("TESTED_BINARY") {
+    Some(path) => path,
+    None => env!("CARGO_BIN_EXE_mco-rescue"),
+};
 
 /// The system of a [`TestRoot`].
 pub const OS_RELEASE: &str = "NAME=\"Red Hat Enterprise Linux CoreOS\"\nID=\"rhcos\"\nVARIANT_ID=coreos\n\
@@ -523,6 +528,26 @@ pub fn shared_data(relative: &str) -> Option<PathBuf> {
 pub fn install(from: &Path, to: &Path) {
     let status = Command::new("install").arg(from).arg(to).status().unwrap();
     assert!(status.success());
+}
+
+/// The program without what only a debugger needs, a third of its size: roots get a copy, and runs on a live node make one more.
+pub fn stripped_program() -> &'static Path {
+    static STRIPPED: OnceLock<PathBuf> = OnceLock::new();
+    STRIPPED.get_or_init(|| {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mco-rescue");
+        // Under a name of its own first: another test process may be running the old one.
+        let new = path.with_extension(std::process::id().to_string());
+        let mut strip = Command::new("strip");
+        let status = strip.arg("-o").arg(&new).arg(PROGRAM).status().unwrap();
+        assert!(status.success());
+        fs::rename(&new, &path).unwrap();
+        path
+    })
+}
+
+/// Copies the program into a root.
+pub fn install_program(to: &Path) {
+    install(stripped_program(), to);
 }
 
 /// A program of this system with the libraries that it is linked with, at the same places.

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use super::commands;
 use super::mounts::mount;
 use crate::support::{
-    POLICY, PROGRAM, Run, TestRoot, copy_program, file, install, machine_config, null_device,
-    unsealed,
+    POLICY, Run, TestRoot, copy_program, file, install, install_program, machine_config,
+    null_device, unsealed,
 };
 
 /// What a run waits for at the next boot.
@@ -399,7 +399,7 @@ impl OstreeNode {
             );
         }
         node.root.write("stub/kargs", "rw\n");
-        install(PROGRAM.as_ref(), &node.root.path("usr/mco-rescue"));
+        install_program(&node.root.path("usr/mco-rescue"));
         node.program("rpm-ostree", RPM_OSTREE);
         fs::create_dir_all(node.root.path("run/ostree")).unwrap();
         // STUB of ostree: what is pinned is a checksum in a file.

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::machine::{Machine, ip};
 use super::mounts::{mount, with_network};
-use super::{Lacks, PROGRAM, install, skip};
+use super::{Lacks, install_program, skip};
 
 /// Address of the node.
 pub const NODE: &str = "192.0.2.10";
@@ -65,7 +65,7 @@ pub fn with_sshd(test: impl FnOnce(&mut Sshd) + Send) {
         let dir = super::scratch_directory();
         let at = |name: &str| dir.path().join(name);
         open_to_all(dir.path(), 0o755);
-        install(PROGRAM.as_ref(), &at("mco-rescue"));
+        install_program(&at("mco-rescue"));
         open_to_all(&at("mco-rescue"), 0o755);
         make_users(dir.path());
         make_keys(dir.path());

@@ -20,8 +20,8 @@ use crate::support::faults::{copy_tree, on_threads};
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::scenes::{can_disturb, everything_is_asked_for};
 use crate::support::{
-    Entry, PROGRAM, Run, STATE, Snapshot, TestRoot, copy_program, file, install, machine_config,
-    null_device, say, unsealed,
+    Entry, Run, STATE, Snapshot, TestRoot, copy_program, file, install, install_program,
+    machine_config, null_device, say, unsealed,
 };
 
 /// Calls that make, change, remove or flush. Not `openat`: its number depends on the processes of the machine; each file
@@ -90,7 +90,7 @@ impl TrialNode {
         root.write("boot_id", "00000000-0000-0000-0000-000000000001\n");
         bind("boot_id", "proc/sys/kernel/random/boot_id");
         fs::create_dir_all(root.path("run/systemd/system")).unwrap();
-        install(PROGRAM.as_ref(), &root.path("usr/mco-rescue"));
+        install_program(&root.path("usr/mco-rescue"));
         for (name, script) in [("systemctl", SYSTEMCTL), ("systemd-run", SYSTEMD_RUN)] {
             root.write("script", &format!("#!/bin/sh\n# STUB\n{script}\n"));
             install(

@@ -55,13 +55,12 @@ pub fn kernel() -> PathBuf {
     })
 }
 
-/// The program as guests get it: without debugging information. `VM_BINARY` names another than the one under test.
+/// The program as guests get it: without debugging information.
 pub fn program() -> PathBuf {
-    let original = std::env::var_os("VM_BINARY").map_or_else(|| PROGRAM.into(), PathBuf::from);
     static DIGEST: OnceLock<String> = OnceLock::new();
-    let digest = DIGEST.get_or_init(|| hash(&fs::read(&original).unwrap()));
+    let digest = DIGEST.get_or_init(|| hash(&fs::read(PROGRAM).unwrap()));
     kept("program", std::slice::from_ref(digest), |out| {
-        run(Command::new("strip").arg("-o").arg(out).arg(&original));
+        run(Command::new("strip").arg("-o").arg(out).arg(PROGRAM));
     })
 }
 
