@@ -453,13 +453,9 @@ mod tests {
     use crate::report::WIDTH;
 
     fn sick(_: &DoctorEvidence) -> CheckVerdict {
-        let finding = DoctorFinding::new(
-            CheckSeverity::Critical,
-            "w".repeat(WHAT),
-            "long ".repeat(60),
-        )
-        .with_evidence("/etc/\u{e9}\n", "x".repeat(20))
-        .next("mco-rescue apply");
+        let finding = DoctorFinding::critical("w".repeat(WHAT), "long ".repeat(60))
+            .with_evidence("/etc/\u{e9}\n", "x".repeat(20))
+            .next("mco-rescue apply");
         CheckVerdict::one_finding(finding).and_unseen("it was dark")
     }
 

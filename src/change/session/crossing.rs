@@ -26,7 +26,7 @@ pub fn judge_image(
 ) -> Result<Vec<CrossingFinding>> {
     let _phase = progress::begin_phase(Work::new("Looking at the image"));
     let unseen = |why: String| {
-        let finding = CrossingFinding::new(CrossingSeverity::Unknown, UNSEEN, why);
+        let finding = CrossingFinding::unknown(UNSEEN, why);
         Ok(vec![finding])
     };
     let tree = match find_target(root, Some(image), options) {

@@ -208,6 +208,21 @@ impl DoctorFinding {
         }
     }
 
+    /// Creates a finding of a node that does not work, or will not after the next boot.
+    pub fn critical(what: impl Into<String>, means: impl Into<String>) -> Self {
+        Self::new(CheckSeverity::Critical, what, means)
+    }
+
+    /// Creates a finding that needs attention.
+    pub fn warning(what: impl Into<String>, means: impl Into<String>) -> Self {
+        Self::new(CheckSeverity::Warning, what, means)
+    }
+
+    /// Creates a finding that is only good to know.
+    pub fn notice(what: impl Into<String>, means: impl Into<String>) -> Self {
+        Self::new(CheckSeverity::Notice, what, means)
+    }
+
     /// Creates the finding for faults of one kind.
     pub fn of_group<K>(group: &FaultGroup<K>) -> Self {
         let faults = group.faults.iter();
@@ -454,12 +469,11 @@ mod tests {
     }
 
     fn notice(_: &DoctorEvidence) -> CheckVerdict {
-        CheckVerdict::one_finding(DoctorFinding::new(CheckSeverity::Notice, "small", ""))
+        CheckVerdict::one_finding(DoctorFinding::notice("small", ""))
     }
 
     fn critical(_: &DoctorEvidence) -> CheckVerdict {
-        CheckVerdict::one_finding(DoctorFinding::new(CheckSeverity::Critical, "big", ""))
-            .and_unseen("dark")
+        CheckVerdict::one_finding(DoctorFinding::critical("big", "")).and_unseen("dark")
     }
 
     #[test]
@@ -494,7 +508,7 @@ mod tests {
         };
         CheckVerdict::healthy().and_findings([
             finding(CheckSeverity::Notice, "/etc/a"),
-            DoctorFinding::new(CheckSeverity::Warning, "", "").fixed_by([]),
+            DoctorFinding::warning("", "").fixed_by([]),
             finding(CheckSeverity::Critical, "/etc/b"),
         ])
     }
@@ -520,7 +534,7 @@ mod tests {
     #[test]
     fn many_facts_of_one_kind_are_counted() {
         let facts = (0..8).map(|n| Fact::new(n.to_string(), ""));
-        let finding = DoctorFinding::new(CheckSeverity::Notice, "", "").seen_all(facts);
+        let finding = DoctorFinding::notice("", "").seen_all(facts);
         assert_eq!(finding.evidence.len(), 6);
         assert_eq!(finding.evidence[5].place, "and 3 more");
     }

@@ -188,8 +188,7 @@ mod tests {
             one
         };
         let explained = |place: &str, said: &str, one: SinceDifference| {
-            let finding =
-                DoctorFinding::new(CheckSeverity::Warning, "", "").with_evidence(place, said);
+            let finding = DoctorFinding::warning("", "").with_evidence(place, said);
             let mut diagnosis = Diagnosis {
                 findings: vec![DoctorFinding {
                     id: "FP-18",

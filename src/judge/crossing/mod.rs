@@ -117,6 +117,21 @@ impl CrossingFinding {
         }
     }
 
+    /// Creates a finding that keeps the image from being staged.
+    pub fn inhibitor(subject: impl Into<String>, what: impl Into<String>) -> Self {
+        Self::new(CrossingSeverity::Inhibitor, subject, what)
+    }
+
+    /// Creates a finding of something that will behave differently.
+    pub fn warning(subject: impl Into<String>, what: impl Into<String>) -> Self {
+        Self::new(CrossingSeverity::Warning, subject, what)
+    }
+
+    /// Creates a finding of missing evidence.
+    pub fn unknown(subject: impl Into<String>, what: impl Into<String>) -> Self {
+        Self::new(CrossingSeverity::Unknown, subject, what)
+    }
+
     /// Adds a piece of evidence.
     #[must_use]
     pub fn with_evidence(mut self, place: impl Into<String>, said: impl Into<String>) -> Self {

@@ -6,9 +6,7 @@ use crate::base::reason::Reason;
 use crate::change::staging::awaited::Way;
 use crate::change::staging::next_boot::{BootWay, NextBoot};
 use crate::config::document::MachineConfig;
-use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
-};
+use crate::diagnose::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact};
 use crate::judge::drift::{self, Drift, DriftKind};
 use crate::node::{Recorded, Records};
 
@@ -129,12 +127,8 @@ fn report_leaving(
 ) -> Option<DoctorFinding> {
     next.foreign_author()?;
     let means = "What runs is as recorded. The next reboot ends that, and the daemon is Degraded from then on.";
-    let mut finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "the next boot leaves the recorded OS",
-        means,
-    )
-    .seen_all([next_fact(next)]);
+    let mut finding = DoctorFinding::warning("the next boot leaves the recorded OS", means)
+        .seen_all([next_fact(next)]);
     for drift in lacks {
         finding = finding.with_evidence(drift.subject.clone(), drift.detail.clone());
     }
@@ -160,7 +154,7 @@ fn report_waiting(
         BootWay::Queued | BootWay::Stays => "The next boot of any kind enters it.",
     };
     let title = "the recorded OS waits for a reboot";
-    let finding = DoctorFinding::new(CheckSeverity::Warning, title, means);
+    let finding = DoctorFinding::warning(title, means);
     seen_drifts(evidence, config, drifts, finding).next(reboot_command())
 }
 
@@ -232,7 +226,7 @@ fn report_gap(
     } else {
         "The daemon will be Degraded. Only the booted node can stage an OS: boot it, then run this there."
     };
-    let finding = DoctorFinding::new(CheckSeverity::Critical, what, means);
+    let finding = DoctorFinding::critical(what, means);
     let finding = seen_drifts(evidence, config, drifts, finding);
     let mut finding = match next.filter(|next| next.foreign_author().is_some()) {
         Some(next) => finding.seen_all([next_fact(next)]),
@@ -255,13 +249,9 @@ fn find_needed_reboot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         .iter()
         .map(|need| Fact::new(&need.config, need.causes.join(", ")));
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "changed files wait for a reboot",
-            means,
-        )
-        .seen_all(facts)
-        .next(reboot_command()),
+        DoctorFinding::warning("changed files wait for a reboot", means)
+            .seen_all(facts)
+            .next(reboot_command()),
     )
 }
 
@@ -278,13 +268,9 @@ fn left_by_shutdown(evidence: &DoctorEvidence) -> CheckVerdict {
     };
     let means = "The staged OS is lost, and the node booted the old one. Until the cause is removed, the \
                  next staged OS is lost as well.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Critical,
-        "the last shutdown could not write the new OS",
-        means,
-    )
-    .with_evidence(place, words)
-    .next("mco-rescue doctor FP-07");
+    let finding = DoctorFinding::critical("the last shutdown could not write the new OS", means)
+        .with_evidence(place, words)
+        .next("mco-rescue doctor FP-07");
     CheckVerdict::one_finding(stage_again(evidence, finding))
 }
 

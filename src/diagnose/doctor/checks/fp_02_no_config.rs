@@ -38,11 +38,7 @@ fn find_failed_apply(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         return None;
     }
     let means = "The config was not applied in the initramfs. The node boots without it.";
-    let mut finding = DoctorFinding::new(
-        CheckSeverity::Critical,
-        "this boot could not apply its config",
-        means,
-    );
+    let mut finding = DoctorFinding::critical("this boot could not apply its config", means);
     if let (Some(phase), Some(cause)) = (&boot.phase, &boot.cause) {
         finding = finding.with_evidence(format!("while {phase}"), cause.clone());
     }
@@ -58,8 +54,7 @@ fn find_failed_pivot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let said = evidence.first_boot_files.pivot_failed.as_ref()?;
     let means = "The daemon's first boot stopped before the image and the arguments of the config were in force. The node \
                  does not join until that is done.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Critical,
+    let finding = DoctorFinding::critical(
         "the first boot could not change the operating system",
         means,
     );

@@ -4,9 +4,7 @@ use crate::base::text::count_noun;
 use crate::base::time::format_utc;
 use crate::change::transaction::Pending;
 use crate::diagnose::doctor::evidence::ConfigComparison;
-use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
-};
+use crate::diagnose::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact};
 use crate::formats::systemd::needed;
 use crate::judge::drift::Drift;
 
@@ -73,7 +71,7 @@ fn degraded_finding(
         "The daemon goes Degraded over the first of these and applies no update until it is fixed.{stops}"
     );
     let own: Vec<Drift> = seen.iter().map(|drift| (*drift).clone()).collect();
-    DoctorFinding::new(CheckSeverity::Warning, what, means)
+    DoctorFinding::warning(what, means)
         .seen_all(seen.iter().map(|drift| as_fact(compared, drift)))
         .with_message(evidence.daemon_verdict(&compared.config, &own))
         .next(format!("mco-rescue verify{}", evidence.at_root()))
@@ -118,7 +116,7 @@ fn unnoticed_finding(evidence: &DoctorEvidence, unseen: &[&Drift]) -> DoctorFind
     let facts = unseen
         .iter()
         .map(|drift| Fact::new(&drift.subject, &drift.detail));
-    DoctorFinding::new(CheckSeverity::Notice, what, means)
+    DoctorFinding::notice(what, means)
         .seen_all(facts)
         .next(format!("mco-rescue verify{}", evidence.at_root()))
 }

@@ -2,7 +2,7 @@
 
 use crate::diagnose::doctor::evidence::{ConfigRole, Configs, MentionedConfig, NamedConfig};
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
+    CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
 };
 use crate::judge::daemon::start::State;
 use crate::node::{RecordReader, Records};
@@ -50,17 +50,13 @@ fn find_lost_config(evidence: &DoctorEvidence, configs: &Configs) -> Option<Doct
     let lost = configs.named.iter().find(wanted)?;
     let means = "The node can get it only from the API, and only if the API still has the object.";
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "the desired config is not on this node",
-            means,
-        )
-        .with_evidence(
-            lost.place.clone(),
-            format!("{} is {}", lost.name, lost.role),
-        )
-        .next(format!("mco-rescue fetch{}", evidence.at_root()))
-        .next(format!("oc get mc {} -o yaml", lost.name)),
+        DoctorFinding::warning("the desired config is not on this node", means)
+            .with_evidence(
+                lost.place.clone(),
+                format!("{} is {}", lost.name, lost.role),
+            )
+            .next(format!("mco-rescue fetch{}", evidence.at_root()))
+            .next(format!("oc get mc {} -o yaml", lost.name)),
     )
 }
 
@@ -77,13 +73,9 @@ fn find_altered_config(evidence: &DoctorEvidence, configs: &Configs) -> Option<D
         wrong.name
     );
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Notice,
-            "a config does not match its name",
-            means,
-        )
-        .with_evidence(wrong.at.clone(), says)
-        .next(format!("oc get mc {} -o yaml", wrong.name)),
+        DoctorFinding::notice("a config does not match its name", means)
+            .with_evidence(wrong.at.clone(), says)
+            .next(format!("oc get mc {} -o yaml", wrong.name)),
     )
 }
 
@@ -92,23 +84,19 @@ fn find_bootstrap_config(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
                  bootstrap's config, which the cluster never contained.";
     let differs = evidence.first_boot_files.bootstrap_diff.get() == Some(&true);
     differs.then(|| {
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "the bootstrap's config is not the cluster's",
-            means,
-        )
-        .with_evidence(
-            format!("/{}", crate::base::paths::BOOTSTRAP_DIFF),
-            "the daemon wrote what differs",
-        )
-        .next(format!(
-            "cat {}",
-            evidence.shell_path(crate::base::paths::BOOTSTRAP_DIFF)
-        ))
-        .next(format!(
-            "mco-rescue status --for-cluster{}",
-            evidence.at_root()
-        ))
+        DoctorFinding::warning("the bootstrap's config is not the cluster's", means)
+            .with_evidence(
+                format!("/{}", crate::base::paths::BOOTSTRAP_DIFF),
+                "the daemon wrote what differs",
+            )
+            .next(format!(
+                "cat {}",
+                evidence.shell_path(crate::base::paths::BOOTSTRAP_DIFF)
+            ))
+            .next(format!(
+                "mco-rescue status --for-cluster{}",
+                evidence.at_root()
+            ))
     })
 }
 
@@ -138,7 +126,7 @@ fn find_degraded_daemon(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let what = "the daemon will be Degraded when it starts";
     let means = "It applies no update until this is fixed.";
     let because = seen.because.iter();
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+    let finding = DoctorFinding::warning(what, means)
         .with_evidence("annotations", forecast.told_words.clone())
         .seen_all(because.map(|because| Fact::new("at its start", because)))
         .with_message(Some(words.clone()));
@@ -149,12 +137,8 @@ fn find_damaged_entry(evidence: &DoctorEvidence, configs: &Configs) -> Option<Do
     let (place, why) = configs.damaged.first()?;
     let means = "It is never used. Fetch the config again while the network works.";
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Notice,
-            "a config in the cache is damaged",
-            means,
-        )
-        .with_evidence(place.clone(), why.clone())
-        .next(evidence.own_command("cache list")),
+        DoctorFinding::notice("a config in the cache is damaged", means)
+            .with_evidence(place.clone(), why.clone())
+            .next(evidence.own_command("cache list")),
     )
 }

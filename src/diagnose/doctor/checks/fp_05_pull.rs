@@ -145,13 +145,9 @@ fn find_anonymous_pull(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option
         ),
     };
     let means = "The image is requested without credentials. If the registry is not public, it answers unauthorized.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Notice,
-        "no pull secret for the registry of the OS image",
-        means,
-    )
-    .with_evidence(file, said)
-    .next(format!("mco-rescue verify{}", evidence.at_root()));
+    let finding = DoctorFinding::notice("no pull secret for the registry of the OS image", means)
+        .with_evidence(file, said)
+        .next(format!("mco-rescue verify{}", evidence.at_root()));
     Some(from_medium(evidence, finding))
 }
 
@@ -163,13 +159,9 @@ fn find_waiting_pull(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let means =
         "The first boot pulls the operator's image again and again, and the kubelet waits for it.";
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Critical,
-            "the first boot waits for an image",
-            means,
-        )
-        .with_evidence(unit.name.clone(), format!("{} ({})", unit.active, unit.sub))
-        .next(format!("journalctl -b -u {FIRST_BOOT_PULL} -n 20"))
-        .next("mco-rescue firstboot --complete --os-from DIR"),
+        DoctorFinding::critical("the first boot waits for an image", means)
+            .with_evidence(unit.name.clone(), format!("{} ({})", unit.active, unit.sub))
+            .next(format!("journalctl -b -u {FIRST_BOOT_PULL} -n 20"))
+            .next("mco-rescue firstboot --complete --os-from DIR"),
     )
 }

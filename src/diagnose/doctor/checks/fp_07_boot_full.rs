@@ -250,13 +250,9 @@ fn find_orphaned_kernels(evidence: &DoctorEvidence, boot: &BootEvidence) -> Opti
     });
     let means = "They only use space. ostree removes them at its next clean-up.";
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Notice,
-            "kernels on /boot that no entry names",
-            means,
-        )
-        .seen_all(facts)
-        .next(evidence.cleanup_command()),
+        DoctorFinding::notice("kernels on /boot that no entry names", means)
+            .seen_all(facts)
+            .next(evidence.cleanup_command()),
     )
 }
 

@@ -83,7 +83,7 @@ fn judge_role(
         .collect();
     (!soon.is_empty()).then(|| {
         let means = "It is renewed automatically while the node reaches the API. Otherwise the node becomes NotReady then.";
-        DoctorFinding::new(CheckSeverity::Notice, format!("{} ends within two days", name_of(role)), means)
+        DoctorFinding::notice(format!("{} ends within two days", name_of(role)), means)
             .seen_all(soon.iter().map(|one| as_fact(one)))
             .next("oc get csr")
     })

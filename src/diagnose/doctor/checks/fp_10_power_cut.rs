@@ -102,13 +102,9 @@ fn find_failing_trial(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let failing = trial.failing.as_ref()?;
     let means = "The guard tries again. Once it has failed for ten minutes, the trial ends, and the change stays.";
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Critical,
-            "the way back of a trial fails",
-            means,
-        )
-        .with_evidence(&trial.what, failing.why.clone())
-        .next(evidence.own_command("status")),
+        DoctorFinding::critical("the way back of a trial fails", means)
+            .with_evidence(&trial.what, failing.why.clone())
+            .next(evidence.own_command("status")),
     )
 }
 
@@ -120,8 +116,7 @@ fn find_kept_trial(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         return None;
     }
     let finding = |what: &str, means: &str| {
-        DoctorFinding::new(CheckSeverity::Critical, what, means)
-            .with_evidence(&last.what, last.why.clone())
+        DoctorFinding::critical(what, means).with_evidence(&last.what, last.why.clone())
     };
     match last.outcome {
         TrialOutcome::Confirmed | TrialOutcome::Reverted => None,
@@ -161,7 +156,7 @@ fn find_other_versions(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         Fact::new(path.to_string(), said)
     });
     Some(
-        DoctorFinding::new(CheckSeverity::Warning, what, means)
+        DoctorFinding::warning(what, means)
             .seen_all(facts)
             .next(evidence.own_command("status")),
     )
@@ -175,7 +170,7 @@ fn find_stray_files(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let what = "staging directories of finished runs are left";
     let places = evidence.strays.iter();
     Some(
-        DoctorFinding::new(CheckSeverity::Warning, what, means)
+        DoctorFinding::warning(what, means)
             .seen_all(places.map(|path| Fact::new(path.to_string(), "left by mco-rescue")))
             .next(format!("mco-rescue recover{}", evidence.at_root())),
     )
@@ -227,7 +222,7 @@ fn find_empty_files(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         many => format!("{many} files of the config are empty"),
     };
     Some(
-        DoctorFinding::new(CheckSeverity::Critical, what, means)
+        DoctorFinding::critical(what, means)
             .seen_all(
                 emptied
                     .iter()
@@ -245,12 +240,8 @@ fn first_boot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     }
     let means = "The first-boot service has not done its work: image and kernel arguments may be those of the boot \
                  image, and the kubelet waits for it.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Critical,
-        "the first boot is not finished",
-        means,
-    )
-    .with_evidence(format!("/{}", paths::ENCAPSULATED), "still there");
+    let finding = DoctorFinding::critical("the first boot is not finished", means)
+        .with_evidence(format!("/{}", paths::ENCAPSULATED), "still there");
     let units = evidence.units.get().into_iter().flatten();
     let units = units.filter(|unit| unit.name.contains("firstboot"));
     let facts = units.map(|unit| Fact::new(&unit.name, format!("{} ({})", unit.active, unit.sub)));
@@ -277,13 +268,9 @@ fn find_storage_damage(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     });
     let means = "Pods of these images do not start. After the store is emptied, every image is pulled again, which needs a \
                  registry.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "the store of container images is damaged",
-        means,
-    )
-    .seen_all(broken.chain(lacking))
-    .with_message(Some(messages::LAYER_NOT_KNOWN.to_owned()));
+    let finding = DoctorFinding::warning("the store of container images is damaged", means)
+        .seen_all(broken.chain(lacking))
+        .with_message(Some(messages::LAYER_NOT_KNOWN.to_owned()));
     Some(with_emptied_store(evidence, finding))
 }
 

@@ -3,7 +3,7 @@
 use crate::base::invocation::reboot_command;
 use crate::diagnose::doctor::evidence::NamedConfig;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
+    CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
 use crate::node::network::{Keyfile, Network, OVN};
 use crate::node::network_manager::KeyfileRefusal;
@@ -70,13 +70,9 @@ fn cut_off(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding
         "A change of the cluster network was interrupted: {other} runs, but the node is prepared for {prepared}. No pod \
          on it gets a network until the node has the files of the newer config."
     );
-    let finding = DoctorFinding::new(
-        CheckSeverity::Critical,
-        "the cluster network is not that of the config",
-        means,
-    )
-    .with_evidence(place, format!("written by {other}"))
-    .with_evidence(recorded, format!("is for {prepared}"));
+    let finding = DoctorFinding::critical("the cluster network is not that of the config", means)
+        .with_evidence(place, format!("written by {other}"))
+        .with_evidence(recorded, format!("is for {prepared}"));
     let finding = match ready {
         Some(one) => finding.with_evidence(one.at.clone(), format!("is for {other}")),
         None => finding.with_evidence("cache", format!("no config for {other}")),
@@ -93,14 +89,10 @@ fn find_interface_down(evidence: &DoctorEvidence, prepared: &'static str) -> Opt
     let means =
         "No pod gets an address on this node. In the first minutes after a boot that is normal.";
     (evidence.live && prepared == OVN).then(|| {
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "the cluster network has not come up",
-            means,
-        )
-        .with_evidence("/run/multus/cni/net.d", format!("nothing of {prepared}"))
-        .next("systemctl status ovs-configuration kubelet")
-        .next("crictl ps -a --name ovnkube")
+        DoctorFinding::warning("the cluster network has not come up", means)
+            .with_evidence("/run/multus/cni/net.d", format!("nothing of {prepared}"))
+            .next("systemctl status ovs-configuration kubelet")
+            .next("crictl ps -a --name ovnkube")
     })
 }
 
@@ -167,13 +159,9 @@ fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorF
         .filter(|one| BRIDGE.contains(&one.id.as_str()));
     let means = "br-ex needs all five connections; if some are missing, neither the bridge nor the interface below it \
                  comes up. The next boot generates them again once the rest is removed. Have a console.";
-    let mut finding = DoctorFinding::new(
-        CheckSeverity::Critical,
-        "the bridge br-ex is incomplete",
-        means,
-    )
-    .with_evidence("missing", lacking.join(", "))
-    .seen_all(files.clone().map(keyfile_fact));
+    let mut finding = DoctorFinding::critical("the bridge br-ex is incomplete", means)
+        .with_evidence("missing", lacking.join(", "))
+        .seen_all(files.clone().map(keyfile_fact));
     // A file rejected for its owner or mode needs nothing else; FP-08 has the fix.
     let of_mode =
         |one: &Keyfile| !one.empty && one.refused.as_ref().is_some_and(KeyfileRefusal::is_of_mode);
@@ -202,7 +190,7 @@ fn find_empty_profile(evidence: &DoctorEvidence, network: &Network) -> Option<Do
     };
     let means = "NetworkManager ignores it: the interface gets no address from it.";
     let facts = empty.iter().map(|one| Fact::new(&one.path, "empty"));
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+    let finding = DoctorFinding::warning(what, means)
         .seen_all(facts)
         .next(find_away_name(evidence, first))
         .fixed_by(moved_aside(evidence, empty.iter().copied()));
@@ -243,14 +231,10 @@ fn find_absent_profile(network: &Network) -> Option<DoctorFinding> {
     });
     let means = "An interface was renamed or removed. Its configuration has no effect.";
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "a connection is for a missing interface",
-            means,
-        )
-        .seen_all(facts)
-        .with_evidence("interfaces", interfaces.join(", "))
-        .next("ip link")
-        .next("nmcli connection show"),
+        DoctorFinding::warning("a connection is for a missing interface", means)
+            .seen_all(facts)
+            .with_evidence("interfaces", interfaces.join(", "))
+            .next("ip link")
+            .next("nmcli connection show"),
     )
 }

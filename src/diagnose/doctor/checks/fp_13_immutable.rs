@@ -57,17 +57,13 @@ fn find_managed_paths(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     });
     let means = "The daemon cannot replace it. Its next update fails there and is reverted.";
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "a path of the config is immutable",
-            means,
-        )
-        .seen_all(facts)
-        .with_message(Some(messages::NOT_PERMITTED.to_owned()))
-        .next(format!(
-            "mco-rescue apply --clear-immutable{}",
-            evidence.at_root()
-        )),
+        DoctorFinding::warning("a path of the config is immutable", means)
+            .seen_all(facts)
+            .with_message(Some(messages::NOT_PERMITTED.to_owned()))
+            .next(format!(
+                "mco-rescue apply --clear-immutable{}",
+                evidence.at_root()
+            )),
     )
 }
 

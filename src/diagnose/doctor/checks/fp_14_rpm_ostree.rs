@@ -1,8 +1,6 @@
 //! FP-14: rpm-ostree is busy, not running, or refuses.
 
-use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages,
-};
+use crate::diagnose::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages};
 use crate::node::System;
 use crate::node::command::systemctl::StartResult;
 use crate::node::engine::Engine;
@@ -35,7 +33,7 @@ fn judge_rpm_ostree(evidence: &DoctorEvidence) -> CheckVerdict {
             } else {
                 "rpm-ostree is at work"
             };
-            let finding = DoctorFinding::new(CheckSeverity::Notice, what, means)
+            let finding = DoctorFinding::notice(what, means)
                 .with_evidence(
                     "rpm-ostree status",
                     format!("{} for {}", transaction.method, transaction.client),
@@ -56,7 +54,7 @@ fn judge_rpm_ostree(evidence: &DoctorEvidence) -> CheckVerdict {
         return verdict;
     }
     let means = "The OS can be neither changed nor compared. OS updates do not work.";
-    let finding = DoctorFinding::new(CheckSeverity::Warning, "rpm-ostree does not answer", means)
+    let finding = DoctorFinding::warning("rpm-ostree does not answer", means)
         .with_evidence("rpm-ostree status", why.clone())
         .next("systemctl status rpm-ostreed dbus.socket")
         .next("journalctl -b -u rpm-ostreed -n 30");
@@ -88,7 +86,7 @@ fn not_started(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     };
     let means = "OS updates do not work, and the daemon cannot compare the running OS.";
     Some(
-        DoctorFinding::new(CheckSeverity::Warning, "rpm-ostreed did not start", means)
+        DoctorFinding::warning("rpm-ostreed did not start", means)
             .with_evidence("rpm-ostreed.service", how)
             .with_message(engine_message(evidence, messages::OWNER_CHANGED))
             .next(hint)

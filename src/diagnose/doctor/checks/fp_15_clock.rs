@@ -151,7 +151,7 @@ fn find_board_difference(evidence: &DoctorEvidence, told: bool) -> Option<Doctor
             let what = format!("the clock of the board is behind by {}", format_span(apart));
             let means = "Its battery is empty, or it was never set. The next boot starts with that \
 time, in which no certificate is valid yet.";
-            DoctorFinding::new(CheckSeverity::Warning, what, means).with_evidence(
+            DoctorFinding::warning(what, means).with_evidence(
                 &passed.place,
                 format!("{} {}", passed.what, format_utc(passed.at)),
             )
@@ -160,7 +160,7 @@ time, in which no certificate is valid yet.";
             let side = if now > board { "ahead of" } else { "behind" };
             let what = format!("the clock is {} {side} the board's", format_span(apart));
             let means = "One of the two is wrong. The next boot starts with the time of the board.";
-            DoctorFinding::new(CheckSeverity::Warning, what, means).next("date -u")
+            DoctorFinding::warning(what, means).next("date -u")
         }
     };
     Some(

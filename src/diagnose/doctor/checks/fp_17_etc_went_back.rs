@@ -3,9 +3,7 @@
 use crate::base::time::format_utc;
 use crate::change::staging::next_boot::{BootWay, NextBoot};
 use crate::diagnose::doctor::upkeep::Elsewhere;
-use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
-};
+use crate::diagnose::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact};
 use crate::node::lasting::Transient;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -80,7 +78,7 @@ fn find_other_stateroot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let means = "It is another installation, with its own /etc, /var, certificates and record: an image-based upgrade goes there \
 and back. What is changed here now is not there.";
     let what = "the next boot enters another stateroot";
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+    let finding = DoctorFinding::warning(what, means)
         .with_evidence(
             "rpm-ostree status",
             format!(
@@ -112,7 +110,7 @@ fn next_boot<'a>(
 fn made_anew(why: &str) -> DoctorFinding {
     let means = "The next boot begins with the /etc of the image: the config's files, the users and the daemon's record are gone. \
 A cluster node needs an image without it.";
-    DoctorFinding::new(CheckSeverity::Warning, "every boot makes /etc anew", means)
+    DoctorFinding::warning("every boot makes /etc anew", means)
         .with_evidence("/etc is transient", why)
         .next("cat /usr/lib/ostree/prepare-root.conf")
 }
@@ -132,14 +130,10 @@ fn report_future(
 ) -> DoctorFinding {
     let means = "The next boot uses the /etc of that deployment, with its users, network \
 and certificates. Later changes of this /etc are not in it.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "the next boot uses another /etc",
-        means,
-    )
-    .seen_all([as_fact(other)])
-    .with_evidence("the record here", record)
-    .next(evidence.own_command("status"));
+    let finding = DoctorFinding::warning("the next boot uses another /etc", means)
+        .seen_all([as_fact(other)])
+        .with_evidence("the record here", record)
+        .next(evidence.own_command("status"));
     match &next.stay {
         Some(stay) => finding.next(stay.clone()),
         None => finding,
@@ -155,16 +149,12 @@ fn report_past(
     let file = evidence.shell_path(&other.path);
     let means = "/etc is older than the other deployment's. Passwords, network and certificates may be \
 old. The daemon uses the old record.";
-    DoctorFinding::new(
-        CheckSeverity::Warning,
-        "/etc is older than another deployment's",
-        means,
-    )
-    .seen_all([as_fact(other)])
-    .with_evidence(
-        "the record here",
-        format!("{record}, written {}", format_utc(written)),
-    )
-    .next(format!("mco-rescue plan{} {file}", evidence.at_root()))
-    .next(format!("mco-rescue show{} {file}", evidence.at_root()))
+    DoctorFinding::warning("/etc is older than another deployment's", means)
+        .seen_all([as_fact(other)])
+        .with_evidence(
+            "the record here",
+            format!("{record}, written {}", format_utc(written)),
+        )
+        .next(format!("mco-rescue plan{} {file}", evidence.at_root()))
+        .next(format!("mco-rescue show{} {file}", evidence.at_root()))
 }

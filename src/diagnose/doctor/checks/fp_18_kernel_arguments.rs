@@ -4,9 +4,7 @@ use crate::base::invocation::kargs_command;
 use crate::base::kargs::{Kargs, KargsChange};
 use crate::base::secrets::{has_secret_argument, redacted_arguments, shown_argument};
 use crate::config::document::MachineConfig;
-use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
-};
+use crate::diagnose::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact};
 use crate::judge::drift;
 use crate::node::Records;
 
@@ -65,18 +63,16 @@ fn never_found(
     let means = "The daemon never finds an argument with a blank, even if it is on the command line. The node stays \
 Degraded until the config is changed.";
     (!never.is_empty()).then(|| {
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "a kernel argument has a blank in it",
-            means,
-        )
-        .seen_all(
-            never
-                .into_iter()
-                .map(|token| Fact::new(IN_CONFIG, shown_argument(token))),
-        )
-        .with_message(missed.and_then(|missed| evidence.daemon_verdict(&config.name, &[missed])))
-        .next("oc edit mc NAME")
+        DoctorFinding::warning("a kernel argument has a blank in it", means)
+            .seen_all(
+                never
+                    .into_iter()
+                    .map(|token| Fact::new(IN_CONFIG, shown_argument(token))),
+            )
+            .with_message(
+                missed.and_then(|missed| evidence.daemon_verdict(&config.name, &[missed])),
+            )
+            .next("oc edit mc NAME")
     })
 }
 
@@ -84,16 +80,12 @@ fn find_unclosed_quotes(asked_for: &Kargs) -> Option<DoctorFinding> {
     let open = asked_for.unclosed_quotes();
     let means = "On the command line it includes every argument after it, up to the next quote.";
     (!open.is_empty()).then(|| {
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "a kernel argument never closes its quote",
-            means,
-        )
-        .seen_all(
-            open.into_iter()
-                .map(|token| Fact::new(IN_CONFIG, shown_argument(token))),
-        )
-        .next("oc edit mc NAME")
+        DoctorFinding::warning("a kernel argument never closes its quote", means)
+            .seen_all(
+                open.into_iter()
+                    .map(|token| Fact::new(IN_CONFIG, shown_argument(token))),
+            )
+            .next("oc edit mc NAME")
     })
 }
 
@@ -128,17 +120,13 @@ fn find_overridden_arguments(asked_for: &Kargs, present: &Kargs) -> Option<Docto
     }
     let means = "For most keys the kernel uses the last value. The daemon finds the config's one and reports no error.";
     (!facts.is_empty()).then(|| {
-        DoctorFinding::new(
-            CheckSeverity::Notice,
-            "a kernel argument of the config is overridden",
-            means,
-        )
-        .seen_all(facts)
-        .next(if has_secret_argument(&first) {
-            "rpm-ostree kargs --editor".to_owned()
-        } else {
-            kargs_command(&[KargsChange::Delete(first)])
-        })
+        DoctorFinding::notice("a kernel argument of the config is overridden", means)
+            .seen_all(facts)
+            .next(if has_secret_argument(&first) {
+                "rpm-ostree kargs --editor".to_owned()
+            } else {
+                kargs_command(&[KargsChange::Delete(first)])
+            })
     })
 }
 
@@ -148,13 +136,9 @@ fn left_over(evidence: &DoctorEvidence, config: &MachineConfig) -> Option<Doctor
     let means = "The recorded config does not ask for them: its files came without its kernel arguments. They stay until a run \
 stages those.";
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "kernel arguments of a config from before are left",
-            means,
-        )
-        .with_evidence("the next boot", left.detail)
-        .next(evidence.own_command("apply")),
+        DoctorFinding::warning("kernel arguments of a config from before are left", means)
+            .with_evidence("the next boot", left.detail)
+            .next(evidence.own_command("apply")),
     )
 }
 
@@ -168,14 +152,10 @@ fn report_order(
     let means = "The order gives these arguments their meaning: a number of huge pages belongs to the size before it, \
 and for most keys the last value counts. The daemon only checks presence.";
     (!list.is_empty()).then(|| {
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "the config's kernel arguments are in another order",
-            means,
-        )
-        .with_evidence(IN_CONFIG, redacted_arguments(&list))
-        .with_evidence("the command line", redacted_arguments(&present.to_string()))
-        .next(evidence.own_command(&format!("plan cached:{}", config.name)))
+        DoctorFinding::warning("the config's kernel arguments are in another order", means)
+            .with_evidence(IN_CONFIG, redacted_arguments(&list))
+            .with_evidence("the command line", redacted_arguments(&present.to_string()))
+            .next(evidence.own_command(&format!("plan cached:{}", config.name)))
     })
 }
 
@@ -199,13 +179,9 @@ fn another_boot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let means =
         "The boot entry was changed since this boot, or arguments were typed at the boot menu.";
     (!facts.is_empty()).then(|| {
-        DoctorFinding::new(
-            CheckSeverity::Notice,
-            "the next boot has other kernel arguments",
-            means,
-        )
-        .seen_all(facts)
-        .next("rpm-ostree kargs")
+        DoctorFinding::notice("the next boot has other kernel arguments", means)
+            .seen_all(facts)
+            .next("rpm-ostree kargs")
     })
 }
 

@@ -3,7 +3,7 @@
 use crate::base::invocation::on_node;
 use crate::config::document::MachineConfig;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
+    CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
 };
 use crate::node::Records;
 use crate::node::command::rpm_ostree::packages::{
@@ -67,7 +67,7 @@ fn by_hand(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
 content does not. The next image may drop it or fail on it.";
     (!facts.is_empty()).then(|| {
         let what = "the operating system was changed by hand";
-        let finding = DoctorFinding::new(CheckSeverity::Notice, what, means);
+        let finding = DoctorFinding::notice(what, means);
         finding.seen_all(facts).next("rpm-ostree status")
     })
 }
@@ -104,11 +104,7 @@ Degraded over it.";
     if let Some(never) = &never {
         facts.push(wanted("this machine", never));
     }
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "packages of the config are missing",
-        means,
-    );
+    let finding = DoctorFinding::warning("packages of the config are missing", means);
     (!facts.is_empty()).then(|| {
         let facts = facts
             .into_iter()

@@ -1,8 +1,6 @@
 //! FP-20: FIPS mode, and other settings that are fixed when a node is provisioned.
 
-use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages,
-};
+use crate::diagnose::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages};
 use crate::judge::daemon::start::State;
 use crate::node::Records;
 
@@ -51,7 +49,7 @@ fn report_difference(evidence: &DoctorEvidence, place: &str, is: bool) -> Doctor
     );
     let means = "The daemon refuses every update of this node. FIPS mode is set when a node is provisioned, and cannot be changed \
 afterwards.";
-    DoctorFinding::new(CheckSeverity::Warning, what, means)
+    DoctorFinding::warning(what, means)
         .with_evidence(place, word(is))
         .with_evidence("the recorded config", format!("spec.fips: {}", !is))
         .with_message(Some(messages::FIPS_CHANGE.to_owned()))
@@ -66,7 +64,7 @@ fn find_unreconcilable_fips(evidence: &DoctorEvidence) -> Option<DoctorFinding> 
 node, or the node has to be provisioned again.";
     (branch.known && seen.state == State::Unreconcilable).then(|| {
         let what = "the desired config will be refused";
-        let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+        let finding = DoctorFinding::warning(what, means)
             .with_evidence("desiredConfig", desired)
             .with_message(seen.error.clone());
         finding.next(format!(

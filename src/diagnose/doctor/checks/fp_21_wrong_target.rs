@@ -7,9 +7,7 @@ use crate::base::paths;
 use crate::base::time::format_utc;
 use crate::change::transaction::RunOutcome;
 use crate::diagnose::doctor::daemon::DaemonTroubles;
-use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages,
-};
+use crate::diagnose::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages};
 use crate::judge::daemon::start::{PREFIX, State};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -90,7 +88,7 @@ fn find_retries(evidence: &DoctorEvidence, seen: &DaemonTroubles) -> Option<Doct
             "It stays Degraded and applies no other config, even if the pool no longer wants this one.",
         )
     };
-    let mut finding = DoctorFinding::new(CheckSeverity::Warning, what, means);
+    let mut finding = DoctorFinding::warning(what, means);
     if let Some(complaint) = complaint {
         let said = format!(
             "{desired} failed {} times in a row, last at {}",

@@ -3,7 +3,7 @@
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange, messages,
+    CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange, messages,
 };
 use crate::judge::daemon::start::{Annotation, PREFIX, StartAnnotations};
 use crate::node::Recorded;
@@ -54,18 +54,14 @@ fn find_predicted_stop(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let says = branch.prediction.error.as_ref()?;
     let means = "The daemon does not know the node's config, and stays Degraded.";
     (branch.known && says.contains(messages::NO_ANNOTATION)).then(|| {
-        DoctorFinding::new(
-            CheckSeverity::Critical,
-            "the Node lacks the daemon's annotations",
-            means,
-        )
-        .with_evidence("the Node, as far as known", says)
-        .with_message(Some(says.clone()))
-        .next(format!(
-            "mco-rescue status{} --for-cluster",
-            evidence.at_root()
-        ))
-        .fixed_by(put_away(evidence).filter(|_| lacks_annotations(evidence)))
+        DoctorFinding::critical("the Node lacks the daemon's annotations", means)
+            .with_evidence("the Node, as far as known", says)
+            .with_message(Some(says.clone()))
+            .next(format!(
+                "mco-rescue status{} --for-cluster",
+                evidence.at_root()
+            ))
+            .fixed_by(put_away(evidence).filter(|_| lacks_annotations(evidence)))
     })
 }
 
@@ -83,21 +79,17 @@ fn lacks_annotations(evidence: &DoctorEvidence) -> bool {
 fn report_unreadable(evidence: &DoctorEvidence, why: &Reason) -> DoctorFinding {
     let means = "The daemon treats this boot as the first one, but cannot read its annotations. It stays \
 Degraded.";
-    DoctorFinding::new(
-        CheckSeverity::Critical,
-        "node-annotations.json cannot be read",
-        means,
-    )
-    .with_evidence(annotations_file(), why.to_string())
-    .next(format!(
-        "cat {}",
-        evidence.shell_path(paths::NODE_ANNOTATIONS)
-    ))
-    .next(format!(
-        "mco-rescue status{} --for-cluster",
-        evidence.at_root()
-    ))
-    .fixed_by(put_away(evidence))
+    DoctorFinding::critical("node-annotations.json cannot be read", means)
+        .with_evidence(annotations_file(), why.to_string())
+        .next(format!(
+            "cat {}",
+            evidence.shell_path(paths::NODE_ANNOTATIONS)
+        ))
+        .next(format!(
+            "mco-rescue status{} --for-cluster",
+            evidence.at_root()
+        ))
+        .fixed_by(put_away(evidence))
 }
 
 fn find_incomplete_annotations(
@@ -120,26 +112,18 @@ fn find_incomplete_annotations(
     };
     let means = "While node-annotations.json exists the daemon ignores currentconfig and rewrites it from the API.";
     (record != *current).then(|| {
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "the record is ignored; another config is used",
-            means,
-        )
-        .with_evidence(annotations_file(), current)
-        .with_evidence(format!("/{}", paths::CURRENT_CONFIG), &record)
-        .next(format!("mco-rescue status{}", evidence.at_root()))
-        .next(format!("mco-rescue apply{}", evidence.at_root()))
-        .fixed_by(put_away(evidence))
+        DoctorFinding::warning("the record is ignored; another config is used", means)
+            .with_evidence(annotations_file(), current)
+            .with_evidence(format!("/{}", paths::CURRENT_CONFIG), &record)
+            .next(format!("mco-rescue status{}", evidence.at_root()))
+            .next(format!("mco-rescue apply{}", evidence.at_root()))
+            .fixed_by(put_away(evidence))
     })
 }
 
 fn report_absent(evidence: &DoctorEvidence, key: &str) -> DoctorFinding {
     let means = "The daemon reads the annotations from this file, and this one is missing. It stays Degraded.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Critical,
-        format!("node-annotations.json has no {key}"),
-        means,
-    );
+    let finding = DoctorFinding::critical(format!("node-annotations.json has no {key}"), means);
     finding
         .with_evidence(
             annotations_file(),
@@ -162,17 +146,13 @@ fn no_record(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let means = "No file on the disk names the node's config. The daemon uses the annotations of the Node \
 object. If that object is created again, the config is unknown.";
     gone.then(|| {
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "the daemon's record is missing",
-            means,
-        )
-        .with_evidence(format!("/{}", paths::CURRENT_CONFIG), "missing")
-        .with_evidence(
-            format!("/{}", paths::NODE_ANNOTATIONS_KEPT),
-            "the first boot is over",
-        )
-        .next(format!("mco-rescue plan{} CONFIG", evidence.at_root()))
-        .next(format!("mco-rescue apply{} CONFIG", evidence.at_root()))
+        DoctorFinding::warning("the daemon's record is missing", means)
+            .with_evidence(format!("/{}", paths::CURRENT_CONFIG), "missing")
+            .with_evidence(
+                format!("/{}", paths::NODE_ANNOTATIONS_KEPT),
+                "the first boot is over",
+            )
+            .next(format!("mco-rescue plan{} CONFIG", evidence.at_root()))
+            .next(format!("mco-rescue apply{} CONFIG", evidence.at_root()))
     })
 }

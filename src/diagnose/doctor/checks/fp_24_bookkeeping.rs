@@ -2,7 +2,7 @@
 
 use crate::base::paths;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
+    CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
 };
 use crate::host::root::RootPath;
 use crate::node::stamps::Stamps;
@@ -36,23 +36,19 @@ fn first_boot_again(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
 boot. The node's first boot is over, so the file was restored later.";
     (records.encapsulated && records.first_boot_over).then(|| {
         let (file, kept) = (paths::ENCAPSULATED, paths::ENCAPSULATED_KEPT);
-        DoctorFinding::new(
-            CheckSeverity::Critical,
-            "the trigger of the first boot is back",
-            means,
-        )
-        .with_evidence(format!("/{file}"), "present")
-        .with_evidence(
-            format!("/{}", paths::NODE_ANNOTATIONS_KEPT),
-            "the first boot is over",
-        )
-        .next(format!("mco-rescue verify{}", evidence.at_root()))
-        .next(format!(
-            "mv {} {}",
-            evidence.shell_path(file),
-            evidence.shell_path(kept)
-        ))
-        .fixed_by([FixChange::move_aside(format!("/{file}"))])
+        DoctorFinding::critical("the trigger of the first boot is back", means)
+            .with_evidence(format!("/{file}"), "present")
+            .with_evidence(
+                format!("/{}", paths::NODE_ANNOTATIONS_KEPT),
+                "the first boot is over",
+            )
+            .next(format!("mco-rescue verify{}", evidence.at_root()))
+            .next(format!(
+                "mv {} {}",
+                evidence.shell_path(file),
+                evidence.shell_path(kept)
+            ))
+            .fixed_by([FixChange::move_aside(format!("/{file}"))])
     })
 }
 
@@ -75,17 +71,13 @@ fn in_disorder(evidence: &DoctorEvidence, stamps: &Stamps) -> Option<DoctorFindi
     let moved = strays.map(|fact| FixChange::move_aside(&fact.place));
     let means = "When a later config drops such a file, the daemon deletes it by mistake, or leaves it behind.";
     (!facts.is_empty()).then(|| {
-        DoctorFinding::new(
-            CheckSeverity::Notice,
-            "stamps of the daemon contradict the disk",
-            means,
-        )
-        .seen_all(facts)
-        .next(format!(
-            "ls -R {} {}",
-            evidence.shell_path(paths::ORIG),
-            evidence.shell_path(paths::NOORIG)
-        ))
-        .fixed_by(moved)
+        DoctorFinding::notice("stamps of the daemon contradict the disk", means)
+            .seen_all(facts)
+            .next(format!(
+                "ls -R {} {}",
+                evidence.shell_path(paths::ORIG),
+                evidence.shell_path(paths::NOORIG)
+            ))
+            .fixed_by(moved)
     })
 }

@@ -118,7 +118,7 @@ fn find_ignored_settings(evidence: &DoctorEvidence, units: &[JudgedUnit]) -> Opt
     let first = all.first()?;
     let means = "The unit is loaded without the setting, and may do something else than is meant.";
     let what = format!("systemd ignores settings of {}", name_units(&all));
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means).seen_all(as_facts(&all));
+    let finding = DoctorFinding::warning(what, means).seen_all(as_facts(&all));
     Some(finding.next(look_at(evidence, &first.name)))
 }
 
@@ -207,15 +207,11 @@ fn in_the_way(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<DoctorFin
     let path = evidence.shell_path(&first.path.to_string());
     let means = "The daemon enables all units of an update with one command, and goes Degraded if one of these is \
 in its way.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "files in the way of enabling units",
-        means,
-    )
-    .seen_all(all.iter().map(|link| as_fact(link)))
-    .with_message(Some(messages::NOT_ENABLED.to_owned()))
-    .next(format!("ls -l {path}"))
-    .next(evidence.command_to_move_aside(&first.path.to_string(), "/etc/systemd"));
+    let finding = DoctorFinding::warning("files in the way of enabling units", means)
+        .seen_all(all.iter().map(|link| as_fact(link)))
+        .with_message(Some(messages::NOT_ENABLED.to_owned()))
+        .next(format!("ls -l {path}"))
+        .next(evidence.command_to_move_aside(&first.path.to_string(), "/etc/systemd"));
     Some(with_fix(evidence, finding, &all))
 }
 
@@ -225,7 +221,7 @@ fn find_idle_units(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<Doct
     let first = all.first()?;
     let at = at_root(evidence);
     let means = "These links start nothing. Their units no longer exist.";
-    let finding = DoctorFinding::new(CheckSeverity::Notice, "missing units are enabled", means)
+    let finding = DoctorFinding::notice("missing units are enabled", means)
         .seen_all(all.iter().map(|link| as_fact(link)))
         .next(format!("systemctl{at} disable {}", first.path.name()));
     Some(with_fix(evidence, finding, &all))
@@ -253,13 +249,9 @@ fn find_disabled_kubelet(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         .iter()
         .map(|drift| Fact::new(&drift.subject, &drift.detail));
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Critical,
-            "kubelet.service is not enabled",
-            means,
-        )
-        .seen_all(facts)
-        .next(evidence.own_command("apply --files-only")),
+        DoctorFinding::critical("kubelet.service is not enabled", means)
+            .seen_all(facts)
+            .next(evidence.own_command("apply --files-only")),
     )
 }
 
@@ -292,17 +284,13 @@ fn find_stopped_kubelet(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let means = "It is enabled, and nothing is about to start it: it was stopped, or systemd left it out of the boot to break a \
 cycle of units. The node is not Ready, and the daemon's pod does not run.";
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Critical,
-            "kubelet.service is not started",
-            means,
-        )
-        .with_evidence(
-            &kubelet.name,
-            format!("{} ({})", kubelet.active, kubelet.sub),
-        )
-        .next("journalctl -b -g 'ordering cycle' --no-pager")
-        .next("systemctl start kubelet.service"),
+        DoctorFinding::critical("kubelet.service is not started", means)
+            .with_evidence(
+                &kubelet.name,
+                format!("{} ({})", kubelet.active, kubelet.sub),
+            )
+            .next("journalctl -b -g 'ordering cycle' --no-pager")
+            .next("systemctl start kubelet.service"),
     )
 }
 
@@ -317,13 +305,9 @@ fn find_failed_units(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let facts = facts.map(|unit| Fact::new(&unit.name, format!("{} ({})", unit.active, unit.sub)));
     let means = "Without it the node is not Ready, and the daemon's pod does not run.";
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Critical,
-            format!("{} does not run", first.name),
-            means,
-        )
-        .seen_all(facts)
-        .next(format!("journalctl -b -u {} -n 30 --no-pager", first.name))
-        .next(evidence.own_command("verify")),
+        DoctorFinding::critical(format!("{} does not run", first.name), means)
+            .seen_all(facts)
+            .next(format!("journalctl -b -u {} -n 30 --no-pager", first.name))
+            .next(evidence.own_command("verify")),
     )
 }

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::base::invocation::shell_word;
 use crate::diagnose::doctor::upkeep::LabelEvidence;
-use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
-};
+use crate::diagnose::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact};
 use crate::formats::labels::type_of;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -52,11 +50,7 @@ fn judge_labels(evidence: &DoctorEvidence) -> CheckVerdict {
     } else {
         "Programs may not be allowed to read or run these files, whatever their mode is."
     };
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "files with a wrong SELinux label",
-        means,
-    );
+    let finding = DoctorFinding::warning("files with a wrong SELinux label", means);
     verdict.and_findings((!paths.is_empty()).then(|| {
         let finding = finding.seen_all(facts);
         let finding = commands_for_disk(evidence, labels)

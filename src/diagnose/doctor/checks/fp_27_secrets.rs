@@ -61,15 +61,11 @@ fn find_unusable_secrets(evidence: &DoctorEvidence, secrets: &[Secrets]) -> Opti
     let means = "A pull with this file fails at a registry that wants credentials. rpm-ostree \
 uses the first that exists, the kubelet its own.";
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "a pull secret cannot be used",
-            means,
-        )
-        .seen_all(facts)
-        .next(format!("mco-rescue verify{}", evidence.at_root()))
-        .next(format!("ls -l {}", evidence.shell_path(&first)))
-        .fixed_by(aside),
+        DoctorFinding::warning("a pull secret cannot be used", means)
+            .seen_all(facts)
+            .next(format!("mco-rescue verify{}", evidence.at_root()))
+            .next(format!("ls -l {}", evidence.shell_path(&first)))
+            .fixed_by(aside),
     )
 }
 
@@ -95,7 +91,7 @@ credentials refuse every pull. The entry comes from the cluster's secret."
         "A registry that wants credentials refuses pulls for this name."
     };
     let what = "an entry of a pull secret cannot be used";
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means).seen_all(facts);
+    let finding = DoctorFinding::warning(what, means).seen_all(facts);
     Some(if first == RENDERED {
         finding.next("oc edit secret pull-secret -n openshift-config")
     } else {
@@ -132,14 +128,10 @@ fn find_edited_secrets(evidence: &DoctorEvidence, drifts: &[Drift]) -> Option<Do
     let means = "The cluster's pull secret is part of the rendered config. Edits on the node are reverted \
 by the next apply. To keep them, change the cluster's secret: oc edit secret pull-secret -n openshift-config.";
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Notice,
-            "the pull secret was changed on the node",
-            means,
-        )
-        .with_evidence(RENDERED, &drift.detail)
-        .with_message(drift.daemon.clone())
-        .next(format!("mco-rescue apply{}", evidence.at_root())),
+        DoctorFinding::notice("the pull secret was changed on the node", means)
+            .with_evidence(RENDERED, &drift.detail)
+            .with_message(drift.daemon.clone())
+            .next(format!("mco-rescue apply{}", evidence.at_root())),
     )
 }
 

@@ -69,12 +69,8 @@ fn without_containers(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     }
     let means = "It cannot rebase to an image of the cluster. The daemon updates through a container, with two reboots.";
     (!facts.version.has_containers()).then(|| {
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "rpm-ostree is too old for container images",
-            means,
-        )
-        .with_evidence("rpm-ostree --version", "has no feature container")
-        .next(evidence.own_command("plan"))
+        DoctorFinding::warning("rpm-ostree is too old for container images", means)
+            .with_evidence("rpm-ostree --version", "has no feature container")
+            .next(evidence.own_command("plan"))
     })
 }

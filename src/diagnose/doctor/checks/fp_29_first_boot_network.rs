@@ -2,9 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
-};
+use crate::diagnose::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact};
 use crate::node::static_network::{InitramfsNetwork, Profile, StaticAddresses, parse_arguments};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -97,19 +95,13 @@ fn find_lost(
     let facts = lost.map(|(token, why)| Fact::new(token, why));
     let means = "The initramfs has this network, and the booted system has not: the node is not reachable at this address \
                  after the boot, or gets another one from DHCP.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "the network is in the kernel arguments only",
-        means,
-    )
-    .seen_all(facts)
-    .seen_all(list_profiles(fixed))
-    .seen_all(
-        fixed
-            .refused
-            .iter()
-            .map(|(path, why)| Fact::new(path, format!("NetworkManager does not take it: {why}"))),
-    );
+    let finding =
+        DoctorFinding::warning("the network is in the kernel arguments only", means)
+            .seen_all(facts)
+            .seen_all(list_profiles(fixed))
+            .seen_all(fixed.refused.iter().map(|(path, why)| {
+                Fact::new(path, format!("NetworkManager does not take it: {why}"))
+            }));
     Some(show_connections(evidence, finding))
 }
 
@@ -168,12 +160,8 @@ fn find_other_interface(
     }
     let means = "The interface has one name in the initramfs and another one in the booted system, or the address is on \
                  another port. Where only one of the names exists, one of both has no network.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "one address is for two interfaces",
-        means,
-    )
-    .seen_all(facts.into_iter().flatten());
+    let finding = DoctorFinding::warning("one address is for two interfaces", means)
+        .seen_all(facts.into_iter().flatten());
     Some(show_connections(evidence, finding))
 }
 
@@ -194,13 +182,9 @@ fn find_no_server(
         return None;
     }
     let means = "The initramfs resolves names, and the booted system has no server for them.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "name servers are in the kernel arguments only",
-        means,
-    )
-    .with_evidence("kernel command line", first.clone())
-    .seen_all(profiles_without(fixed));
+    let finding = DoctorFinding::warning("name servers are in the kernel arguments only", means)
+        .with_evidence("kernel command line", first.clone())
+        .seen_all(profiles_without(fixed));
     Some(show_connections(evidence, finding))
 }
 
@@ -230,22 +214,18 @@ fn find_dhcp_only(
     let means = "The initramfs waits for the network before the root is there, and asks DHCP. Without a DHCP server in this \
                  network the node does not boot.";
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Notice,
-            "the initramfs has no fixed address",
-            means,
-        )
-        .with_evidence("kernel command line", "rd.neednet=1, without ip=")
-        .seen_all(
-            list_profiles(fixed)
-                .into_iter()
-                .filter(|fact| fact.place == gateway.place),
-        )
-        .next(if evidence.live {
-            "rpm-ostree kargs".to_owned()
-        } else {
-            format!("cat {}/*.conf", evidence.shell_path("boot/loader/entries"))
-        }),
+        DoctorFinding::notice("the initramfs has no fixed address", means)
+            .with_evidence("kernel command line", "rd.neednet=1, without ip=")
+            .seen_all(
+                list_profiles(fixed)
+                    .into_iter()
+                    .filter(|fact| fact.place == gateway.place),
+            )
+            .next(if evidence.live {
+                "rpm-ostree kargs".to_owned()
+            } else {
+                format!("cat {}/*.conf", evidence.shell_path("boot/loader/entries"))
+            }),
     )
 }
 

@@ -3,9 +3,7 @@
 use crate::base::invocation::kargs_command;
 use crate::base::kargs::{Kargs, KargsChange};
 use crate::base::paths;
-use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
-};
+use crate::diagnose::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-30",
@@ -74,7 +72,7 @@ fn find_silent_console(arguments: &Kargs, terminals: Option<&[String]>) -> Optio
     let means = "If a boot stops for a question or an error, no message is visible.";
     let all = consoles.iter().map(|one| format!("console={one}"));
     Some(
-        DoctorFinding::new(CheckSeverity::Warning, what, means)
+        DoctorFinding::warning(what, means)
             .seen_all([Fact::new(all.collect::<Vec<_>>().join(" "), said)]),
     )
 }

@@ -50,8 +50,7 @@ fn find_no_source(evidence: &DoctorEvidence, found: &NameServers) -> Option<Doct
     let means = "Programs look up names in /etc/hosts alone, whatever name servers there are: nothing can be pulled, and the API \
 is not found.";
     let what = "names are not looked up at a name server";
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
-        .with_evidence("/etc/nsswitch.conf", line);
+    let finding = DoctorFinding::warning(what, means).with_evidence("/etc/nsswitch.conf", line);
     Some(finding.next(format!("vi {}", evidence.shell_path("etc/nsswitch.conf"))))
 }
 

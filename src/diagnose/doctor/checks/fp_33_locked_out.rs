@@ -86,13 +86,9 @@ fn report_partial(
     facts: impl Iterator<Item = Fact>,
 ) -> DoctorFinding {
     let means = "The keys in these files do not work. Other keys do.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "sshd ignores a file with keys",
-        means,
-    )
-    .seen_all(facts)
-    .with_message(Some(messages::PUBLICKEY.to_owned()));
+    let finding = DoctorFinding::warning("sshd ignores a file with keys", means)
+        .seen_all(facts)
+        .with_message(Some(messages::PUBLICKEY.to_owned()));
     put_right(evidence, login, finding)
 }
 

@@ -6,9 +6,7 @@ use crate::base::invocation::shell_word;
 use crate::base::paths;
 use crate::base::time::format_utc;
 use crate::diagnose::doctor::daemon::DaemonTroubles;
-use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages,
-};
+use crate::diagnose::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages};
 use crate::judge::daemon::start::PREFIX;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -63,9 +61,7 @@ fn find_failed_drain(evidence: &DoctorEvidence, seen: &DaemonTroubles) -> Option
         crate::base::text::count_noun(complaint.times, "failed drain"),
         format_utc(complaint.last)
     );
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "the node cannot be drained, and its update waits",
+    let finding = DoctorFinding::warning("the node cannot be drained, and its update waits",
         means,
     )
     .with_evidence(&complaint.file, said)
@@ -89,14 +85,10 @@ fn find_failed_drain(evidence: &DoctorEvidence, seen: &DaemonTroubles) -> Option
 fn find_stopped_kubelet(evidence: &DoctorEvidence, seen: &DaemonTroubles) -> Option<DoctorFinding> {
     let means = "A run with --stop-workloads was killed before it started the kubelet again. The node is NotReady until then.";
     seen.kubelet_stopped.then(|| {
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "a run that was killed left the kubelet stopped",
-            means,
-        )
-        .with_evidence(format!("/{}", paths::STOPPED), "of this boot")
-        .next(evidence.own_command("recover"))
-        .next("systemctl start kubelet")
+        DoctorFinding::warning("a run that was killed left the kubelet stopped", means)
+            .with_evidence(format!("/{}", paths::STOPPED), "of this boot")
+            .next(evidence.own_command("recover"))
+            .next("systemctl start kubelet")
     })
 }
 
@@ -109,15 +101,11 @@ fn find_reboot_without_drain(
     let was_told = notices.filter(|notice| notice.subject == "drain").count() > 0;
     let means = "The pods run until the shutdown ends them. Volumes may stay attached to this node until it is back.";
     (was_told && awaited.failed.is_none() && evidence.live).then(|| {
-        DoctorFinding::new(
-            CheckSeverity::Notice,
-            "the node reboots into another OS without a drain",
-            means,
-        )
-        .with_evidence("the last run", "the daemon would have drained the node")
-        .next(format!(
-            "oc adm drain {} --ignore-daemonsets --delete-emptydir-data",
-            shell_word(&seen.node)
-        ))
+        DoctorFinding::notice("the node reboots into another OS without a drain", means)
+            .with_evidence("the last run", "the daemon would have drained the node")
+            .next(format!(
+                "oc adm drain {} --ignore-daemonsets --delete-emptydir-data",
+                shell_word(&seen.node)
+            ))
     })
 }

@@ -3,7 +3,7 @@
 use crate::base::time::format_utc;
 use crate::diagnose::doctor::cold::{self, ColdCertificate, JudgedTime, RECOVERY, Renewer};
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
+    CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
 };
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -96,8 +96,8 @@ fn find_lost(lost: &[&ColdCertificate], time: &JudgedTime) -> Option<DoctorFindi
     let means = "The API server of this node cannot use etcd, or the recovery cannot use the API server, so no approval \
 helps. Another control-plane node whose etcd runs renews it, else restore from a backup.";
     let what = "expired certificates that nothing here renews";
-    let finding = DoctorFinding::new(CheckSeverity::Critical, what, means)
-        .with_message(Some(messages::NOT_YET_VALID.to_owned()));
+    let finding =
+        DoctorFinding::critical(what, means).with_message(Some(messages::NOT_YET_VALID.to_owned()));
     Some(
         add_dates(finding, lost, time)
             .next("date -u # before anything else: a wrong clock looks the same")
@@ -116,8 +116,8 @@ fn find_renewed(
     let means = "Controllers in the static pods renew these at the start, within minutes. Then the recovery waits for approvals \
 in two rounds: client certificates of the kubelets, then their server certificates.";
     let what = "certificates of the control plane have expired";
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
-        .with_message(Some(messages::NOT_YET_VALID.to_owned()));
+    let finding =
+        DoctorFinding::warning(what, means).with_message(Some(messages::NOT_YET_VALID.to_owned()));
     let finding = add_dates(finding, renewed, time);
     // They share one certificate.
     let own = renewed
@@ -147,8 +147,8 @@ fn find_of_admin(of_admin: &[&ColdCertificate], time: &JudgedTime) -> Option<Doc
     }
     let means = "Clients refuse the API under its public name. It stops no recovery; nothing but its admin renews it.";
     let what = "the API's certificate of your own has expired";
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
-        .with_message(Some(messages::NOT_YET_VALID.to_owned()));
+    let finding =
+        DoctorFinding::warning(what, means).with_message(Some(messages::NOT_YET_VALID.to_owned()));
     Some(
         add_dates(finding, of_admin, time)
             .next("oc get apiserver cluster -o jsonpath='{.spec.servingCerts}'"),
@@ -174,7 +174,7 @@ fn find_overdue(
         "A running control plane renews them earlier: it was off, or its operators do not work. The first ends at {}.",
         format_utc(first.not_after)
     );
-    let finding = DoctorFinding::new(CheckSeverity::Notice, what, means);
+    let finding = DoctorFinding::notice(what, means);
     let day = format_utc(first.not_after);
     let day = day.split('T').next().unwrap_or_default();
     Some(

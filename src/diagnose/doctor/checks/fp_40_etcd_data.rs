@@ -101,7 +101,7 @@ fn find_database_faults(
     if let Some(page) = sound.bad_meta {
         let means = "The last commit was interrupted. etcd uses the other one, and writes this one again at its next commit.";
         let what = "one of the two meta pages of etcd is not valid";
-        let finding = DoctorFinding::new(CheckSeverity::Notice, what, means)
+        let finding = DoctorFinding::notice(what, means)
             .with_evidence(database_path(), format!("meta page {page} is not valid"))
             .next(evidence.own_command("doctor FP-40"));
         return Some(finding);
@@ -112,7 +112,7 @@ fn find_database_faults(
     let means = "The end of the file is missing. No page in use was found there, but etcd may need it at its next write.";
     let what = "the database of etcd is shorter than it says";
     let said = format!("{} bytes of {}", sound.length, sound.needs);
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+    let finding = DoctorFinding::warning(what, means)
         .with_evidence(database_path(), said)
         .next_all(member_commands(evidence, files));
     Some(finding)
@@ -169,7 +169,7 @@ fn find_refusal(
             "etcd cannot start on this node. The cluster goes on while more than half of the members are sound."
         }
     };
-    DoctorFinding::new(CheckSeverity::Critical, what, means)
+    DoctorFinding::critical(what, means)
         .seen_all(refusal_facts(member, refusal))
         .seen_all(rescue_facts(files))
         .with_message(Some(etcd_message(refusal)))
@@ -289,11 +289,7 @@ fn find_lost(
     let (log, database) = started.lost?;
     let means = "Entries that this member confirmed are gone. etcd starts, and stops as soon as the leader counts on them; a \
                  single member goes on with an old state.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Critical,
-        "the log of etcd lost its end",
-        means,
-    );
+    let finding = DoctorFinding::critical("the log of etcd lost its end", means);
     let words = messages::fill_message(messages::LOST_LOG, &database.to_string());
     let words = messages::fill_message(&words, &log.to_string());
     Some(
@@ -320,14 +316,10 @@ fn find_torn(
     let means = "The last write was interrupted, as by a power cut. etcd copies the file to NAME.broken, cuts the record off and \
                  goes on. Nothing that it confirmed is lost.";
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Notice,
-            "the log of etcd ends in half a record",
-            means,
-        )
-        .seen_all([place])
-        .with_message(Some(messages::WAL_REPAIRED.to_owned()))
-        .next(evidence.own_command("doctor FP-40")),
+        DoctorFinding::notice("the log of etcd ends in half a record", means)
+            .seen_all([place])
+            .with_message(Some(messages::WAL_REPAIRED.to_owned()))
+            .next(evidence.own_command("doctor FP-40")),
     )
 }
 
@@ -355,7 +347,7 @@ fn find_bad_snapshots(
         count_noun(member.snapshots.len(), "snapshot")
     );
     Some(
-        DoctorFinding::new(CheckSeverity::Notice, what, means)
+        DoctorFinding::notice(what, means)
             .seen_all(facts)
             .next(evidence.own_command("doctor FP-40")),
     )
@@ -369,15 +361,11 @@ fn find_alarms(files: &EtcdFiles, alarms: &[u64], length: u64) -> Option<DoctorF
         let means = "A member compared its data with the others and found a difference. etcd refuses writes until the member is \
                      replaced and the alarm removed.";
         return Some(
-            DoctorFinding::new(
-                CheckSeverity::Critical,
-                "etcd has found members with different data",
-                means,
-            )
-            .with_evidence(database_path(), "alarm CORRUPT")
-            .with_message(Some(messages::CORRUPT_CLUSTER.to_owned()))
-            .next("oc -n openshift-etcd rsh etcd-NODE etcdctl alarm list")
-            .next("oc -n openshift-etcd rsh etcd-NODE etcdctl endpoint hashkv --cluster"),
+            DoctorFinding::critical("etcd has found members with different data", means)
+                .with_evidence(database_path(), "alarm CORRUPT")
+                .with_message(Some(messages::CORRUPT_CLUSTER.to_owned()))
+                .next("oc -n openshift-etcd rsh etcd-NODE etcdctl alarm list")
+                .next("oc -n openshift-etcd rsh etcd-NODE etcdctl endpoint hashkv --cluster"),
         );
     }
     let quota = files.settings.quota.filter(|quota| length >= *quota);
@@ -396,16 +384,12 @@ fn find_alarms(files: &EtcdFiles, alarms: &[u64], length: u64) -> Option<DoctorF
         )
     });
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "the database of etcd has reached its quota",
-            means,
-        )
-        .seen_all(alarm.into_iter().chain(size))
-        .with_message(Some(messages::SPACE_EXCEEDED.to_owned()))
-        .next("oc -n openshift-etcd rsh etcd-NODE etcdctl endpoint status --cluster -w table")
-        .next("oc -n openshift-etcd rsh etcd-NODE etcdctl defrag")
-        .next("oc -n openshift-etcd rsh etcd-NODE etcdctl alarm disarm"),
+        DoctorFinding::warning("the database of etcd has reached its quota", means)
+            .seen_all(alarm.into_iter().chain(size))
+            .with_message(Some(messages::SPACE_EXCEEDED.to_owned()))
+            .next("oc -n openshift-etcd rsh etcd-NODE etcdctl endpoint status --cluster -w table")
+            .next("oc -n openshift-etcd rsh etcd-NODE etcdctl defrag")
+            .next("oc -n openshift-etcd rsh etcd-NODE etcdctl alarm disarm"),
     )
 }
 
@@ -417,13 +401,9 @@ fn find_no_data(evidence: &DoctorEvidence) -> DoctorFinding {
     } else {
         "oc -n openshift-etcd rsh etcd-OTHER-NODE etcdctl member list -w table"
     };
-    DoctorFinding::new(
-        CheckSeverity::Notice,
-        "etcd has no data on this node",
-        means,
-    )
-    .with_evidence(format!("/{MEMBER}"), "no log and no database")
-    .next(next)
+    DoctorFinding::notice("etcd has no data on this node", means)
+        .with_evidence(format!("/{MEMBER}"), "no log and no database")
+        .next(next)
 }
 
 fn find_bad_backups(evidence: &DoctorEvidence, files: &EtcdFiles) -> Option<DoctorFinding> {
@@ -448,7 +428,7 @@ fn find_bad_backups(evidence: &DoctorEvidence, files: &EtcdFiles) -> Option<Doct
     let means = "A restore from it fails, after etcd has been stopped. Other backups have to be used, and a new one made.";
     let path = evidence.shell_path(&first.path);
     let aside = bad.iter().map(|one| FixChange::move_aside(&one.path));
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+    let finding = DoctorFinding::warning(what, means)
         .seen_all(facts)
         .fixed_by(aside);
     Some(if evidence.live {

@@ -341,20 +341,16 @@ fn find_waiting_kubelet(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<
     }
     let means = "The kubelet is not started before the node's resolver is set up, and nothing sets it up now.";
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Critical,
-            "the kubelet waits for the node's resolver",
-            means,
-        )
-        .with_evidence(
-            "systemctl show kubelet.service",
-            format!("{} ({})", kubelet.active, kubelet.sub),
-        )
-        .with_evidence(format!("/{KUBELET_WAITS}"), "waits for the file below")
-        .with_evidence(format!("/{RESOLVER_DONE}"), "missing")
-        .with_message(Some(messages::RESOLV_PREPENDER.to_owned()).filter(|_| waits.has_servers))
-        .next("systemctl start --no-block on-prem-resolv-prepender.service")
-        .next("journalctl -b -u on-prem-resolv-prepender -n 20"),
+        DoctorFinding::critical("the kubelet waits for the node's resolver", means)
+            .with_evidence(
+                "systemctl show kubelet.service",
+                format!("{} ({})", kubelet.active, kubelet.sub),
+            )
+            .with_evidence(format!("/{KUBELET_WAITS}"), "waits for the file below")
+            .with_evidence(format!("/{RESOLVER_DONE}"), "missing")
+            .with_message(Some(messages::RESOLV_PREPENDER.to_owned()).filter(|_| waits.has_servers))
+            .next("systemctl start --no-block on-prem-resolv-prepender.service")
+            .next("journalctl -b -u on-prem-resolv-prepender -n 20"),
     )
 }
 
@@ -364,13 +360,9 @@ fn find_lacking_image(evidence: &DoctorEvidence, waits: &BootWaits) -> Option<Do
     let image = waits.images.iter().find(is_lacking)?;
     let means = "The unit starts a container of it before the kubelet, and pulls it without any limit. Where the registry does \
                  not answer, the next boot does not end.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Notice,
-        "the next boot needs an image from a registry",
-        means,
-    )
-    .with_evidence("unit", image.unit)
-    .seen_all([missing_image(image)]);
+    let finding = DoctorFinding::notice("the next boot needs an image from a registry", means)
+        .with_evidence("unit", image.unit)
+        .seen_all([missing_image(image)]);
     Some(if evidence.live {
         finding.next(pull_command(image))
     } else {

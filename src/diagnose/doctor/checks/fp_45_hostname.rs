@@ -3,7 +3,7 @@
 use crate::base::invocation::shell_word;
 use crate::base::paths;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange, messages,
+    CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange, messages,
 };
 use crate::node::host_name::HostNames;
 
@@ -103,11 +103,7 @@ fn next_boot(evidence: &DoctorEvidence, names: &HostNames, node: &str) -> Option
         return None;
     }
     let means = "The next boot takes the name from the file. The kubelet's certificate is not valid for it.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "the next boot gives the host another name",
-        means,
-    );
+    let finding = DoctorFinding::warning("the next boot gives the host another name", means);
     Some(
         finding
             .with_evidence("/etc/hostname", file)
@@ -120,15 +116,11 @@ fn next_boot(evidence: &DoctorEvidence, names: &HostNames, node: &str) -> Option
 fn find_joined_so(place: &str, node: &str) -> DoctorFinding {
     let means = "The node has registered under a name that every machine has for itself. A second node without a name \
                  takes its place.";
-    DoctorFinding::new(
-        CheckSeverity::Warning,
-        "the node has joined as localhost",
-        means,
-    )
-    .with_evidence(place, node)
-    .with_evidence(certificate_path(), format!("{NODE}{node}"))
-    .next("oc get nodes -o wide")
-    .next("oc describe csr")
+    DoctorFinding::warning("the node has joined as localhost", means)
+        .with_evidence(place, node)
+        .with_evidence(certificate_path(), format!("{NODE}{node}"))
+        .next("oc get nodes -o wide")
+        .next("oc describe csr")
 }
 
 fn find_no_name(evidence: &DoctorEvidence, place: &str, name: &str, node: &str) -> DoctorFinding {
@@ -141,15 +133,11 @@ fn find_no_name(evidence: &DoctorEvidence, place: &str, name: &str, node: &str) 
              goes on only after five minutes."
         }
     };
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "the host has no name of its own",
-        means,
-    )
-    .with_evidence(place, name)
-    .with_evidence(certificate_path(), format!("{NODE}{node}"))
-    .with_message(Some(messages::fill_message(messages::NODE_NOT_FOUND, name)))
-    .next(rename_command(evidence, node));
+    let finding = DoctorFinding::warning("the host has no name of its own", means)
+        .with_evidence(place, name)
+        .with_evidence(certificate_path(), format!("{NODE}{node}"))
+        .with_message(Some(messages::fill_message(messages::NODE_NOT_FOUND, name)))
+        .next(rename_command(evidence, node));
     if evidence.live {
         finding.next_all(evidence.restart_kubelet())
     } else {
@@ -176,14 +164,11 @@ fn find_other_node(
         "The API refuses {name} with a certificate of {node}. If the host is {node}, it has got a wrong name: the first \
          command mends that. If its disk is a clone, it must not run with that identity: the last command puts it aside."
     );
-    let mut finding = DoctorFinding::new(
-        CheckSeverity::Critical,
-        "the kubelet's certificate is of another node",
-        means,
-    )
-    .with_evidence(place, name)
-    .with_evidence(certificate_path(), format!("{NODE}{node}"))
-    .with_message(Some(messages::fill_message(messages::NODE_NOT_FOUND, name)));
+    let mut finding =
+        DoctorFinding::critical("the kubelet's certificate is of another node", means)
+            .with_evidence(place, name)
+            .with_evidence(certificate_path(), format!("{NODE}{node}"))
+            .with_message(Some(messages::fill_message(messages::NODE_NOT_FOUND, name)));
     if let Some(names) = evidence.host_names.get()
         && !names.members.is_empty()
     {

@@ -204,14 +204,10 @@ fn find_two(evidence: &DoctorEvidence, kept: &NodeAddresses) -> Option<DoctorFin
     };
     let means = "The choice of the address took another interface than before. etcd's certificate and variables are for \
                  the old one: its member here does not start.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Critical,
-        "kubelet and etcd have different addresses",
-        means,
-    )
-    .seen_all(kept_facts([kubelet, etcd]))
-    .seen_all(found_addresses(evidence))
-    .with_message(words);
+    let finding = DoctorFinding::critical("kubelet and etcd have different addresses", means)
+        .seen_all(kept_facts([kubelet, etcd]))
+        .seen_all(found_addresses(evidence))
+        .with_message(words);
     Some(add_advice(evidence, finding))
 }
 
@@ -240,14 +236,10 @@ fn find_past_hint(evidence: &DoctorEvidence, kept: &NodeAddresses) -> Option<Doc
         return None;
     }
     let means = "The choice of the address was made before the hint, or the network of the hint had no address then.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "the node's address is not in the hint's network",
-        means,
-    )
-    .with_evidence("/etc/default/nodeip-configuration", hint.to_string())
-    .seen_all(kept_facts([kubelet]))
-    .seen_all(found_addresses(evidence));
+    let finding = DoctorFinding::warning("the node's address is not in the hint's network", means)
+        .with_evidence("/etc/default/nodeip-configuration", hint.to_string())
+        .seen_all(kept_facts([kubelet]))
+        .seen_all(found_addresses(evidence));
     Some(if evidence.live {
         finding
             .next("journalctl -b -u nodeip-configuration -n 20")

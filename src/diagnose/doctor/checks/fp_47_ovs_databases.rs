@@ -2,7 +2,7 @@
 
 use crate::base::text::count_noun;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange, messages,
+    CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange, messages,
 };
 use crate::formats::ovsdb::{OvsdbLog, OvsdbStop};
 use crate::node::ovsdb_files::OPEN_VSWITCH;
@@ -56,8 +56,7 @@ fn judge_log(evidence: &DoctorEvidence, path: &str, log: &OvsdbLog) -> Option<Do
         } else {
             "a database of OVN ends in half a record"
         };
-        DoctorFinding::new(CheckSeverity::Notice, what, means)
-            .next(evidence.own_command("doctor FP-47"))
+        DoctorFinding::notice(what, means).next(evidence.own_command("doctor FP-47"))
     };
     let said = format!(
         "{} are sound, then at offset {}: {}",
@@ -83,17 +82,13 @@ fn find_unreadable(evidence: &DoctorEvidence, path: &str, of_switch: bool) -> Do
     if of_switch {
         let means = "ovsdb-server does not start with this file, so there is no bridge and no network. It is made again at the next boot \
                      if it is moved aside.";
-        let finding = DoctorFinding::new(
-            CheckSeverity::Critical,
-            "Open vSwitch cannot read its database",
-            means,
-        )
-        .fixed_by([FixChange::move_aside(format!("/{path}"))]);
+        let finding = DoctorFinding::critical("Open vSwitch cannot read its database", means)
+            .fixed_by([FixChange::move_aside(format!("/{path}"))]);
         return after_move(evidence, finding, path);
     }
     let means = "The database server of OVN does not start with this file, so pods on this node get no network. ovnkube fills a new one \
                  from the API.";
-    let finding = DoctorFinding::new(CheckSeverity::Critical, "OVN cannot read a database", means);
+    let finding = DoctorFinding::critical("OVN cannot read a database", means);
     move_ovn(evidence, finding, path)
 }
 
@@ -112,7 +107,7 @@ fn find_dropped(
         "ovsdb-server reads no further than the wrong record. {} behind it will be cut off at the next write.",
         count_noun(to_usize(stop.behind), "record")
     );
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means);
+    let finding = DoctorFinding::warning(what, means);
     if of_switch {
         after_move(evidence, finding, path)
     } else {

@@ -48,11 +48,7 @@ fn find_damage(evidence: &DoctorEvidence, storage: &ContainersStorage) -> Option
     let facts = storage.damaged.iter();
     let means = "Containers of these images do not start. After the store is emptied, every image is pulled again, which needs a \
                  registry.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "layers or data of container images are damaged",
-        means,
-    );
+    let finding = DoctorFinding::warning("layers or data of container images are damaged", means);
     let finding = finding.seen_all(facts.map(|(path, why)| Fact::new(path, why)));
     Some(with_emptied_store(evidence, finding))
 }
@@ -118,8 +114,7 @@ fn price_of_a_power_cut(
     storage: &ContainersStorage,
 ) -> Option<DoctorFinding> {
     let unreachable = evidence.clock.server_unseen.as_ref()?;
-    let finding = DoctorFinding::new(
-        CheckSeverity::Notice,
+    let finding = DoctorFinding::notice(
         "a power cut would cost all container images",
         "The cluster does not answer, so images may not be pulled again. A clean reboot keeps them; a reset does not.",
     );

@@ -57,7 +57,7 @@ fn find_missing_programs(
         (false, false) => "The image lacks programs of a node. The kubelet cannot start.",
     };
     let what = "the booted OS is not a node image";
-    let finding = DoctorFinding::new(CheckSeverity::Critical, what, means);
+    let finding = DoctorFinding::critical(what, means);
     let missing = programs.missing.iter();
     let missing = missing.map(|(program, unit)| {
         Fact::new(format!("/{program}"), format!("missing; {unit} needs it"))

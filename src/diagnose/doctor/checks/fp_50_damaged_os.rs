@@ -136,17 +136,13 @@ fn own_differs(kernel: &BootKernel, sums: &KernelSums) -> Option<DoctorFinding> 
                  this kernel fails.";
     let place = kernel.files.first().map(|file| file.own.as_str());
     Some(
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "a deployment's own kernel is damaged",
-            means,
-        )
-        .with_evidence(
-            place.unwrap_or_default(),
-            format!("checksum {own} instead of {}", sums.expected),
-        )
-        .with_message(Some(messages::KERNEL_LAYOUT.to_owned()))
-        .next("rpm-ostree status"),
+        DoctorFinding::warning("a deployment's own kernel is damaged", means)
+            .with_evidence(
+                place.unwrap_or_default(),
+                format!("checksum {own} instead of {}", sums.expected),
+            )
+            .with_message(Some(messages::KERNEL_LAYOUT.to_owned()))
+            .next("rpm-ostree status"),
     )
 }
 
@@ -212,7 +208,7 @@ fn judge_repository(
         Fact::new(&object.path, said)
     });
     let words = damaged.iter().find_map(|object| words_of(object));
-    let mut finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+    let mut finding = DoctorFinding::warning(what, means)
         .seen_all(facts)
         .with_message(words);
     if first.fault != ObjectFault::Missing {

@@ -3,7 +3,7 @@
 use super::fp_19_extensions::find_deployment;
 use crate::base::invocation::on_node;
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
+    CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
 };
 use crate::node::Records;
 use crate::node::command::rpm_ostree::packages::{Requester, requester_of};
@@ -47,11 +47,7 @@ fn judge_layered_packages(evidence: &DoctorEvidence) -> CheckVerdict {
     };
     let means = "The next change of the OS resolves them again: it needs their repositories, and fails without a network or on a file that \
                  the new image brings too.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "packages are layered that no config asks for",
-        means,
-    );
+    let finding = DoctorFinding::warning("packages are layered that no config asks for", means);
     let facts = by_hand.iter();
     let facts = facts.map(|name| Fact::new(name.as_str(), "requested on top of the image"));
     let names: Vec<&str> = by_hand.iter().map(|name| name.as_str()).collect();

@@ -2,9 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages,
-};
+use crate::diagnose::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, messages};
 use crate::node::node_address::AddressHolder;
 use crate::node::virtual_addresses::{
     AddressPod, BALANCER_CONFIG, CONFIG, REMOTE_WORKER, Rendered, VirtualAddresses, VrrpInstance,
@@ -73,19 +71,15 @@ fn find_asleep(evidence: &DoctorEvidence) -> DoctorFinding {
     let place = format!("/{REMOTE_WORKER}");
     let means = "keepalived sleeps while this mark exists. It is for workers in another network, and this node is of the \
                  control plane: its address was chosen outside of the network of the virtual ones.";
-    DoctorFinding::new(
-        CheckSeverity::Warning,
-        "keepalived sleeps on a control-plane node",
-        means,
-    )
-    .with_evidence(place.clone(), "exists")
-    .next("ip -br addr")
-    .next("journalctl -b -u nodeip-configuration -n 20")
-    .next(format!(
-        "mv {} {}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)",
-        evidence.shell_path(&place),
-        evidence.shell_path(&place)
-    ))
+    DoctorFinding::warning("keepalived sleeps on a control-plane node", means)
+        .with_evidence(place.clone(), "exists")
+        .next("ip -br addr")
+        .next("journalctl -b -u nodeip-configuration -n 20")
+        .next(format!(
+            "mv {} {}.mco-rescue-$(date -u +%Y%m%dT%H%M%SZ)",
+            evidence.shell_path(&place),
+            evidence.shell_path(&place)
+        ))
 }
 
 fn find_no_pod(evidence: &DoctorEvidence, found: &VirtualAddresses) -> Option<DoctorFinding> {
@@ -107,16 +101,12 @@ fn find_no_pod(evidence: &DoctorEvidence, found: &VirtualAddresses) -> Option<Do
              gives the address of the API to another node."
         }
     };
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        format!("the manifest of {name} is missing"),
-        means,
-    )
-    .with_evidence(format!("/etc/kubernetes/manifests/{name}.yaml"), "missing")
-    .with_evidence(
-        format!("/etc/kubernetes/static-pod-resources/{name}"),
-        "has its template",
-    );
+    let finding = DoctorFinding::warning(format!("the manifest of {name} is missing"), means)
+        .with_evidence(format!("/etc/kubernetes/manifests/{name}.yaml"), "missing")
+        .with_evidence(
+            format!("/etc/kubernetes/static-pod-resources/{name}"),
+            "has its template",
+        );
     Some(finding.next(evidence.own_command("apply --latest")))
 }
 
@@ -154,13 +144,9 @@ fn find_nothing_rendered(
     };
 
     let said = if is_empty { "empty" } else { "missing" };
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        format!("{pod} has no configuration"),
-        means,
-    )
-    .with_evidence(format!("/{path}"), said)
-    .with_evidence(format!("/etc/kubernetes/manifests/{pod}.yaml"), "exists");
+    let finding = DoctorFinding::warning(format!("{pod} has no configuration"), means)
+        .with_evidence(format!("/{path}"), said)
+        .with_evidence(format!("/etc/kubernetes/manifests/{pod}.yaml"), "exists");
     let logs = format!("crictl logs $(crictl ps -aq --name {pod}-monitor | head -n 1)");
     Some(if evidence.live {
         finding
@@ -176,12 +162,8 @@ fn find_no_server(evidence: &DoctorEvidence, found: &VirtualAddresses) -> Option
         return None;
     }
     let means = "haproxy passes nothing on, and fails its own check: keepalived lowers the priority of this node.";
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "the load balancer has no API server",
-        means,
-    )
-    .with_evidence(format!("/{BALANCER_CONFIG}"), "no line with server");
+    let finding = DoctorFinding::warning("the load balancer has no API server", means)
+        .with_evidence(format!("/{BALANCER_CONFIG}"), "no line with server");
     Some(if evidence.live {
         finding
             .next("crictl logs $(crictl ps -aq --name haproxy-monitor | head -n 1)")
@@ -199,15 +181,11 @@ fn find_bad_scripts(evidence: &DoctorEvidence, found: &VirtualAddresses) -> Opti
     let facts = facts.map(|(path, why)| crate::diagnose::doctor::Fact::new(path, *why));
     let words = first.rsplit('/').next().unwrap_or_default();
     let words = words.trim_end_matches(".sh").replace("_script", "");
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "a check of keepalived cannot run",
-        means,
-    )
-    .seen_all(facts)
-    .with_message(
-        Some(messages::fill_message(messages::KEEPALIVED, &words)).filter(|_| evidence.live),
-    );
+    let finding = DoctorFinding::warning("a check of keepalived cannot run", means)
+        .seen_all(facts)
+        .with_message(
+            Some(messages::fill_message(messages::KEEPALIVED, &words)).filter(|_| evidence.live),
+        );
     Some(if evidence.live {
         // Its init container renders them again.
         finding.next("crictl stopp $(crictl pods -q --name keepalived)")
@@ -250,7 +228,7 @@ fn find_wrong_interface(
     };
     let means = "keepalived cannot speak to its peers from here: this node never holds the address, or two nodes hold it.";
     let names: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+    let finding = DoctorFinding::warning(what, means)
         .with_evidence(format!("/{CONFIG}"), format!("{}: {said}", instance.name))
         .with_evidence("ip addr", names.join(", "));
     Some(
@@ -287,7 +265,7 @@ fn find_wrong_peers(
         "The node does not hear the others: it takes the address although another one holds it, and two machines \
              answer for it."
     };
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+    let finding = DoctorFinding::warning(what, means)
         .with_evidence(format!("/{CONFIG}"), format!("{}: {said}", instance.name));
     Some(if evidence.live {
         add_questions(finding, instance)

@@ -162,7 +162,7 @@ fn without_revision(evidence: &DoctorEvidence, pod: &StaticPod, number: u32) -> 
     let what = format!("revision {number} of {} is missing", pod.name);
     let means =
         "The kubelet cannot start the pod: the directories that its manifest mounts are missing.";
-    let finding = DoctorFinding::new(CheckSeverity::Critical, what, means)
+    let finding = DoctorFinding::critical(what, means)
         .with_evidence(&pod.path, format!("revision {number}"))
         .seen_all(pod.revisions.iter().rev().map(revision_fact))
         .with_message(Some(messages::HOST_PATH.to_owned()));
@@ -196,7 +196,7 @@ fn judge_revision(
     let facts = problems
         .iter()
         .map(|one| Fact::new(&one.path, describe_defect(one.defect)));
-    let mut finding = DoctorFinding::new(CheckSeverity::Critical, what, means)
+    let mut finding = DoctorFinding::critical(what, means)
         .with_evidence(&pod.path, format!("revision {}", revision.number))
         .seen_all(facts)
         .with_message(container_message(&problems));
@@ -356,7 +356,7 @@ installer leaves the same.";
         .iter()
         .map(|part| Fact::new(format!("{directory}/{part}"), "missing or without a file"));
     Some(
-        DoctorFinding::new(CheckSeverity::Notice, what, means)
+        DoctorFinding::notice(what, means)
             .seen_all(facts)
             .next(format!(
                 "ls -l {}/*/{}",
@@ -382,7 +382,7 @@ The operator tries again only with a new revision.";
         "revision {running} runs, in place of {}",
         fallback.of_revision
     );
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+    let finding = DoctorFinding::warning(what, means)
         .with_evidence(&pod.path, tried)
         .with_evidence(
             "reason",
@@ -407,7 +407,7 @@ fn on_purpose(evidence: &DoctorEvidence, stopped: &[&str]) -> Option<DoctorFindi
     let facts = stopped
         .iter()
         .map(|name| Fact::new(place(name), "moved here"));
-    let mut finding = DoctorFinding::new(CheckSeverity::Notice, what, means).seen_all(facts);
+    let mut finding = DoctorFinding::notice(what, means).seen_all(facts);
     for name in stopped {
         let to = evidence.shell_path(&format!("/etc/kubernetes/manifests/{name}-pod.yaml"));
         let command = format!(

@@ -97,26 +97,20 @@ fn find_loop(evidence: &DoctorEvidence, seen: &TwoNodes) -> Option<DoctorFinding
     let means = "Corosync starts before br-ex has the node's address and loses it. The other node then fences this one, again at \
                  each boot.";
     (seen.waits_for_bridge == Some(false)).then(|| {
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "Corosync does not wait for the node's bridge",
-            means,
-        )
-        .with_evidence(
-            "corosync.service.d",
-            "no drop-in has After=ovs-configuration.service",
-        )
-        .next("pcs stonith status")
-        .next(evidence.own_command("verify"))
+        DoctorFinding::warning("Corosync does not wait for the node's bridge", means)
+            .with_evidence(
+                "corosync.service.d",
+                "no drop-in has After=ovs-configuration.service",
+            )
+            .next("pcs stonith status")
+            .next(evidence.own_command("verify"))
     })
 }
 
 fn find_lost_pod(seen: &TwoNodes) -> Option<DoctorFinding> {
     let means = "Pacemaker's agent starts etcd from this file, so it does not start here.";
     (seen.etcd_pod == Some(false)).then(|| {
-        DoctorFinding::new(
-            CheckSeverity::Warning,
-            "the pod from which Pacemaker starts etcd is missing",
+        DoctorFinding::warning("the pod from which Pacemaker starts etcd is missing",
             means,
         )
         .with_evidence(

@@ -134,15 +134,11 @@ fn find_other_disk(variables: &BootVariables, disk: &SystemDisk) -> Option<Docto
              start."
         }
     };
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "the machine was started from another disk",
-        means,
-    )
-    .with_evidence("BootCurrent", format!("{number:04X}"))
-    .seen_all([entry_fact(number, entry)])
-    .seen_all(other.map(|one| Fact::new(&one.device, format!("partition {}", one.guid))))
-    .seen_all(own_partitions(disk));
+    let finding = DoctorFinding::warning("the machine was started from another disk", means)
+        .with_evidence("BootCurrent", format!("{number:04X}"))
+        .seen_all([entry_fact(number, entry)])
+        .seen_all(other.map(|one| Fact::new(&one.device, format!("partition {}", one.guid))))
+        .seen_all(own_partitions(disk));
     Some(set_order(finding.next("efibootmgr -v"), variables, disk))
 }
 
@@ -170,14 +166,10 @@ fn find_no_entry(
                  the program for media without an entry.";
     let program = program_of(std::env::consts::ARCH);
     let tried = variables.tried_entries().take(3);
-    let finding = DoctorFinding::new(
-        CheckSeverity::Warning,
-        "no boot entry leads to this disk",
-        means,
-    )
-    .seen_all(own_partitions(disk))
-    .seen_all(tried.map(|(number, entry)| entry_fact(number, entry)))
-    .seen_all(list_leftovers(evidence));
+    let finding = DoctorFinding::warning("no boot entry leads to this disk", means)
+        .seen_all(own_partitions(disk))
+        .seen_all(tried.map(|(number, entry)| entry_fact(number, entry)))
+        .seen_all(list_leftovers(evidence));
     Some(finding.next("efibootmgr -v").next(format!(
         "efibootmgr -c -d {} -p {} -L CoreOS -l '{program}'",
         shell_word(&own.disk),
@@ -212,7 +204,7 @@ fn find_late_entry(
         )
     };
     let (own_number, own_entry) = tried.get(own?)?;
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+    let finding = DoctorFinding::warning(what, means)
         .seen_all([entry_fact(*number, entry)])
         .seen_all([entry_fact(*own_number, own_entry)])
         .seen_all(own_partitions(disk))

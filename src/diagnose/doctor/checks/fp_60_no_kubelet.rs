@@ -2,9 +2,7 @@
 
 use crate::base::paths;
 use crate::config::document::brings_kubelet;
-use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
-};
+use crate::diagnose::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::node::Records;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -34,11 +32,7 @@ fn judge_no_kubelet(evidence: &DoctorEvidence) -> CheckVerdict {
         return CheckVerdict::healthy();
     }
     let means = "A node's files and units are not in it. The node may not join the cluster, or not start again.";
-    let mut finding = DoctorFinding::new(
-        CheckSeverity::Critical,
-        "the recorded config is incomplete",
-        means,
-    );
+    let mut finding = DoctorFinding::critical("the recorded config is incomplete", means);
     if !brings_kubelet(&config.ignition) {
         finding =
             finding.with_evidence(format!("/{}", paths::CURRENT_CONFIG), "no kubelet.service");

@@ -2,9 +2,7 @@
 
 use crate::base::paths;
 use crate::diagnose::doctor::evidence::Kubeconfig;
-use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding,
-};
+use crate::diagnose::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::node::Records;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -49,7 +47,7 @@ needs it too, once its own certificate has expired.";
     });
     let daemon = said.map_or(SAYS, String::as_str);
     let what = "the bootstrap kubeconfig is missing";
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+    let finding = DoctorFinding::warning(what, means)
         .with_evidence(format!("/{}", paths::KUBECONFIG), "missing")
         .with_message(Some(daemon.to_owned()));
     add_copy(evidence, finding)
@@ -58,7 +56,7 @@ needs it too, once its own certificate has expired.";
 fn report_empty(evidence: &DoctorEvidence) -> DoctorFinding {
     let means = "The kubelet cannot request a certificate with it once its own has expired.";
     let what = "the bootstrap kubeconfig is empty";
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
+    let finding = DoctorFinding::warning(what, means)
         .with_evidence(format!("/{}", paths::KUBECONFIG), "0 bytes");
     add_copy(evidence, finding)
 }

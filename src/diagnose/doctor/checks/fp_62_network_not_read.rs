@@ -1,9 +1,7 @@
 //! FP-62: network configuration that exists on the node but is not in effect.
 
 use crate::base::kargs::Kargs;
-use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
-};
+use crate::diagnose::doctor::{CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact};
 use crate::node::fault_group::FaultGroup;
 use crate::node::network::{DISABLED_IPV6, WITHOUT_IPV6, disables_ipv6, needs_ipv6};
 use crate::node::network_faults::NetworkFaultKind;
@@ -84,7 +82,7 @@ fn find_disabled_ipv6(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     }
     let means = "The pods of OVN-Kubernetes end in CrashLoopBackOff on this node, which stays NotReady, and the next update of \
 the cluster is Degraded.";
-    let finding = DoctorFinding::new(CheckSeverity::Critical, WITHOUT_IPV6, means).seen_all(facts);
+    let finding = DoctorFinding::critical(WITHOUT_IPV6, means).seen_all(facts);
     let finding = if in_config {
         finding.next("oc edit mc NAME")
     } else {

@@ -272,7 +272,7 @@ fn find_bad_lines(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<Do
         count_noun(accounts.bad_lines.len(), "line")
     );
     let means = "Every program skips such a line: the user or group in it does not exist.";
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means).seen_all(facts);
+    let finding = DoctorFinding::warning(what, means).seen_all(facts);
     Some(finding.next(format!("vi +{number} {}", evidence.shell_path(file))))
 }
 
@@ -286,7 +286,7 @@ fn find_returns(evidence: &DoctorEvidence, accounts: &OsAccounts) -> Option<Doct
         several => format!("{several} lines of the account files end with carriage returns"),
     };
     let means = "It is read as part of the shell, or of the last member of a group: the user cannot log in, and the member is not in the group.";
-    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means).seen_all(facts);
+    let finding = DoctorFinding::warning(what, means).seen_all(facts);
     let mut files: Vec<&String> = accounts.returns.iter().map(|(file, _)| file).collect();
     files.dedup();
     if let Some(file) = files.iter().find(|file| evidence.is_of_config(file)) {

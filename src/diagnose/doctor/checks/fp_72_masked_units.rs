@@ -1,7 +1,7 @@
 //! FP-72: units that the node needs are masked.
 
 use crate::diagnose::doctor::{
-    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
+    CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, FixChange,
 };
 use crate::node::unit_links::{NeededMask, find_needed_masks};
 
@@ -40,7 +40,7 @@ fn mask_finding(evidence: &DoctorEvidence, mask: &NeededMask) -> DoctorFinding {
     } else {
         format!(" --root={}", evidence.upkeep.directory)
     };
-    let finding = DoctorFinding::new(CheckSeverity::Critical, what, means)
+    let finding = DoctorFinding::critical(what, means)
         .with_evidence(mask.path.to_string(), "a link to /dev/null");
     if mask.of_config {
         return finding.next(evidence.own_command("apply"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::formats::systemd::sysusers::find_missing;
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::platform::{Platform, Seen};
 
 /// The check.
@@ -18,11 +18,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         Ok(found) => found,
         Err(why) => {
             let what = format!("the accounts cannot be read: {why}");
-            vec![CrossingFinding::new(
-                CrossingSeverity::Unknown,
-                "accounts",
-                what,
-            )]
+            vec![CrossingFinding::unknown("accounts", what)]
         }
     }
 }
@@ -57,7 +53,7 @@ fn find_orphans(target: &Target, node: &Platform) -> Seen<Vec<CrossingFinding>> 
             ),
             None => format!("systemd-sysusers stops at the group {}", orphan.name),
         };
-        CrossingFinding::new(CrossingSeverity::Warning, "accounts", what)
+        CrossingFinding::warning("accounts", what)
             .with_evidence(format!("/{} of the image", orphan.file), format!("asks for the group {}", orphan.name))
             .with_evidence("/etc/gshadow", format!("has a line {}, and /etc/group has none", orphan.name))
             .with_prevented(format!("/etc/gshadow: Group \"{}\" already exists.", orphan.name))

@@ -3,7 +3,7 @@
 use super::faults;
 use crate::base::invocation::kargs_command;
 use crate::base::kargs::{Kargs, KargsChange};
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::kernel_modules::{ModuleSetting, NeededModule, SettingPlace};
 use crate::node::platform::Platform;
 
@@ -35,7 +35,7 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     if let (Err(why), false) = (&arguments, modules.needed.is_empty()) {
         let what = format!("it is not known if some of them turn kernel modules off: {why}");
         all.push(
-            CrossingFinding::new(CrossingSeverity::Unknown, "kernel arguments", what)
+            CrossingFinding::unknown("kernel arguments", what)
                 .next("Look at the options of the entries below /boot/loader/entries."),
         );
     }

@@ -1,6 +1,6 @@
 //! Does the machine boot the staged deployment if its boot loader does not read boot entries?
 
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::platform::Platform;
 use crate::node::zipl::CURE;
 
@@ -17,7 +17,7 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
         Ok(Some(unused)) => unused,
         Err(reason) => {
             let what = format!("it is not known if OSTree runs zipl: {reason}");
-            let finding = CrossingFinding::new(CrossingSeverity::Unknown, "zipl", what);
+            let finding = CrossingFinding::unknown("zipl", what);
             return vec![finding.next("ostree config get sysroot.bootloader")];
         }
     };
@@ -27,7 +27,7 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     };
     let what = "OSTree does not run zipl, so another image or other kernel arguments are staged without an error and never boot";
     vec![
-        CrossingFinding::new(CrossingSeverity::Inhibitor, "zipl", what)
+        CrossingFinding::inhibitor("zipl", what)
             .with_evidence(&unused.sign, "zipl starts this machine")
             .with_evidence(&unused.config, named)
             .with_prevented("the old boot entry starts again")

@@ -27,8 +27,7 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     if let Some(reason) = missing_evidence(node) {
         let what = format!("it is not known which file system is /boot: {reason}");
         findings.push(
-            CrossingFinding::new(CrossingSeverity::Unknown, "/boot", what)
-                .next("lsblk -o NAME,LABEL,UUID,MOUNTPOINTS"),
+            CrossingFinding::unknown("/boot", what).next("lsblk -o NAME,LABEL,UUID,MOUNTPOINTS"),
         );
     }
     findings
@@ -117,7 +116,7 @@ fn find_mount<'a>(storage: &'a BlockStorage, point: &str) -> Option<&'a MountedF
 
 fn report_wrong(node: &Platform, proofs: Vec<Proof>) -> CrossingFinding {
     let what = proofs.first().map_or("", |(_, _, what)| *what);
-    let mut finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "/boot", what).with_prevented(
+    let mut finding = CrossingFinding::inhibitor("/boot", what).with_prevented(
         "Failed to initialize single run daemon: error reading osImageURL from rpm-ostree: exit status 1",
     );
     for (place, said, _) in proofs {

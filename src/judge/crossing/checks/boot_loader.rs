@@ -33,14 +33,14 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let partitions = &node.firmware.partitions;
     if partitions.is_empty() {
         let what = "no EFI system partition is known, so the boot loader is not judged";
-        let finding = CrossingFinding::new(CrossingSeverity::Unknown, "boot loader", what);
+        let finding = CrossingFinding::unknown("boot loader", what);
         findings.push(finding.next("lsblk -o NAME,PARTTYPENAME,MOUNTPOINTS"));
         return findings;
     }
     let payload = payload_of(&target.tree);
     if payload.is_empty() {
         let what = "the image brings no boot loader, so the node's own is not judged";
-        let finding = CrossingFinding::new(CrossingSeverity::Unknown, "boot loader", what);
+        let finding = CrossingFinding::unknown("boot loader", what);
         findings.push(finding.with_evidence(&target.tree.source, format!("/{UPDATES} is empty")));
         return findings;
     }
@@ -52,7 +52,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             Err(reason) => {
                 let what = format!("its boot loader is not known: {reason}");
                 findings.push(
-                    CrossingFinding::new(CrossingSeverity::Unknown, &partition.place, what)
+                    CrossingFinding::unknown(&partition.place, what)
                         .next(format!("mount -o ro {} /boot/efi", partition.place)),
                 );
             }
@@ -107,7 +107,7 @@ fn judge_partition(
             .iter()
             .filter(|path| !files.contains_key(**path))
             .count();
-        let mut finding = CrossingFinding::new(CrossingSeverity::Warning, place, what)
+        let mut finding = CrossingFinding::warning(place, what)
             .with_evidence(
                 place,
                 format!("EFI/{} ({missing} missing)", stale.join(", EFI/")),
@@ -181,7 +181,7 @@ fn judge_leftovers(place: &str, files: &BTreeMap<String, Vec<u8>>) -> Option<Cro
         .collect();
     let what = "an update of the boot loader was interrupted on this partition, and its copy takes the room of the next one";
     Some(
-        CrossingFinding::new(CrossingSeverity::Warning, place, what)
+        CrossingFinding::warning(place, what)
             .with_evidence(place, format!("EFI/{first}"))
             .with_failure(CrossingFailure::BootLoaderSpace)
             .with_prevented("No space left on device")
@@ -293,7 +293,7 @@ fn judge_stubs(
                 many.len()
             );
             findings.push(
-                CrossingFinding::new(CrossingSeverity::Warning, place, what)
+                CrossingFinding::warning(place, what)
                     .with_evidence(format!("{place} EFI/{path}"), "search --label boot")
                     .with_prevented("the kernels of another disk are in the boot menu")
                     .next("Take the label off the other one, see boot-filesystem."),
@@ -317,7 +317,7 @@ fn judge_style(node: &Platform) -> Option<CrossingFinding> {
         "GRUB's configuration is generated at each change of the boot entries, which fails on newer systems"
     };
     Some(
-        CrossingFinding::new(CrossingSeverity::Warning, "grub.cfg", what)
+        CrossingFinding::warning("grub.cfg", what)
             .with_evidence(
                 "/boot/grub2/grub.cfg",
                 "### BEGIN /etc/grub.d/15_ostree ###",

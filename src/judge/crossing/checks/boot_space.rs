@@ -70,16 +70,14 @@ fn judge_fit(fit: Fit) -> Option<CrossingFinding> {
                  until the next boot there is no older system to go back to",
                 format_mib(pruned)
             );
-            Some(
-                CrossingFinding::new(CrossingSeverity::Warning, "/boot", what).with_prevented(
-                    "Insufficient space left in bootfs; updating bootloader in two steps",
-                ),
-            )
+            Some(CrossingFinding::warning("/boot", what).with_prevented(
+                "Insufficient space left in bootfs; updating bootloader in two steps",
+            ))
         }
         Fit::TooSmall { missing } => {
             let what = format!("/boot lacks {} for the image's kernel", format_mib(missing));
             Some(
-                CrossingFinding::new(CrossingSeverity::Inhibitor, "/boot", what)
+                CrossingFinding::inhibitor("/boot", what)
                     .with_prevented("error: Installing kernel: No space left on device")
                     .next("rpm-ostree cleanup --pending --rollback")
                     .next(
@@ -145,7 +143,7 @@ fn size_words(target: &Target) -> String {
 
 fn unknown_space(place: &str, reason: impl std::fmt::Display) -> CrossingFinding {
     let what = format!("the free space of {place} is not known: {reason}");
-    let finding = CrossingFinding::new(CrossingSeverity::Unknown, place, what);
+    let finding = CrossingFinding::unknown(place, what);
     finding.next(format!("df -h {place}"))
 }
 

@@ -1,6 +1,6 @@
 //! Does the image contain everything that a node needs to deploy and start it?
 
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::platform::Platform;
 
 /// The check.
@@ -30,7 +30,7 @@ fn judge(target: &Target, _: &Platform) -> Vec<CrossingFinding> {
 }
 
 fn inhibitor_finding(target: &Target, subject: &str, what: &str, seen: String) -> CrossingFinding {
-    CrossingFinding::new(CrossingSeverity::Inhibitor, subject, what)
+    CrossingFinding::inhibitor(subject, what)
         .with_evidence(&target.tree.source, seen)
         .next(NEXT)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::faults;
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::platform::{CrioFile, Platform};
 
 /// The check.
@@ -68,7 +68,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         Ok(files) => files,
         Err(reason) => {
             let what = format!("the configuration of CRI-O is not known: {reason}");
-            let finding = CrossingFinding::new(CrossingSeverity::Unknown, "CRI-O", what);
+            let finding = CrossingFinding::unknown("CRI-O", what);
             return vec![
                 finding.next("crio config --default=false 2>/dev/null | grep default_runtime"),
             ];
@@ -172,7 +172,7 @@ fn refused_file(file: &CrioFile, error: &toml::de::Error) -> CrossingFinding {
     let said = error.to_string();
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     let what = "CRI-O does not start with this file, which it reads whatever its ending is";
-    CrossingFinding::new(CrossingSeverity::Inhibitor, &path, what)
+    CrossingFinding::inhibitor(&path, what)
         .with_evidence(&path, said)
         .with_prevented("crio.service: Failed with result 'exit-code'.")
         .next(format!(
@@ -189,7 +189,7 @@ fn command_to_move_aside(path: &str) -> String {
 
 fn judge_default(target: &Target, node: &Platform, runtimes: &Runtimes) -> Option<CrossingFinding> {
     let name = &runtimes.default;
-    let stop = |what: String| CrossingFinding::new(CrossingSeverity::Inhibitor, name, what);
+    let stop = |what: String| CrossingFinding::inhibitor(name, what);
     let finding = match runtimes.tables.get(name) {
         None => stop(format!(
             "{name} is CRI-O's default runtime, and no file has a table for it"
@@ -201,7 +201,7 @@ fn judge_default(target: &Target, node: &Platform, runtimes: &Runtimes) -> Optio
             Program::Found => return None,
             Program::Unknown(reason) => {
                 let what = format!("{name} is CRI-O's default runtime, and {reason}");
-                let finding = CrossingFinding::new(CrossingSeverity::Unknown, name, what);
+                let finding = CrossingFinding::unknown(name, what);
                 return Some(with_places(finding, target, runtimes, path));
             }
             Program::Missing => {

@@ -1,6 +1,6 @@
 //! Does the processor support everything that the image's C library requires?
 
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Evidence, Target};
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, Evidence, Target};
 use crate::node::images::tree::x86_isa_needed;
 use crate::node::platform::{Platform, Processor};
 
@@ -68,8 +68,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         Ok(Processor::Z(features)) => judge_z(major, |feature| features.contains(feature)),
         Ok(Processor::Other) => None,
         Err(reason) if is_leveled(target, major) => Some(
-            CrossingFinding::new(
-                CrossingSeverity::Unknown,
+            CrossingFinding::unknown(
                 "processor",
                 "the processor cannot be compared with what the image is built for",
             )
@@ -155,7 +154,7 @@ fn judge_x86(
         model => model.to_owned(),
     };
     Some(
-        CrossingFinding::new(CrossingSeverity::Inhibitor, "processor", what)
+        CrossingFinding::inhibitor("processor", what)
             .with_evidence("/proc/cpuinfo", model)
             .with_evidence(needed.place, needed.said)
             .with_prevented(format!("{words}; while it is staged: {staged}"))
@@ -172,7 +171,7 @@ fn judge_power(generation: u32, major: Option<u32>) -> Option<CrossingFinding> {
     let major = major.filter(|major| *major >= 9 && generation < 9)?;
     let what =
         format!("EL {major} needs POWER9, and the oldest processor here is POWER{generation}");
-    let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "processor", what);
+    let finding = CrossingFinding::inhibitor("processor", what);
     Some(
         finding
             .with_evidence("/proc/cpuinfo", format!("cpu: POWER{generation}"))
@@ -185,7 +184,7 @@ fn judge_power(generation: u32, major: Option<u32>) -> Option<CrossingFinding> {
 fn judge_z(major: Option<u32>, has: impl Fn(&str) -> bool) -> Option<CrossingFinding> {
     let major = major.filter(|major| *major >= 9 && !has("vxe"))?;
     let what = format!("EL {major} needs a z14, and this processor lacks vxe");
-    let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "processor", what);
+    let finding = CrossingFinding::inhibitor("processor", what);
     Some(
         finding
             .with_evidence("/proc/cpuinfo", "features: no vxe")

@@ -77,7 +77,7 @@ fn judge_tpm(source: &str, header: &LuksHeader) -> Option<CrossingFinding> {
 
 fn unknown_source(source: &str, reason: impl std::fmt::Display) -> CrossingFinding {
     let what = format!("it is not known what opens this encrypted disk: {reason}");
-    let finding = CrossingFinding::new(CrossingSeverity::Unknown, source, what);
+    let finding = CrossingFinding::unknown(source, what);
     finding.next(format!("clevis luks list -d {source}"))
 }
 
@@ -85,7 +85,7 @@ fn unknown_source(source: &str, reason: impl std::fmt::Display) -> CrossingFindi
 fn judge_damaged(source: &str, fault: &LuksFault) -> CrossingFinding {
     let what =
         "no boot opens this disk any more: the header with its keys is damaged, in both copies";
-    CrossingFinding::new(CrossingSeverity::Inhibitor, source, what)
+    CrossingFinding::inhibitor(source, what)
         .with_evidence(format!("LUKS header of {source}"), fault.to_string())
         .with_failure(CrossingFailure::LuksHeader)
         .with_prevented(format!("Device {source} is not a valid LUKS device."))
@@ -101,7 +101,7 @@ fn judge_copy(source: &str, header: &LuksHeader) -> Option<CrossingFinding> {
         "the {copy} copy of the header is damaged; the disk opens by the other one, and its loss takes all data"
     );
     Some(
-        CrossingFinding::new(CrossingSeverity::Warning, source, what)
+        CrossingFinding::warning(source, what)
             .with_evidence(
                 format!("LUKS header of {source}"),
                 format!("{copy} copy: damaged"),
@@ -120,7 +120,7 @@ fn judge_network(node: &Platform, source: &str, header: &LuksHeader) -> Option<C
     let (place, arguments) = node.boot.inherited_arguments(&node.command_line).ok()?;
     let tokens = arguments.tokens();
     let warn = |what: &str| {
-        CrossingFinding::new(CrossingSeverity::Warning, source, what)
+        CrossingFinding::warning(source, what)
             .with_evidence(
                 format!("LUKS header of {source}"),
                 describe_pins(&header.pins, header.other_slots),

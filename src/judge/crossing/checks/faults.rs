@@ -70,7 +70,7 @@ pub(super) fn note_unseen(
         more => format!(", and {more} more"),
     };
     let what = format!("not all of it can be read, so it is not judged as a whole: {first}{more}");
-    let finding = CrossingFinding::new(CrossingSeverity::Unknown, subject, what);
+    let finding = CrossingFinding::unknown(subject, what);
     let path = first.split_once(": ").map(|(path, _)| path);
     Some(match path.filter(|path| path.starts_with('/')) {
         Some(path) => finding.next(format!("ls -ld {}", node_path(path))),

@@ -1,7 +1,7 @@
 //! Is the image a node image, for this machine, and not older than the node's?
 
 use super::{ARCHITECTURE, faults};
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::node_programs::PROGRAMS;
 use crate::node::os_release::Class;
 use crate::node::platform::Platform;
@@ -36,7 +36,7 @@ fn judge_architecture(target: &Target, node: &Platform) -> Vec<CrossingFinding> 
     }
     let what = format!("the image is for {wanted}, and this machine is {own}");
     vec![
-        CrossingFinding::new(CrossingSeverity::Inhibitor, "architecture", what)
+        CrossingFinding::inhibitor("architecture", what)
             .with_evidence(&target.tree.source, format!("architecture {wanted}"))
             .with_prevented("Exec format error")
             .next("Take the image of the same release for this architecture."),
@@ -56,7 +56,7 @@ fn judge_kind(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     if let Some((key, noun, value)) = found {
         let what = format!("it is {noun} and not an image that a node runs");
         return vec![
-            CrossingFinding::new(CrossingSeverity::Inhibitor, "the image", what)
+            CrossingFinding::inhibitor("the image", what)
                 .with_evidence(format!("label {key}"), value)
                 .with_prevented("the image is not ostree-bootable")
                 .next("Take the image rhel-coreos of the release: oc adm release info --image-for=rhel-coreos RELEASE"),
@@ -82,7 +82,7 @@ fn judge_kind(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let units = units.collect::<Vec<_>>().join(", ");
     let what = format!("the image has no {names}, which this node runs");
     vec![
-        CrossingFinding::new(CrossingSeverity::Inhibitor, "the image", what)
+        CrossingFinding::inhibitor("the image", what)
             .with_evidence(&target.tree.source, format!("{names}: missing"))
             .with_prevented(format!(
                 "{units}: Main process exited, code=exited, status=203/EXEC"
@@ -94,17 +94,13 @@ fn judge_kind(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
 fn judge_release(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let (old, new) = (&node.os_release, &target.os_release);
     let warning = |subject: &str, what: String| {
-        CrossingFinding::new(CrossingSeverity::Warning, subject, what)
+        CrossingFinding::warning(subject, what)
             .with_evidence("/etc/os-release of the node", old.name())
             .with_evidence("/usr/lib/os-release of the image", new.name())
     };
     if new.get("ID").is_empty() {
         let what = "the image has no usable os-release, so its release is unknown".to_owned();
-        return vec![CrossingFinding::new(
-            CrossingSeverity::Unknown,
-            "os-release",
-            what,
-        )];
+        return vec![CrossingFinding::unknown("os-release", what)];
     }
     let mut all = Vec::new();
     if old.class() != Class::Other && new.class() != old.class() {

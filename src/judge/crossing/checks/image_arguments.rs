@@ -3,7 +3,7 @@
 use super::bootable::NEXT;
 use crate::base::kargs::Kargs;
 use crate::base::secrets::shown_arguments;
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::engine::Engine;
 use crate::node::image_arguments;
 use crate::node::platform::Platform;
@@ -26,7 +26,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         Ok(new) => new,
         Err(why) => {
             let what = "bootc refuses the kernel arguments of the image, and with them the image";
-            let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, SUBJECT, what)
+            let finding = CrossingFinding::inhibitor(SUBJECT, what)
                 .with_evidence(&target.tree.source, why.to_string())
                 .with_prevented(
                     "error: Switching: Switching (ostree): Parsing NAME.toml: TOML parse error",
@@ -39,8 +39,8 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         Ok(running) => running,
         Err(why) => {
             let what = "the kernel arguments of the running image are not known, so neither are those that go with it";
-            let finding = CrossingFinding::new(CrossingSeverity::Unknown, SUBJECT, what)
-                .with_evidence(SUBJECT, why.to_string());
+            let finding =
+                CrossingFinding::unknown(SUBJECT, what).with_evidence(SUBJECT, why.to_string());
             let come = format!("come: {}", shown_arguments(new.tokens()).join(" "));
             return vec![finding.with_evidence(&target.tree.source, come)];
         }
@@ -59,7 +59,7 @@ fn report_changes(target: &Target, new: &Kargs, running: &Kargs) -> Option<Cross
         ("go", running.missing_from(new), SUBJECT),
     ];
     let what = "kernel arguments come and go with the image, without being asked for by a config";
-    let finding = CrossingFinding::new(CrossingSeverity::Warning, SUBJECT, what);
+    let finding = CrossingFinding::warning(SUBJECT, what);
     let shown = lists.iter().filter(|(_, tokens, _)| !tokens.is_empty());
     let finding = shown.fold(finding, |finding, (how, tokens, place)| {
         let tokens: Vec<String> = tokens.iter().map(|token| (*token).to_owned()).collect();

@@ -22,7 +22,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         Err(reason) => {
             let what = "the network interfaces are not known, so their drivers in the image cannot be judged";
             return vec![
-                CrossingFinding::new(CrossingSeverity::Unknown, "network interfaces", what)
+                CrossingFinding::unknown("network interfaces", what)
                     .with_evidence("/sys/class/net", reason.to_string())
                     .next("Run the same command on the node while it runs."),
             ];
@@ -140,9 +140,7 @@ pub(super) fn lists_missing(target: &Target) -> Option<CrossingFinding> {
     let place = target.kernel_file("modules.alias");
     let place = place.unwrap_or_else(|| "usr/lib/modules".to_owned());
     target.modules.is_empty().then(|| {
-        CrossingFinding::new(
-            CrossingSeverity::Unknown,
-            "drivers",
+        CrossingFinding::unknown("drivers",
             "the image lists no kernel modules, so the drivers of disks and interfaces cannot be judged",
         )
         .with_evidence(&place, "missing or empty, or there is more than one kernel")

@@ -177,7 +177,7 @@ impl Place<'_> {
 
     fn inhibitor_finding(&self, named: &NamedInterface<'_>, what: &str) -> CrossingFinding {
         let name = named.interface.name.as_str();
-        let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, name, what);
+        let finding = CrossingFinding::inhibitor(name, what);
         self.with_evidence(finding, named.uses, named.no_policy)
             .with_prevented(LOST)
     }
@@ -503,7 +503,7 @@ fn not_seen(node: &Platform, names: &[&NameUse]) -> Vec<CrossingFinding> {
             list.join(", ")
         );
         found.push(
-            CrossingFinding::new(CrossingSeverity::Unknown, "network interfaces", what)
+            CrossingFinding::unknown("network interfaces", what)
                 .with_evidence("/sys/class/net", reason.to_string())
                 .with_evidence(&first.place, &first.said)
                 .with_prevented(LOST)
@@ -518,8 +518,7 @@ fn not_seen(node: &Platform, names: &[&NameUse]) -> Vec<CrossingFinding> {
     }
     if !node.interface_names.unseen.is_empty() {
         let what = "a part of the network configuration cannot be read, so that the names in it are unknown";
-        let finding =
-            CrossingFinding::new(CrossingSeverity::Unknown, "network configuration", what);
+        let finding = CrossingFinding::unknown("network configuration", what);
         let all = node.interface_names.unseen.iter().take(3);
         let finding = all.fold(finding, |finding, reason| {
             finding.with_evidence("not read", reason)

@@ -27,7 +27,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
                 "the kernel arguments are not known ({reason}), so cgroup v1 is not ruled out"
             );
             return vec![
-                CrossingFinding::new(CrossingSeverity::Unknown, "kernel arguments", what)
+                CrossingFinding::unknown("kernel arguments", what)
                     .next("Look at the options of the entries below /boot/loader/entries."),
             ];
         }
@@ -76,7 +76,7 @@ fn judge_cgroups(tokens: &[String], place: &str, node: &Platform) -> Option<Cros
         // If a run removed them, the result would not match the config, and the next boot would never be the expected one.
         let kept = kept.into_iter().cloned().collect::<Vec<_>>().join(" ");
         let what = format!("{what}. The config asks for them");
-        let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "cgroup v1", what)
+        let finding = CrossingFinding::inhibitor("cgroup v1", what)
             .with_evidence(place, going.join(" "))
             .with_evidence("spec.kernelArguments of the config", kept)
             .with_prevented(words)
@@ -114,7 +114,7 @@ fn judge_one(token: &str) -> Option<CrossingFinding> {
         }
         _ => return None,
     };
-    let finding = CrossingFinding::new(CrossingSeverity::Warning, token, what);
+    let finding = CrossingFinding::warning(token, what);
     Some(finding.next(kargs_command(&[KargsChange::Delete(token.to_owned())])))
 }
 

@@ -1,7 +1,7 @@
 //! Can the image's kubelet read the checkpoint files that the node's kubelet wrote?
 
 use super::kubelet_skew::{kubelet_of, own_release};
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::platform::Platform;
 
 /// The check.
@@ -16,7 +16,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         Ok(kept) => kept,
         Err(reason) => {
             let what = format!("the kubelet's checkpoint files are not known: {reason}");
-            let finding = CrossingFinding::new(CrossingSeverity::Unknown, "kubelet", what);
+            let finding = CrossingFinding::unknown("kubelet", what);
             return vec![finding.next("ls -l /var/lib/kubelet")];
         }
     };
@@ -31,7 +31,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let broken = kept.iter().filter(|file| file.breaks_between(from, to));
     let finding = broken.map(|file| {
         let what = file.describe_break(from, to, "the image");
-        CrossingFinding::new(CrossingSeverity::Warning, "kubelet", what)
+        CrossingFinding::warning("kubelet", what)
             .with_evidence(&place, &said)
             .with_evidence(own_place, own_said)
             .with_prevented(file.kubelet_message("checkpoint is corrupted"))

@@ -1,7 +1,7 @@
 //! Does the cluster's API server accept the image's kubelet?
 
 use crate::formats::checkpoint::kubernetes_minor;
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::platform::{ApiServerPod, Platform};
 
 /// The check.
@@ -37,7 +37,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         return Vec::new();
     };
     let unknown = |what: String| {
-        CrossingFinding::new(CrossingSeverity::Unknown, "kubelet", what)
+        CrossingFinding::unknown("kubelet", what)
             .with_evidence(&place, &said)
             .next("Compare with the control plane: oc get clusterversion version")
     };
@@ -143,7 +143,7 @@ fn compare_versions(
     | SkewVersion::Kubernetes(of_server, its_minor)) = server;
     if is_newer(kubelet, server) {
         let what = format!("the image's kubelet is newer than the API server ({words})");
-        let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "kubelet", what);
+        let finding = CrossingFinding::inhibitor("kubelet", what);
         return Some(
             finding
                 .with_prevented("the kubelet asks for what the API server does not have, and the node is NotReady")
@@ -153,7 +153,7 @@ fn compare_versions(
     let is_too_old = major == of_server && its_minor > minor + OLDEST;
     is_too_old.then(|| {
         let what = format!("the image's kubelet is more than {OLDEST} minor versions older than the API server ({words})");
-        CrossingFinding::new(CrossingSeverity::Warning, "kubelet", what)
+        CrossingFinding::warning("kubelet", what)
             .next("Take the image of the cluster's release: oc adm release info --image-for=rhel-coreos")
     })
 }

@@ -46,9 +46,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
 
 fn report_rules(path: &str, one: &LegacyConnection) -> CrossingFinding {
     let name = &one.name;
-    CrossingFinding::new(
-        CrossingSeverity::Inhibitor,
-        name,
+    CrossingFinding::inhibitor(name,
         "these rules of policy routing are lost, and cannot be migrated",
     )
     .with_evidence(path, format!("rules beside {}", one.path))
@@ -62,7 +60,7 @@ fn report_rules(path: &str, one: &LegacyConnection) -> CrossingFinding {
 
 fn report_dhclient(path: &str) -> CrossingFinding {
     let what = "dhclient is gone, and the DHCP client of NetworkManager takes its place";
-    CrossingFinding::new(CrossingSeverity::Warning, "dhclient", what)
+    CrossingFinding::warning("dhclient", what)
         .with_evidence(path, "[main] dhcp=dhclient")
         .with_prevented(
             "another lease: the new client has another identifier and may get another address",
@@ -76,8 +74,7 @@ fn note_unread(unseen: &[String]) -> Option<CrossingFinding> {
     if unseen.is_empty() {
         return None;
     }
-    let finding = CrossingFinding::new(
-        CrossingSeverity::Unknown,
+    let finding = CrossingFinding::unknown(
         "old connections",
         "files of old connections cannot be read, and it is unknown if any is in use",
     );

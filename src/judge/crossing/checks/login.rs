@@ -20,11 +20,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         Ok(None) => return Vec::new(),
         Err(why) => {
             let what = format!("the settings of sshd cannot be read: {why}");
-            return vec![CrossingFinding::new(
-                CrossingSeverity::Unknown,
-                "sshd",
-                what,
-            )];
+            return vec![CrossingFinding::unknown("sshd", what)];
         }
     };
     let keys = judge_host_keys(target, logins);
@@ -69,7 +65,7 @@ fn judge_host_keys(target: &Target, logins: &NextLogin) -> Option<CrossingFindin
     let what = "sshd of the image uses no key of the host that a group may read, and this node has no other";
     let keys: Vec<&str> = logins.group_keys.iter().map(String::as_str).collect();
     Some(
-        CrossingFinding::new(CrossingSeverity::Inhibitor, "keys of the host", what)
+        CrossingFinding::inhibitor("keys of the host", what)
             .with_evidence(first, "its group may read it")
             .with_prevented(format!("Permissions 0640 for '{first}' are too open."))
             .next(format!("chmod 0600 {}", keys.join(" "))),

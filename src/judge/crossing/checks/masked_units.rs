@@ -2,7 +2,7 @@
 
 use super::faults;
 use crate::base::invocation::{mco_rescue, node_path};
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::platform::Platform;
 use crate::node::unit_links::NeededMask;
 
@@ -18,7 +18,7 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
         return Vec::new();
     };
     let of_config = found.masked_by_config.iter().map(|(unit, message)| {
-        CrossingFinding::new(CrossingSeverity::Warning, unit, message)
+        CrossingFinding::warning(unit, message)
             .with_evidence("spec.config.systemd.units", format!("{unit}: mask: true"))
             .next("Correct the unit in its MachineConfig.")
     });
@@ -35,7 +35,7 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
 fn describe_mask(mask: &NeededMask) -> CrossingFinding {
     let unit = mask.unit();
     let what = format!("the unit is masked: from the next boot on, {}", mask.stops);
-    CrossingFinding::new(CrossingSeverity::Inhibitor, unit, what)
+    CrossingFinding::inhibitor(unit, what)
         .with_evidence(mask.path.to_string(), "a link to /dev/null")
         .with_prevented(format!("Unit {unit} is masked"))
         .next(if mask.of_config {

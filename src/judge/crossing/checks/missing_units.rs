@@ -3,7 +3,7 @@
 use super::faults;
 use crate::base::text::count_noun;
 use crate::formats::systemd::needed;
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::platform::Platform;
 use crate::node::unit_links::{UNITS_OF_OS, UnitLink};
 
@@ -27,7 +27,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     if !has_units(target) {
         let what = "the image has no list of its units, so it is not known if it has those that are enabled";
         return vec![
-            CrossingFinding::new(CrossingSeverity::Unknown, "units", what)
+            CrossingFinding::unknown("units", what)
                 .with_evidence(&target.tree.source, format!("/{UNITS_OF_OS}: missing")),
         ];
     }
@@ -60,7 +60,7 @@ fn describe_needed(link: &UnitLink) -> Option<CrossingFinding> {
         needed::describe_loss(unit)?
     );
     Some(
-        CrossingFinding::new(CrossingSeverity::Inhibitor, unit, what)
+        CrossingFinding::inhibitor(unit, what)
             .with_evidence(link.path.to_string(), "a link to a unit of the image")
             .with_prevented(format!("Unit {unit} could not be found"))
             .next("Take the node image of the cluster's release: oc adm release info --image-for=rhel-coreos RELEASE"),
@@ -76,7 +76,7 @@ fn describe_others(links: &[&UnitLink]) -> Option<CrossingFinding> {
     let what = "it is enabled, and the image does not have it any more";
     let place = first.path.to_string();
     Some(
-        CrossingFinding::new(CrossingSeverity::Warning, first.path.name(), what)
+        CrossingFinding::warning(first.path.name(), what)
             .with_evidence(place, format!("a link to a unit of the image{more}"))
             .next(format!("systemctl disable {}", first.path.name())),
     )

@@ -126,21 +126,18 @@ fn judge_settings(node: &Platform) -> Vec<CrossingFinding> {
             let value = value.trim().trim_matches('"');
             let at = format!("{place}:{}", index + 1);
             let finding = match key {
-                "getuid_callout" => CrossingFinding::new(
-                    CrossingSeverity::Inhibitor,
+                "getuid_callout" => CrossingFinding::inhibitor(
                     key,
                     "the multipath of EL 10 has no getuid_callout, and does not read this file",
                 )
                 .next(format!("sed -i {}d {place}", index + 1)),
-                "config_dir" if value != "/etc/multipath/conf.d" => CrossingFinding::new(
-                    CrossingSeverity::Warning,
+                "config_dir" if value != "/etc/multipath/conf.d" => CrossingFinding::warning(
                     key,
                     "EL 10 reads /etc/multipath/conf.d, whatever this line says",
                 )
                 .next(format!("cp -a {value}/. /etc/multipath/conf.d/")),
                 key if FIXED.contains(&key) && !value.starts_with("/etc/multipath/") => {
-                    CrossingFinding::new(
-                        CrossingSeverity::Warning,
+                    CrossingFinding::warning(
                         key,
                         "EL 10 keeps this file below /etc/multipath, whatever this line says",
                     )
@@ -178,7 +175,7 @@ fn judge_paths(storage: &BlockStorage, chain: &[&BlockDevice]) -> Option<Crossin
         .map(|one| format!(" --append-if-missing={one}"))
         .collect();
     Some(
-        CrossingFinding::new(CrossingSeverity::Warning, "root disk", what)
+        CrossingFinding::warning("root disk", what)
             .with_evidence(
                 "/run/udev/data",
                 format!("{} have serial {serial}", paths.join(", ")),

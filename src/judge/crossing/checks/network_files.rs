@@ -3,7 +3,7 @@
 use super::faults;
 use crate::base::invocation::kargs_command;
 use crate::base::kargs::KargsChange;
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::network::{DISABLED_IPV6, WITHOUT_IPV6, disables_ipv6};
 use crate::node::platform::Platform;
 
@@ -35,7 +35,7 @@ fn judge_ipv6(node: &Platform) -> Option<CrossingFinding> {
         Err(why) => {
             let what = format!("it is not known if {DISABLED_IPV6} is among them: {why}");
             return Some(
-                CrossingFinding::new(CrossingSeverity::Unknown, "kernel arguments", what)
+                CrossingFinding::unknown("kernel arguments", what)
                     .next("Look at the options of the entries below /boot/loader/entries."),
             );
         }
@@ -47,7 +47,7 @@ fn judge_ipv6(node: &Platform) -> Option<CrossingFinding> {
         format!("{WITHOUT_IPV6}: its pods end in CrashLoopBackOff, and the node stays NotReady");
     let recorded = node.record.kernel_arguments.as_ref();
     let of_config = recorded.is_ok_and(disables_ipv6);
-    let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, DISABLED_IPV6, what);
+    let finding = CrossingFinding::inhibitor(DISABLED_IPV6, what);
     Some(if of_config {
         finding
             .with_evidence("spec.kernelArguments of the config", DISABLED_IPV6)

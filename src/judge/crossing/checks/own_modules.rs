@@ -1,7 +1,7 @@
 //! Does the node use kernel modules that the image does not have, or an initramfs that it builds itself?
 
 use super::faults;
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::engine::Engine;
 use crate::node::platform::Platform;
 
@@ -23,9 +23,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             more => format!(" and {more} more"),
         };
         found.push(
-            CrossingFinding::new(
-                CrossingSeverity::Warning,
-                "added modules",
+            CrossingFinding::warning("added modules",
                 "kernel modules were added to the kernel of today, and the image's kernel does not get them",
             )
             .with_evidence(first, format!("a module file{more}"))
@@ -41,8 +39,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         .filter(|origin| origin.own_initramfs && node.engine != Ok(Engine::Bootc));
     if let Some(origin) = origin {
         found.push(
-            CrossingFinding::new(
-                CrossingSeverity::Warning,
+            CrossingFinding::warning(
                 "initramfs",
                 "the node builds its own initramfs, so that of the image is not the one that boots",
             )
@@ -65,8 +62,7 @@ fn judge_wanted(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         !target.modules.knows(module) && (own.is_empty() || own.knows(module))
     });
     let each = lost.map(|(module, file)| {
-        CrossingFinding::new(
-            CrossingSeverity::Warning,
+        CrossingFinding::warning(
             module,
             "this module is loaded at every boot, and the image does not have it",
         )

@@ -17,7 +17,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         Ok(origin) => origin,
         Err(reason) => {
             let what = format!("packages that were added to the image are not known: {reason}");
-            let finding = CrossingFinding::new(CrossingSeverity::Unknown, "packages", what);
+            let finding = CrossingFinding::unknown("packages", what);
             return vec![finding.next("rpm-ostree status --booted")];
         }
     };
@@ -43,7 +43,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             let what =
                 "the image has no list of its packages, so these changes of it are not judged";
             findings.push(
-                CrossingFinding::new(CrossingSeverity::Unknown, "packages", what)
+                CrossingFinding::unknown("packages", what)
                     .with_evidence(&origin.place, others.join(" "))
                     .next("rpm-ostree status --booted"),
             );
@@ -76,7 +76,7 @@ fn judge_under_bootc(origin: &OriginSections) -> Option<CrossingFinding> {
         return None;
     }
     let what = "the image that runs was changed on the node, and bootc switch loses that without a word, so nothing is staged";
-    let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "packages", what)
+    let finding = CrossingFinding::inhibitor("packages", what)
         .with_evidence(&origin.place, has.join("; "))
         .next("Bring an image that has all of this: build it on top of the new one.");
     Some(finding)
@@ -108,7 +108,7 @@ fn judge_requested(
              does not stage the image"
         ),
     };
-    let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, name, what)
+    let finding = CrossingFinding::inhibitor(name, what)
         .with_evidence(&origin.place, format!("requested={name}"))
         .with_prevented(format!("error: Packages not found: {name}"));
     Some(match extension {
@@ -125,7 +125,7 @@ fn judge_removed(target: &Target, origin: &OriginSections, name: &str) -> Option
     }
     let what = format!("the node removes {name} from its image, and the new one does not have it");
     Some(
-        CrossingFinding::new(CrossingSeverity::Warning, name, what)
+        CrossingFinding::warning(name, what)
             .with_evidence(&origin.place, format!("remove={name}"))
             .with_prevented(format!("Inactive base removals: {name}"))
             .next(format!("rpm-ostree override reset {name}")),

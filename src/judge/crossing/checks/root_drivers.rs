@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::interface_drivers::{lists_missing, lost_device};
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::platform::{DeviceLevel, DiskDevices, Platform};
 
 /// The check.
@@ -20,9 +20,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         Ok(disks) => disks,
         Err(reason) => {
             return vec![
-                CrossingFinding::new(
-                    CrossingSeverity::Unknown,
-                    "root disk",
+                CrossingFinding::unknown("root disk",
                     "the devices of the root disk are not known, so its drivers in the image cannot be judged",
                 )
                 .with_evidence("/proc/self/mountinfo, /sys", reason.to_string())
@@ -63,8 +61,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
 
 fn report_initramfs(target: &Target, problem: &str) -> CrossingFinding {
     let image = target.kernel_file("initramfs.img").unwrap_or_default();
-    CrossingFinding::new(
-        CrossingSeverity::Unknown,
+    CrossingFinding::unknown(
         "initramfs",
         "the modules in the image's initramfs are not known",
     )
@@ -76,7 +73,7 @@ fn report_initramfs(target: &Target, problem: &str) -> CrossingFinding {
 
 fn report_no_device(disk: &DiskDevices) -> CrossingFinding {
     let what = "no device on any bus is known below this disk, so its drivers in the image cannot be judged";
-    CrossingFinding::new(CrossingSeverity::Unknown, &disk.source, what)
+    CrossingFinding::unknown(&disk.source, what)
         .with_evidence(
             "/proc/self/mountinfo",
             format!("{} on {}", disk.source, disk.mount),
@@ -166,7 +163,7 @@ impl Place<'_> {
             "{} needs the module {module}, which is {missing}",
             self.disk.mount
         );
-        let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, &self.disk.source, what);
+        let finding = CrossingFinding::inhibitor(&self.disk.source, what);
         let look = format!(
             "modinfo -k {} {module} # in a container of the image",
             self.kernel_version()
@@ -178,7 +175,7 @@ impl Place<'_> {
     }
 
     fn inhibitor_finding(&self, level: &DeviceLevel, what: String) -> CrossingFinding {
-        let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, &self.disk.source, what);
+        let finding = CrossingFinding::inhibitor(&self.disk.source, what);
         let finding = finding.with_evidence(&level.path, format!("modalias {}", level.modalias));
         let finding = finding.with_evidence(format!("{}/driver", level.path), &level.module);
         let look = format!(

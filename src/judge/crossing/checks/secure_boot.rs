@@ -32,7 +32,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             return Vec::new();
         }
         let what = format!("it is not known if Secure Boot is on: {reason}");
-        let finding = CrossingFinding::new(CrossingSeverity::Unknown, "Secure Boot", what);
+        let finding = CrossingFinding::unknown("Secure Boot", what);
         return vec![finding.next("mokutil --sb-state")];
     }
     let current = RevocationLevel::parse_lines(&firmware.sbat_level);
@@ -70,7 +70,7 @@ fn judge_payload(
     let what = format!(
         "the image's EFI/{path} is below the level of this machine; once it is installed it does not start"
     );
-    let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "image", what)
+    let finding = CrossingFinding::inhibitor("image", what)
         .with_evidence(format!("{} EFI/{path}", target.tree.source), reason)
         .with_evidence(LEVEL, format!("level {}", current.date))
         .with_prevented("Something has gone seriously wrong: SBAT self-check failed")

@@ -1,6 +1,6 @@
 //! Can the image's kernel mount the node's XFS file systems?
 
-use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
+use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::platform::Platform;
 
 /// The check.
@@ -21,7 +21,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             Ok(version) => {
                 let what = format!("{points} is an XFS of version {version}, which EL 10 does not mount");
                 Some(
-                    CrossingFinding::new(CrossingSeverity::Inhibitor, &xfs.source, what)
+                    CrossingFinding::inhibitor(&xfs.source, what)
                         .with_evidence(&xfs.source, format!("superblock version {version}"))
                         .with_prevented("Deprecated V4 format (crc=0) not supported by kernel.")
                         .next(
@@ -34,7 +34,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
                 let what = format!("the version of the XFS on {points} is not known: {reason}");
                 let point = xfs.points.first().map_or("/", String::as_str);
                 Some(
-                    CrossingFinding::new(CrossingSeverity::Unknown, &xfs.source, what)
+                    CrossingFinding::unknown(&xfs.source, what)
                         .next(format!("xfs_info {point} | grep crc=1")),
                 )
             }
