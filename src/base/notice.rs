@@ -15,6 +15,16 @@ pub struct Notice {
     pub message: String,
 }
 
+impl Notice {
+    /// Creates a notice.
+    pub fn new(subject: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            subject: subject.into(),
+            message: message.into(),
+        }
+    }
+}
+
 /// Words with which a predicate begins, for one subject and for several.
 const PREDICATES: [(&str, &str); 9] = [
     ("is", "are"),
@@ -66,11 +76,7 @@ mod tests {
             ("/etc/a", "isolated", "/etc/a: isolated"),
             ("", "is missing", "is missing"),
         ] {
-            let notice = Notice {
-                subject: subject.to_owned(),
-                message: message.to_owned(),
-            };
-            assert_eq!(notice.to_string(), said);
+            assert_eq!(Notice::new(subject, message).to_string(), said);
         }
     }
 }

@@ -197,19 +197,16 @@ fn plan_after_interrupted(
         ..Heading::of_machine(machine)
     };
     let plan = match &after {
-        Err(message) => Plan::refuse_all(Notice {
-            subject,
-            message: message.clone(),
-        }),
+        Err(message) => Plan::refuse_all(Notice::new(subject, message.clone())),
         Ok(left) => Plan {
-            notices: vec![Notice {
+            notices: vec![Notice::new(
                 subject,
-                message: format!(
+                format!(
                     "is unfinished, with {} left. Once it is finished, there is nothing to do. Next: {}",
                     count_noun(left.len(), "path"),
                     mco_rescue("recover")
                 ),
-            }],
+            )],
             ..Plan::default()
         },
     };

@@ -267,10 +267,7 @@ fn of_daemons(processes: &[Process]) -> Vec<String> {
 /// # Errors
 /// `/proc` cannot be read. The library then shows no process, not even this one.
 fn list_processes() -> Result<Vec<Process>, RootError> {
-    let unread = || RootError {
-        path: "/proc".to_owned(),
-        cause: Errno::EIO.into(),
-    };
+    let unread = || RootError::at("/proc", Errno::EIO);
     let mut system = System::new().map_err(|_| unread())?;
     let what = ProcessRefreshKind::nothing()
         .with_cmd(UpdateKind::Always)

@@ -34,10 +34,7 @@ impl BaseFacts {
     /// # Errors
     /// The system's error.
     pub fn observe(root: &Root) -> Result<Self, RootError> {
-        let at_root = |errno: nix::errno::Errno| RootError {
-            path: "/".into(),
-            cause: errno.into(),
-        };
+        let at_root = |errno: nix::errno::Errno| RootError::at("/", errno);
         let root_mount = mount_of(root.as_fd()).map_err(at_root)?;
         let root_hold = hold_of(root.as_fd()).map_err(at_root)?;
         let host = Host::observe(root)?;

@@ -140,10 +140,7 @@ pub fn read_environment(root: &Root) -> Result<Option<Environment>, GrubError> {
     let Some(place) = plain_file(root, &path)? else {
         return Ok(None);
     };
-    let failed = |errno: Errno| RootError {
-        path: path.to_string(),
-        cause: errno.into(),
-    };
+    let failed = |errno: Errno| RootError::at(&path, errno);
     let file = place.open_file().map_err(failed)?;
     let damaged = |why: String| unusable_error(format!("{path} cannot be used: {why}"));
     let bytes = root.read_within(&path, SIZE as u64);
@@ -185,10 +182,7 @@ fn plain_file(root: &Root, path: &RootPath) -> Result<Option<Place>, GrubError> 
     let Some(place) = root.open_place(path)? else {
         return Ok(None);
     };
-    let stat = place.stat().map_err(|errno| RootError {
-        path: path.to_string(),
-        cause: errno.into(),
-    })?;
+    let stat = place.stat().map_err(|errno| RootError::at(path, errno))?;
     match stat.map(|stat| stat.st_mode & libc::S_IFMT) {
         None => Ok(None),
         Some(libc::S_IFREG) => Ok(Some(place)),

@@ -8,9 +8,7 @@ use std::ffi::{OsStr, OsString};
 
 use crate::base::kargs::Kargs;
 use crate::base::paths;
-use crate::host::root::{
-    ResolveError, Root, RootError, RootPath, descriptor_path, skip_obstacle, stat_of_open,
-};
+use crate::host::root::{Root, RootError, RootPath, descriptor_path, skip_obstacle, stat_of_open};
 use crate::host::running;
 use crate::host::sys::privileges::opens_all;
 
@@ -63,7 +61,7 @@ pub fn ostree_link() -> Option<String> {
 
 /// Returns the deployment whose directory is the root, or became the root.
 fn of_identity(root: &Root) -> Result<Option<String>, RootError> {
-    let (own, _) = stat_of_open(root.as_fd()).map_err(|errno| error_at("/", errno))?;
+    let (own, _) = stat_of_open(root.as_fd()).map_err(|errno| RootError::at("/", errno))?;
     let all = match deploy_directories::list_deploy_directories(root) {
         // An ordinary user changes nothing here, so the kernel's link is good enough for display.
         Err(error) if error.cause.is_denied() && !opens_all() => return Ok(None),
@@ -83,13 +81,6 @@ fn of_identity(root: &Root) -> Result<Option<String>, RootError> {
     Ok(found.map(|one| one.name.clone()))
 }
 
-fn error_at(path: &str, cause: impl Into<ResolveError>) -> RootError {
-    RootError {
-        path: path.to_owned(),
-        cause: cause.into(),
-    }
-}
-
 /// Returns the deployment whose `etc` is mounted as the root's. After a soft reboot into a composefs image,
 /// `/run/ostree-booted` still describes the previous deployment until `ostree-boot-complete.service` replaces it.
 fn find_by_etc<'a>(
@@ -100,8 +91,7 @@ fn find_by_etc<'a>(
         let Some(directory) = skip_obstacle(root.open_directory(path))? else {
             return Ok(None);
         };
-        let (stat, _) =
-            stat_of_open(&directory).map_err(|errno| error_at(&path.to_string(), errno))?;
+        let (stat, _) = stat_of_open(&directory).map_err(|errno| RootError::at(path, errno))?;
         Ok(Some((stat.st_dev, stat.st_ino)))
     };
     let own = identity(&RootPath::fixed("etc"))?;

@@ -59,10 +59,8 @@ fn list_below(root: &Root, stateroots: &RootPath) -> Result<Vec<DeployDirectory>
             let Some(directory) = directory else {
                 continue;
             };
-            let (stat, _) = stat_of_open(&directory).map_err(|errno| RootError {
-                path: path.to_string(),
-                cause: errno.into(),
-            })?;
+            let (stat, _) =
+                stat_of_open(&directory).map_err(|errno| RootError::at(&path, errno))?;
             let origin = folder.join(&format!("{file}.origin"));
             let origin = origin.map_or(Ok(None), |path| root.read(&path))?;
             all.push(DeployDirectory {
@@ -101,10 +99,7 @@ pub fn list_immutable(
             let Some(place) = root.open_place(&path)? else {
                 continue;
             };
-            let at = |errno: nix::errno::Errno| RootError {
-                path: path.to_string(),
-                cause: errno.into(),
-            };
+            let at = |errno: nix::errno::Errno| RootError::at(&path, errno);
             if place
                 .read_hold()
                 .map_err(at)?

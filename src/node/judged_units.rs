@@ -9,10 +9,7 @@ use crate::host::root::{Root, RootError, hold_of};
 /// # Errors
 /// A directory or file cannot be read.
 pub fn read_judged_units(root: &Root) -> Result<Vec<JudgedUnit>, RootError> {
-    let hold = hold_of(root.as_fd()).map_err(|errno| RootError {
-        path: "/".into(),
-        cause: errno.into(),
-    })?;
+    let hold = hold_of(root.as_fd()).map_err(|errno| RootError::at("/", errno))?;
     let mut observer = ObjectObserver::new(root, hold.mount, false);
     let mut tree = units::list_units(root, &mut observer)?;
     let names = units_to_judge(&tree);

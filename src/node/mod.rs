@@ -366,10 +366,7 @@ impl NodeState {
         root: &Root,
         paths: BTreeSet<RootPath>,
     ) -> Result<(), RootError> {
-        let hold = hold_of(root.as_fd()).map_err(|errno| RootError {
-            path: "/".into(),
-            cause: errno.into(),
-        })?;
+        let hold = hold_of(root.as_fd()).map_err(|errno| RootError::at("/", errno))?;
         let paths: Vec<_> = paths.into_iter().map(ToRead::Object).collect();
         let new = || ObjectObserver::new(root, hold.mount, self.labels.is_usable());
         let seen = observer::observe_all(new, &paths)?;
@@ -449,12 +446,5 @@ fn add_results<T>(
         *known = found.into_iter().collect();
     } else {
         known.extend(found);
-    }
-}
-
-fn error_at(path: &RootPath, errno: nix::errno::Errno) -> RootError {
-    RootError {
-        path: path.to_string(),
-        cause: errno.into(),
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::originals::OriginalPaths;
-use super::{Directory, NodeState, error_at};
+use super::{Directory, NodeState};
 use crate::base::object::{Flags, Object, ObjectKind, Stamp};
 use crate::host::root::{
     Hold, Mount, Place, RealPath, Recent, RecentPlaces, ResolveError, Root, RootError, RootPath,
@@ -157,7 +157,7 @@ impl<'r> ObjectObserver<'r> {
                 self.seen.obstructed.insert(path.clone(), errno.into());
                 Ok(())
             }
-            Err(errno) => Err(error_at(path, errno)),
+            Err(errno) => Err(RootError::at(path, errno)),
         }
     }
 
@@ -301,7 +301,7 @@ impl<'r> ObjectObserver<'r> {
                 Err(error) => return Err(error),
             },
         };
-        let (stat, hold) = stat_of_open(&dir).map_err(|errno| error_at(path, errno))?;
+        let (stat, hold) = stat_of_open(&dir).map_err(|errno| RootError::at(path, errno))?;
         self.record_flags(path, hold.flags);
         let directory = Directory {
             mount: hold.mount,
@@ -310,7 +310,7 @@ impl<'r> ObjectObserver<'r> {
         };
         self.seen.directories.insert(path.clone(), directory);
         if !self.seen.mounts.contains_key(&hold.mount) {
-            let mount = mount_of(&dir).map_err(|errno| error_at(path, errno))?;
+            let mount = mount_of(&dir).map_err(|errno| RootError::at(path, errno))?;
             self.seen.mounts.insert(mount.id, mount);
         }
         let elsewhere = end.map(|real| (path.clone(), real));

@@ -494,10 +494,9 @@ fn is_immutable(root: &Root, path: &RootPath) -> Result<bool, RootError> {
     let Some(place) = root.open_place(path)? else {
         return Ok(false);
     };
-    let hold = place.read_hold().map_err(|errno| RootError {
-        path: path.to_string(),
-        cause: errno.into(),
-    })?;
+    let hold = place
+        .read_hold()
+        .map_err(|errno| RootError::at(path, errno))?;
     Ok(hold.is_some_and(|hold| prevents_change(hold.flags)))
 }
 

@@ -270,10 +270,7 @@ fn judge_files(root: &Root, files: &[(Checksum, String)]) -> Result<Vec<DamagedO
         let Ok(at) = RootPath::parse(&path) else {
             continue;
         };
-        let failed = |errno: Errno| RootError {
-            path: path.clone(),
-            cause: errno.into(),
-        };
+        let failed = |errno: Errno| RootError::at(path.clone(), errno);
         let fault = match root.open_place(&at)? {
             None => Some(ObjectFault::Missing),
             Some(place) => judge_file(&place, &name).map_err(failed)?,

@@ -392,7 +392,7 @@ fn are_equal(root: &Root, one: &RootPath, other: &RootPath) -> Result<bool, Root
     let (Some(first), Some(second)) = (root.open_followed(one)?, root.open_followed(other)?) else {
         return Ok(true);
     };
-    compare_files(first, second).map_err(|error| error_at(one, &error))
+    compare_files(first, second).map_err(|error| RootError::of_system(one, &error))
 }
 
 fn compare_files(mut one: std::fs::File, mut other: std::fs::File) -> io::Result<bool> {
@@ -408,14 +408,6 @@ fn compare_files(mut one: std::fs::File, mut other: std::fs::File) -> io::Result
         if other.read_exact(part).is_err() || left.get(..count) != Some(&*part) {
             return Ok(false);
         }
-    }
-}
-
-fn error_at(path: &RootPath, error: &io::Error) -> RootError {
-    let errno = nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
-    RootError {
-        path: path.to_string(),
-        cause: errno.into(),
     }
 }
 
@@ -474,7 +466,7 @@ fn count_denials(root: &Root) -> Result<usize, RootError> {
         file.take(TAIL).read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
-    let text: String = read().map_err(|error: io::Error| error_at(&path, &error))?;
+    let text: String = read().map_err(|error: io::Error| RootError::of_system(&path, &error))?;
     let is_denial = |line: &&str| {
         line.contains("avc:") && line.contains("denied") && !line.contains("permissive=1")
     };

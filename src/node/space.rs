@@ -196,10 +196,7 @@ impl MountState {
             Some(directory) => fstatvfs(directory).map(|stat| stat.flags()),
             None => fstatvfs(root.as_fd()).map(|stat| stat.flags()),
         };
-        let flags = flags.map_err(|errno| RootError {
-            path: path.to_string(),
-            cause: errno.into(),
-        })?;
+        let flags = flags.map_err(|errno| RootError::at(path, errno))?;
         Ok(Self {
             read_only: flags.contains(FsFlags::ST_RDONLY),
             no_exec: flags.contains(FsFlags::ST_NOEXEC),
@@ -216,10 +213,7 @@ impl Space {
         let Some(directory) = root.open_directory(path)? else {
             return Ok(None);
         };
-        let failed = |errno: nix::errno::Errno| RootError {
-            path: path.to_string(),
-            cause: errno.into(),
-        };
+        let failed = |errno: nix::errno::Errno| RootError::at(path, errno);
         let stat = fstatvfs(&directory).map_err(failed)?;
         let unit = stat.fragment_size();
         Ok(Some(Self {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Interest, NodeState, ObjectObserver, error_at};
+use super::{Interest, NodeState, ObjectObserver};
 use crate::base::object::ObjectKind;
 use crate::base::paths;
 use crate::formats::systemd::{
@@ -213,7 +213,7 @@ fn kind_of(
     };
     let kind = place
         .shallow_kind()
-        .map_err(|errno| error_at(path, errno))?;
+        .map_err(|errno| RootError::at(path, errno))?;
     Ok(kind.map(|kind| (place, kind)))
 }
 
@@ -234,7 +234,7 @@ pub(super) fn read_entry(
         None => UnitEntry::Missing,
         Some((_, ObjectKind::Symlink { target })) => UnitEntry::Link(target),
         Some((place, ObjectKind::File { .. })) => {
-            match place.read_file().map_err(|e| error_at(&path, e))? {
+            match place.read_file().map_err(|e| RootError::at(&path, e))? {
                 Some(bytes) => UnitEntry::File(Some(unit_text(&bytes))),
                 None => UnitEntry::Missing,
             }

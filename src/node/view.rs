@@ -233,7 +233,7 @@ impl<'a> NodeView<'a> {
         match self.root.open_directory(path) {
             Ok(Some(directory)) => match fstat(&directory) {
                 Ok(stat) => return Ok(Some(status_of(&stat))),
-                Err(errno) => return Err(error_at(path, errno)),
+                Err(errno) => return Err(RootError::at(path, errno)),
             },
             Ok(None) => {}
             Err(error) if error.cause.is_denied() => return Err(error),
@@ -244,7 +244,7 @@ impl<'a> NodeView<'a> {
             None => Ok(None),
             Some(place) => match place.stat() {
                 Ok(stat) => Ok(stat.map(|stat| status_of(&stat))),
-                Err(errno) => Err(error_at(path, errno)),
+                Err(errno) => Err(RootError::at(path, errno)),
             },
         }
     }
@@ -252,13 +252,6 @@ impl<'a> NodeView<'a> {
     /// Returns owner and mode of the root directory.
     pub fn status_of_root(&self) -> Option<FileStatus> {
         fstat(self.root.as_fd()).ok().map(|stat| status_of(&stat))
-    }
-}
-
-fn error_at(path: &RootPath, errno: nix::errno::Errno) -> RootError {
-    RootError {
-        path: path.to_string(),
-        cause: errno.into(),
     }
 }
 

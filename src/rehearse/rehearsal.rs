@@ -554,12 +554,7 @@ fn scene_of_staged(
 ) -> Result<RehearsalScene> {
     let (stateroot, name) = (&staged.stateroot, &staged.name);
     let tree = deployment_tree(stateroot, name);
-    let line = CommandLine {
-        program: "ostree".to_owned(),
-        args: ["admin", "config-diff"].map(str::to_owned).to_vec(),
-        timeout: Duration::from_secs(60),
-        capabilities: &[],
-    };
+    let line = CommandLine::new("ostree", ["admin", "config-diff"], Duration::from_secs(60));
     let output = runner.run(&line)?;
     if output.status != Some(0) {
         bail!("ostree admin config-diff: {}", output.stderr.trim());

@@ -133,12 +133,12 @@ fn run_on_stage<'a>(
     args: impl Iterator<Item = &'a str>,
 ) -> Result<()> {
     let root = ["--root".to_owned(), stage.root().display().to_string()];
-    let line = CommandLine {
-        program: scene.program.display().to_string(),
-        args: root.into_iter().chain(args.map(str::to_owned)).collect(),
-        timeout: Duration::from_secs(60),
-        capabilities: &WRITE,
-    };
+    let line = CommandLine::new(
+        scene.program.display().to_string(),
+        root.into_iter().chain(args.map(str::to_owned)),
+        Duration::from_secs(60),
+    )
+    .with_capabilities(&WRITE);
     let output = runner.run(&line)?;
     match output.status {
         Some(0) => Ok(()),
@@ -195,12 +195,7 @@ fn merge_etc(runner: &dyn CommandRunner, stage: &PrivateRoot, changes: &EtcChang
 }
 
 fn run_tool(runner: &dyn CommandRunner, program: &str, args: Vec<String>) -> Result<()> {
-    let line = CommandLine {
-        program: program.to_owned(),
-        args,
-        timeout: Duration::from_secs(60),
-        capabilities: &WRITE,
-    };
+    let line = CommandLine::new(program, args, Duration::from_secs(60)).with_capabilities(&WRITE);
     let output = runner.run(&line)?;
     match output.status {
         Some(0) => Ok(()),
@@ -237,12 +232,8 @@ fn make_network(runner: &dyn CommandRunner, interfaces: &[SceneInterface]) {
     let device = first.map_or("lo", |interface| interface.name.as_str());
     commands.push(format!("route add default dev {device}"));
     for command in commands {
-        let line = CommandLine {
-            program: "ip".to_owned(),
-            args: command.split(' ').map(str::to_owned).collect(),
-            timeout: Duration::from_secs(10),
-            capabilities: &[Capability::CAP_NET_ADMIN],
-        };
+        let line = CommandLine::new("ip", command.split(' '), Duration::from_secs(10))
+            .with_capabilities(&[Capability::CAP_NET_ADMIN]);
         match runner.run(&line) {
             Ok(output) if output.status == Some(0) => {}
             Ok(output) => log::info!("ip {command}: {}", output.stderr.trim()),

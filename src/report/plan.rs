@@ -289,10 +289,10 @@ pub fn collapse_notices(list: &[Notice], more: &str) -> Vec<Notice> {
     }
     let said = all.into_iter().map(|(notice, others)| match others {
         0 => notice,
-        others => Notice {
-            subject: format!("{} and {others} more", notice.subject),
-            message: format!("{}{more}", notice.message),
-        },
+        others => Notice::new(
+            format!("{} and {others} more", notice.subject),
+            format!("{}{more}", notice.message),
+        ),
     });
     said.collect()
 }

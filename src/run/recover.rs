@@ -160,9 +160,11 @@ pub fn keep_result(change: &NodeChange<'_>, recovered: &Recovered, units: &Start
         name: name.into(),
         result,
     };
-    let left = recovered.left_paths().iter().map(|left| Notice {
-        subject: left.path.to_string(),
-        message: format!("left as it is: {}", left.why),
+    let left = recovered.left_paths().iter().map(|left| {
+        Notice::new(
+            left.path.to_string(),
+            format!("left as it is: {}", left.why),
+        )
     });
     let run = LastRun {
         version: LastRun::VERSION,

@@ -389,13 +389,15 @@ fn kubelet_notices(root: &Root, deployment: &str) -> Result<Vec<Notice>> {
     };
     let kept = kubelet_state::kept_over_a_boot(root)?.into_iter();
     let broken = kept.filter(|file| file.breaks_between(from, to));
-    let notices = broken.map(|file| Notice {
-        subject: "kubelet".to_owned(),
-        message: format!(
-            "{}. {}",
-            file.describe_break(from, to, "the deployment from before"),
-            file.advise_after_break()
-        ),
+    let notices = broken.map(|file| {
+        Notice::new(
+            "kubelet",
+            format!(
+                "{}. {}",
+                file.describe_break(from, to, "the deployment from before"),
+                file.advise_after_break()
+            ),
+        )
     });
     Ok(notices.collect())
 }

@@ -329,10 +329,7 @@ fn open_plain(root: &Root, path: &RootPath) -> Result<Option<(File, u64)>, RootE
     let Some(place) = root.open_place(path)? else {
         return Ok(None);
     };
-    let failed = |errno: nix::errno::Errno| RootError {
-        path: path.to_string(),
-        cause: errno.into(),
-    };
+    let failed = |errno: nix::errno::Errno| RootError::at(path, errno);
     let is_plain = |mode: u32| mode & libc::S_IFMT == libc::S_IFREG;
     // A device is not even opened.
     if !place

@@ -76,10 +76,7 @@ impl Beforehand {
     /// Returns the notice on the units that are installed before the first step of a plan.
     pub fn notice(&self) -> Option<Notice> {
         let due = self.due.as_ref().ok()?;
-        Some(Notice {
-            subject: "recovery at boot".to_owned(),
-            message: announce_units(&due.found),
-        })
+        Some(Notice::new("recovery at boot", announce_units(&due.found)))
     }
 
     /// Puts it in place and says so; else why it is not. A run of files alone needs none of it.
@@ -158,10 +155,10 @@ impl Completion {
         let subject = COMPLETE.to_owned();
         if self.by_hand {
             let message = format!("{why}. {}", BY_HAND);
-            found.notices.push(Notice { subject, message });
+            found.notices.push(Notice::new(subject, message));
         } else {
             let message = format!("{why}. {}", NOT_COMPLETED);
-            found.blockers.push(Notice { subject, message });
+            found.blockers.push(Notice::new(subject, message));
         }
         Ok(found)
     }

@@ -141,10 +141,10 @@ pub(super) fn add_after(
     let spared = after.spared_units();
     after.unserved.retain(|what| !spared.contains(what));
     if !spared.is_empty() {
-        plan.notices.push(Notice {
-            subject: spared.join(", "),
-            message: format!("is not started anew. {BY_PACEMAKER}"),
-        });
+        plan.notices.push(Notice::new(
+            spared.join(", "),
+            format!("is not started anew. {BY_PACEMAKER}"),
+        ));
     }
     plan.after = Some(after);
     plan.notices.extend(refused_record(inputs));
@@ -169,32 +169,27 @@ fn crypto_policies(plan: &Plan) -> Option<Notice> {
     };
     let mut paths = super::activation::changing_steps(plan).map(|planned| planned.step.path());
     let path = paths.find(changed)?;
-    Some(Notice {
-        subject: path.to_string(),
-        message: "gets effect by `update-crypto-policies`, which is not run here, and a reboot does not run it either: run it \
-                  on the node, then reboot. Only a release whose daemon knows these files runs it by itself"
-            .to_owned(),
-    })
+    Some(Notice::new(
+        path.to_string(),
+        "gets effect by `update-crypto-policies`, which is not run here, and a reboot does not run it either: run it \
+         on the node, then reboot. Only a release whose daemon knows these files runs it by itself",
+    ))
 }
 
 /// Returns a notice if this program refuses the record but the daemon may accept it.
 fn refused_record(inputs: &PlanInputs<'_>) -> Option<Notice> {
     let read = matches!(inputs.records.reader, RecordReader::Reads(_)) && !inputs.desired.bare;
-    read.then(|| Notice {
-        subject: format!("/{}", paths::CURRENT_CONFIG),
-        message: "is refused here and read by the daemon, so what its update would do is not known: reckon with a drain \
-                  and a reboot"
-            .to_owned(),
-    })
+    read.then(|| Notice::new(
+        format!("/{}", paths::CURRENT_CONFIG),
+        "is refused here and read by the daemon, so what its update would do is not known: reckon with a drain \
+         and a reboot",
+    ))
 }
 
 fn not_drained() -> Notice {
     let message = "the daemon drains the node before it changes the operating system; this is not done here. Drain it \
                    while the API answers, or see --stop-workloads";
-    Notice {
-        subject: "drain".to_owned(),
-        message: message.to_owned(),
-    }
+    Notice::new("drain", message)
 }
 
 /// Returns what follows the steps of a plan. `old` is the recorded config, if known.

@@ -404,10 +404,7 @@ fn changes_the_node(process: &Process) -> bool {
 }
 
 fn activity_notice(subject: &str, message: String) -> Notice {
-    Notice {
-        subject: subject.to_owned(),
-        message,
-    }
+    Notice::new(subject, message)
 }
 
 #[cfg(test)]

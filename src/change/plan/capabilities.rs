@@ -81,10 +81,7 @@ fn missing_notice(need: CapabilityNeed) -> Notice {
          `podman run --cap-add {short}`, `CapabilityBoundingSet=` of the unit",
         need.why
     );
-    Notice {
-        subject: name,
-        message,
-    }
+    Notice::new(name, message)
 }
 
 /// Returns the owners that a step sets or keeps.

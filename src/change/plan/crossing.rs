@@ -109,10 +109,10 @@ pub(super) fn add_findings(
         let message = describe_finding(finding, blocks || waits);
         let check = finding.check;
         if blocks && !accepted.has_check(check) {
-            plan.blockers.push(Notice {
-                subject: finding.subject.clone(),
-                message: format!("{message}. To go on all the same: --accept-risk {check}"),
-            });
+            plan.blockers.push(Notice::new(
+                finding.subject.clone(),
+                format!("{message}. To go on all the same: --accept-risk {check}"),
+            ));
         } else {
             let suffix = match (blocks, finding.severity) {
                 (true, _) => Cow::Owned(format!(". Accepted (--accept-risk {check})")),
@@ -120,10 +120,10 @@ pub(super) fn add_findings(
                 (false, CrossingSeverity::Cured) => Cow::Borrowed(". This run cures it"),
                 _ => Cow::Borrowed(""),
             };
-            plan.notices.push(Notice {
-                subject: finding.subject.clone(),
-                message: format!("{message}{suffix}"),
-            });
+            plan.notices.push(Notice::new(
+                finding.subject.clone(),
+                format!("{message}{suffix}"),
+            ));
         }
     }
 }

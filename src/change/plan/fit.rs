@@ -134,15 +134,15 @@ impl Doubtful {
     pub(super) fn add_to(self, plan: &mut Plan, accepted: Accepted) {
         let option = self.doubt.option();
         if self.doubt.is_in(accepted) {
-            plan.notices.push(Notice {
-                subject: self.subject,
-                message: format!("{}: accepted (--{option})", self.why),
-            });
+            plan.notices.push(Notice::new(
+                self.subject,
+                format!("{}: accepted (--{option})", self.why),
+            ));
         } else {
-            plan.blockers.push(Notice {
-                subject: self.subject,
-                message: format!("{}. To go on all the same: --{option}", self.why),
-            });
+            plan.blockers.push(Notice::new(
+                self.subject,
+                format!("{}. To go on all the same: --{option}", self.why),
+            ));
         }
     }
 }

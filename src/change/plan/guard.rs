@@ -38,10 +38,7 @@ pub(super) fn guard_plan(plan: &mut Plan, node: &NodeState, activity: &Activity,
         return;
     }
     if node.host.var_missing {
-        plan.blockers.push(Notice {
-            subject: "/var".to_owned(),
-            message: VAR_MISSING.to_owned(),
-        });
+        plan.blockers.push(Notice::new("/var", VAR_MISSING));
     }
     let facts = node.system.facts();
     let scene = at_work::StagedScene {
@@ -62,10 +59,7 @@ pub(super) fn guard_plan(plan: &mut Plan, node: &NodeState, activity: &Activity,
             .extend(at_work::note_staged_by_others(activity, facts));
     }
     if scene.wanted && activity.soft_reboot {
-        plan.notices.push(Notice {
-            subject: "/run/nextroot".to_owned(),
-            message: SOFT_REBOOT.to_owned(),
-        });
+        plan.notices.push(Notice::new("/run/nextroot", SOFT_REBOOT));
     }
     for evidence in at_work::find_activity(activity, scene) {
         if allowed.first_boot && evidence.first_boot {

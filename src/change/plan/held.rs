@@ -196,5 +196,5 @@ fn nearest_existing(path: &RootPath, node: &NodeState) -> Option<RootPath> {
 }
 
 fn held_notice(subject: String, message: String) -> Notice {
-    Notice { subject, message }
+    Notice::new(subject, message)
 }

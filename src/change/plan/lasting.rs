@@ -62,12 +62,12 @@ pub(super) fn check_transient(
         let subject = place.to_owned();
         if until_reboot {
             let message = format!("{what}, as asked (--until-reboot)");
-            plan.notices.push(Notice { subject, message });
+            plan.notices.push(Notice::new(subject, message));
         } else {
             let message = format!(
                 "{what}. Bring them with the image, or boot an image whose /etc and root are kept; or apply them for this boot alone: --until-reboot"
             );
-            plan.blockers.push(Notice { subject, message });
+            plan.blockers.push(Notice::new(subject, message));
         }
     }
 }

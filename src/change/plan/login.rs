@@ -95,8 +95,8 @@ pub(super) fn check_login(plan: &mut Plan, logins: &Logins, may_lock: Option<boo
     if is_last && may_lock == Some(false) {
         let message =
             format!("{message}. Change that setting, or use --allow-lockout if it is meant");
-        plan.blockers.push(Notice { subject, message });
+        plan.blockers.push(Notice::new(subject, message));
     } else {
-        plan.notices.push(Notice { subject, message });
+        plan.notices.push(Notice::new(subject, message));
     }
 }

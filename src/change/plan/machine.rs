@@ -33,10 +33,7 @@ pub fn wrong_machine(machine: &Machine, meant: bool) -> Option<Notice> {
          machine is meant all the same: --not-a-node",
         next(machine)
     );
-    Some(Notice {
-        subject: "this is not a node of a cluster".to_owned(),
-        message,
-    })
+    Some(Notice::new("this is not a node of a cluster", message))
 }
 
 /// Returns the reason why a directory is not a root: it has no system. There is no override.
@@ -53,10 +50,10 @@ pub fn no_system(machine: &Machine) -> Option<Notice> {
     } else {
         "Mount the disk of the node there (`lsblk -f` lists the disks), or name another directory with --root DIR"
     };
-    Some(Notice {
-        subject: "there is no system at this root".to_owned(),
-        message: format!("{} has neither /usr nor /etc. {next}", machine.root),
-    })
+    Some(Notice::new(
+        "there is no system at this root",
+        format!("{} has neither /usr nor /etc. {next}", machine.root),
+    ))
 }
 
 /// Returns the reason to doubt that a root is that of a node: it has a system without a name, and no trace of a node.
@@ -77,16 +74,16 @@ pub fn no_trace(machine: &Machine) -> Option<String> {
 /// Returns the reason why a system with bootc's composefs backend is not changed: nothing that is known about nodes applies to
 /// it.
 pub fn of_composefs(traces: &str) -> Notice {
-    Notice {
-        subject: "no OSTree node; bootc's composefs backend".to_owned(),
-        message: format!(
+    Notice::new(
+        "no OSTree node; bootc's composefs backend",
+        format!(
             "{traces}. Neither rpm-ostree nor the Machine Config Daemon can manage such a system, and its /etc and \
              deployments lie elsewhere, so only commands that read work here: {}, {}, verify, show. Look at it: bootc \
              status; change it: bootc switch IMAGE",
             mco_rescue("status"),
             mco_rescue("doctor")
         ),
-    }
+    )
 }
 
 fn next(machine: &Machine) -> &'static str {

@@ -285,20 +285,14 @@ impl<'a> Builder<'a> {
     }
 
     fn add_blocker(&mut self, subject: impl Into<String>, message: impl Into<String>) {
-        let notice = Notice {
-            subject: subject.into(),
-            message: message.into(),
-        };
+        let notice = Notice::new(subject, message);
         if !self.plan.blockers.contains(&notice) {
             self.plan.blockers.push(notice);
         }
     }
 
     fn add_notice(&mut self, subject: impl Into<String>, message: impl Into<String>) {
-        self.plan.notices.push(Notice {
-            subject: subject.into(),
-            message: message.into(),
-        });
+        self.plan.notices.push(Notice::new(subject, message));
     }
 
     fn node(&self) -> &'a NodeState {

@@ -18,10 +18,7 @@ const LEFT_OVER: &str = "/run/ostree/nextroot-booted is left over: the soft rebo
 
 /// Returns a notice for each influence.
 pub fn describe_neighbours(neighbours: &Neighbours) -> Vec<Notice> {
-    let notice = |subject: &str, message: String| Notice {
-        subject: subject.to_owned(),
-        message,
-    };
+    let notice = |subject: &str, message: String| Notice::new(subject, message);
     let mut all = Vec::new();
     if neighbours.soft_prepared {
         all.push(notice("soft reboot", soft_reboot_words()));
@@ -83,13 +80,12 @@ fn monitor_words(monitor: &Monitor) -> String {
 /// Adds the notices that concern a plan.
 pub(super) fn add_neighbours(plan: &mut Plan, neighbours: &Neighbours, request: &PlanRequest) {
     if neighbours.fencing && request.stops_workloads && plan.needs_drain() {
-        plan.blockers.push(Notice {
-            subject: "--stop-workloads".to_owned(),
-            message: "Pacemaker manages the kubelet here (two nodes with fencing): a kubelet that is stopped by others counts as \
-                      failed, and the node may be power-cycled in the middle of the run. Leave the option out, and run before it: pcs \
-                      node standby $(hostname)"
-                .to_owned(),
-        });
+        plan.blockers.push(Notice::new(
+            "--stop-workloads",
+            "Pacemaker manages the kubelet here (two nodes with fencing): a kubelet that is stopped by others counts as \
+             failed, and the node may be power-cycled in the middle of the run. Leave the option out, and run before it: pcs \
+             node standby $(hostname)",
+        ));
     }
     if plan.is_empty() && !plan.os.needs_reboot() {
         return;

@@ -31,12 +31,11 @@ fn judge_ipv6(inputs: &PlanInputs<'_>) -> Option<Notice> {
     let config = inputs.config;
     let arguments = Kargs::from_entries(&config.kernel_arguments);
     let is_bad = needs_ipv6(Some(config), None) && disables_ipv6(&arguments);
-    is_bad.then(|| Notice {
-        subject: DISABLED_IPV6.to_owned(),
-        message: "OVN-Kubernetes does not run with this kernel argument: after the reboot its pods end in CrashLoopBackOff, \
-                  the node stays NotReady, and the cluster network is gone. Take it out of the MachineConfig first"
-            .to_owned(),
-    })
+    is_bad.then(|| Notice::new(
+        DISABLED_IPV6,
+        "OVN-Kubernetes does not run with this kernel argument: after the reboot its pods end in CrashLoopBackOff, \
+         the node stays NotReady, and the cluster network is gone. Take it out of the MachineConfig first",
+    ))
 }
 
 fn fault_notice(fault: &NetworkFault) -> Notice {
@@ -48,8 +47,5 @@ fn fault_notice(fault: &NetworkFault) -> Notice {
         NetworkFaultKind::Bridge => "configure-ovs.sh fails with this file: ",
         _ => "",
     };
-    Notice {
-        subject: fault.place.clone(),
-        message: format!("{consequence}{}", fault.said),
-    }
+    Notice::new(fault.place.clone(), format!("{consequence}{}", fault.said))
 }

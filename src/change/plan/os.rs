@@ -378,7 +378,7 @@ pub(super) fn not_flushed(facts: &SystemFacts) -> Option<Notice> {
         Err(why) => format!("cannot be read, so it is unknown if what is staged is flushed: {why}"),
     };
     let subject = format!("/{CONFIG}");
-    Some(Notice { subject, message })
+    Some(Notice::new(subject, message))
 }
 
 /// Returns the steps for which bootc has no command, or that would lose something with it; none with rpm-ostree.

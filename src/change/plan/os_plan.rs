@@ -457,10 +457,7 @@ impl OsPlan {
 }
 
 pub(super) fn change_notice(subject: &str, message: String) -> Notice {
-    Notice {
-        subject: subject.to_owned(),
-        message,
-    }
+    Notice::new(subject, message)
 }
 
 fn name_deployment(deployment: &Deployment) -> String {

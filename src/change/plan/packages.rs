@@ -111,10 +111,10 @@ impl OsPlan {
         self.steps
             .extend(swap.map(|line| package_step(PackageChange::Kernel, &line)));
         self.kernel_type = Some(wanted.to_owned());
-        Ok(Some(Notice {
-            subject: "spec.kernelType".to_owned(),
-            message: format!("{runs} -> {wanted}"),
-        }))
+        Ok(Some(Notice::new(
+            "spec.kernelType",
+            format!("{runs} -> {wanted}"),
+        )))
     }
 
     fn plan_extensions(
@@ -135,10 +135,7 @@ impl OsPlan {
         let message = line.args.clone();
         self.steps
             .push(package_step(PackageChange::Extensions, &line));
-        Ok(Some(Notice {
-            subject: "spec.extensions".to_owned(),
-            message: message.join(" "),
-        }))
+        Ok(Some(Notice::new("spec.extensions", message.join(" "))))
     }
 }
 

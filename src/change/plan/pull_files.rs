@@ -21,8 +21,5 @@ fn fault_notice(fault: &PullFault) -> Notice {
         PullFaultKind::Stops => "no image can be pulled with this file: ",
         PullFaultKind::StopsRegistry | PullFaultKind::Instead | PullFaultKind::Unread => "",
     };
-    Notice {
-        subject: fault.place.clone(),
-        message: format!("{consequence}{}", fault.said),
-    }
+    Notice::new(fault.place.clone(), format!("{consequence}{}", fault.said))
 }

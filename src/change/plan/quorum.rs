@@ -98,10 +98,7 @@ fn judge_fenced(members: &[EtcdMember]) -> Quorum {
 
 /// Adds the result to a plan: as a blocker if this run reboots, or as a notice if it only stages.
 pub(super) fn add_quorum(plan: &mut Plan, etcd: &Etcd, blocks: bool) {
-    let notice = |message| Notice {
-        subject: "etcd".to_owned(),
-        message,
-    };
+    let notice = |message| Notice::new("etcd", message);
     match judge_quorum(etcd) {
         Quorum::Holds => {}
         Quorum::Lost(why) if blocks => plan.blockers.push(notice(why)),

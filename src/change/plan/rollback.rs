@@ -126,20 +126,20 @@ pub(super) fn plan_rollback(inputs: RollbackInputs<'_>) -> Plan {
     let mut plan = plan_revert(inputs.run, inputs.node, inputs.changed);
     if !inputs.jobs.is_empty() && !plan.steps.is_empty() {
         let jobs: Vec<String> = inputs.jobs.iter().map(ToString::to_string).collect();
-        plan.notices.push(Notice {
-            subject: "after the files".to_owned(),
-            message: format!("{}, as the run did", jobs.join(", ")),
-        });
+        plan.notices.push(Notice::new(
+            "after the files",
+            format!("{}, as the run did", jobs.join(", ")),
+        ));
     }
     add_older(&mut plan, inputs);
     if inputs.older.is_empty() && inputs.together > 0 {
-        plan.notices.push(Notice {
-            subject: "runs before it".to_owned(),
-            message: format!(
+        plan.notices.push(Notice::new(
+            "runs before it",
+            format!(
                 "{} whose operating system never ran: reverted with it",
                 count_noun(inputs.together, "run")
             ),
-        });
+        ));
     }
     plan
 }
@@ -158,14 +158,14 @@ fn add_older(plan: &mut Plan, inputs: RollbackInputs<'_>) {
         plan.blockers
             .extend(its.blockers.into_iter().filter(is_new));
         plan.notices.extend(its.notices.into_iter().filter(is_new));
-        plan.notices.push(Notice {
-            subject: format!("run {}", run.id),
-            message: format!(
+        plan.notices.push(Notice::new(
+            format!("run {}", run.id),
+            format!(
                 "reverted after it: {} of {}",
                 count_noun(run.steps.len(), "step"),
                 run.config
             ),
-        });
+        ));
         later.extend(paths(run));
     }
 }
@@ -221,13 +221,13 @@ fn check_changed(plan: &mut Plan, step: &Step, run: &FinishedRun, wanted: Change
             "was changed since {} was applied, and is left as it is",
             run.config
         );
-        plan.notices.push(Notice { subject, message });
+        plan.notices.push(Notice::new(subject, message));
     } else {
         let message = format!(
             "was changed since {} was applied. Look at it; --leave-changed leaves it as it is",
             run.config
         );
-        plan.blockers.push(Notice { subject, message });
+        plan.blockers.push(Notice::new(subject, message));
     }
 }
 

@@ -15,22 +15,22 @@ pub(super) fn add_selinux(plan: &mut Plan, evidence: &dyn LiveEvidence) {
     }
     match evidence.selinux_faults() {
         Ok(faults) => plan.notices.extend(faults.iter().map(group_notice)),
-        Err(error) => plan.notices.push(Notice {
-            subject: "SELinux".to_owned(),
-            message: format!("what its files lead to is not known: {error:#}"),
-        }),
+        Err(error) => plan.notices.push(Notice::new(
+            "SELinux",
+            format!("what its files lead to is not known: {error:#}"),
+        )),
     }
 }
 
 fn group_notice(group: &FaultGroup<SelinuxFaultKind>) -> Notice {
     let said: Vec<&str> = group.faults.iter().map(|(_, said)| &**said).collect();
-    Notice {
-        subject: group.place().to_owned(),
-        message: format!(
+    Notice::new(
+        group.place().to_owned(),
+        format!(
             "{} ({}). {}",
             group.what,
             said.join("; "),
             group.means.trim_end_matches('.')
         ),
-    }
+    )
 }

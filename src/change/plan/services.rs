@@ -28,10 +28,10 @@ fn judge_step(planned: &PlannedStep, size: Option<MachineSize>) -> Option<Notice
         ConfiguredService::Crio => "CRI-O does not start with this file",
         _ => "NetworkManager ignores this file",
     };
-    Some(Notice {
-        subject: path.to_string(),
-        message: format!("{consequence}: {said}"),
-    })
+    Some(Notice::new(
+        path.to_string(),
+        format!("{consequence}: {said}"),
+    ))
 }
 
 /// Adds a notice for each kernel module that the node needs and this config turns off: the effect only shows at the next boot.
@@ -44,12 +44,12 @@ pub(super) fn add_modules(plan: &mut Plan, inputs: &PlanInputs<'_>, evidence: &d
     let mut modules = match evidence.kernel_modules(inputs.config) {
         Ok(modules) => modules,
         Err(error) => {
-            plan.notices.push(Notice {
-                subject: "kernel modules".to_owned(),
-                message: format!(
+            plan.notices.push(Notice::new(
+                "kernel modules",
+                format!(
                     "whether the node needs what this config turns off is not known: {error:#}"
                 ),
-            });
+            ));
             return;
         }
     };
@@ -68,13 +68,13 @@ pub(super) fn add_modules(plan: &mut Plan, inputs: &PlanInputs<'_>, evidence: &d
             ModuleBlock::Never => "turns off the kernel module",
             ModuleBlock::ByNameOnly => "lets only a program that names it load the kernel module",
         };
-        plan.notices.push(Notice {
-            subject: setting.place.to_string(),
-            message: format!(
+        plan.notices.push(Notice::new(
+            setting.place.to_string(),
+            format!(
                 "{turns} {} from the next boot on, and {} ({})",
                 needed.name, needed.by, setting.said
             ),
-        });
+        ));
     }
 }
 

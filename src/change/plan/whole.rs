@@ -227,10 +227,10 @@ pub fn plan_whole(
         let may_lock = matches!(task, Task::Config(_)).then_some(request.options.allow_lockout);
         match evidence.possible_logins(&plan) {
             Ok(logins) => check_login(&mut plan, &logins, may_lock),
-            Err(error) => plan.notices.push(Notice {
-                subject: "sshd".to_owned(),
-                message: format!("{error:#}: not known. Next: {}", mco_rescue("doctor FP-33")),
-            }),
+            Err(error) => plan.notices.push(Notice::new(
+                "sshd",
+                format!("{error:#}: not known. Next: {}", mco_rescue("doctor FP-33")),
+            )),
         }
     }
     guard_plan(&mut plan, node, &evidence.read_activity()?, request.allowed);
@@ -345,15 +345,15 @@ fn add_way_back(plan: &mut Plan, node: &NodeState, evidence: &dyn LiveEvidence) 
         return Ok(());
     }
     if let Some(waiting) = evidence.full_history()? {
-        plan.blockers.push(Notice {
-            subject: "history".to_owned(),
-            message: format!(
+        plan.blockers.push(Notice::new(
+            "history",
+            format!(
                 "{waiting} runs wait for a reboot, and the history holds no more of them: the way back would be lost. \
                  Reboot into the last one: {}; or revert them: {}",
                 reboot_command(),
                 mco_rescue("rollback")
             ),
-        });
+        ));
     }
     Ok(())
 }

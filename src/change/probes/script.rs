@@ -48,10 +48,7 @@ pub fn list_probes(root: &Root) -> Result<Vec<Probe>, RootError> {
 }
 
 fn stat_of(root: &Root, path: &RootPath) -> Result<Option<FileStat>, RootError> {
-    let at_path = |cause: nix::errno::Errno| RootError {
-        path: path.to_string(),
-        cause: cause.into(),
-    };
+    let at_path = |cause: nix::errno::Errno| RootError::at(path, cause);
     match root.open_place(path)? {
         Some(place) => place.stat().map_err(at_path),
         None => Ok(None),
@@ -116,12 +113,7 @@ fn run_probe(
     context: &ProbeContext<'_>,
 ) -> Result<String, Reason> {
     let left = context.until.saturating_duration_since(Instant::now());
-    let command = CommandLine {
-        program,
-        args,
-        timeout: left.min(BOUND),
-        capabilities: RIGHTS,
-    };
+    let command = CommandLine::new(program, args, left.min(BOUND)).with_capabilities(RIGHTS);
     match context.runner.run_until(&command, context.ended) {
         Ok(output) => judge_output(&output),
         Err(CommandError::TimedOut(_, seconds)) => Err(format!(

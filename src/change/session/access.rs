@@ -100,10 +100,10 @@ pub fn denied_writes(root: &Root, node: &NodeState, plan: &Plan) -> Option<Notic
         count_noun(1 + closed.count(), "path"),
         node_path(&first.to_string()),
     );
-    Some(Notice {
-        subject: "permission".to_owned(),
-        message: format!("{all} cannot be written by this user, such as {first}. {SUDO}"),
-    })
+    Some(Notice::new(
+        "permission",
+        format!("{all} cannot be written by this user, such as {first}. {SUDO}"),
+    ))
 }
 
 /// Returns true if the text is about a path that an unprivileged user cannot access.

@@ -473,10 +473,10 @@ impl Search<'_> {
             }
             // Without a checksum the capsule proves the digest alone.
             if signed.content_checksum.is_some() {
-                self.found.notices.push(Notice {
-                    subject: "content".to_owned(),
-                    message: format!("{content} is the content of {image}, signed by {signer}"),
-                });
+                self.found.notices.push(Notice::new(
+                    "content",
+                    format!("{content} is the content of {image}, signed by {signer}"),
+                ));
                 return Ok(());
             }
         }
@@ -491,13 +491,13 @@ impl Search<'_> {
         };
         let judged = judge_content(&need.image, proofs.lists, cluster.as_deref());
         match judged.map_err(Reason::from_error)? {
-            ContentTrust::Agreed(nodes) => self.found.notices.push(Notice {
-                subject: "content".to_owned(),
-                message: format!(
+            ContentTrust::Agreed(nodes) => self.found.notices.push(Notice::new(
+                "content",
+                format!(
                     "{content} is the content of {image} on {}",
                     nodes.join(" and ")
                 ),
-            }),
+            )),
             ContentTrust::Contradicted(node, other) => {
                 return Err(format!(
                     "its content is {content}, and on {node} the same image has the content {other}: one of both was changed. \
@@ -531,10 +531,10 @@ impl Search<'_> {
         let digest = ImageName::parse(image).ok().and_then(|name| name.digest);
         let digest = digest.map(|digest| digest.to_string()).unwrap_or_default();
         match signed_image(capsule, &digest) {
-            Ok(_) => self.found.notices.push(Notice {
-                subject: "image".to_owned(),
-                message: format!("{image} is signed by {}", capsule.facts),
-            }),
+            Ok(_) => self.found.notices.push(Notice::new(
+                "image",
+                format!("{image} is signed by {}", capsule.facts),
+            )),
             Err(why) => self.add_blocker("capsule", why.to_string()),
         }
     }
@@ -627,10 +627,7 @@ impl Search<'_> {
             Ok(trace) => match trace.blocked() {
                 Some(why) => self.add_blocker("pull", why),
                 None => {
-                    let notice = Notice {
-                        subject: "pull".to_owned(),
-                        message: trace.to_string(),
-                    };
+                    let notice = Notice::new("pull", trace.to_string());
                     self.found.notices.push(notice);
                 }
             },
@@ -646,12 +643,12 @@ impl Search<'_> {
             Ok(true) => {}
             Ok(false) => return false,
             Err(error) => {
-                self.found.notices.push(Notice {
-                    subject: "release registry".to_owned(),
-                    message: format!(
+                self.found.notices.push(Notice::new(
+                    "release registry",
+                    format!(
                         "it is not known if this node has a release registry, so it is not asked: {error}"
                     ),
-                });
+                ));
                 return false;
             }
         }
@@ -696,10 +693,9 @@ impl Search<'_> {
             ),
             (None, None) => return false,
         };
-        self.found.notices.push(Notice {
-            subject: "release registry".to_owned(),
-            message,
-        });
+        self.found
+            .notices
+            .push(Notice::new("release registry", message));
         taken
     }
 
@@ -707,10 +703,10 @@ impl Search<'_> {
     /// the reason.
     fn is_allowed(&mut self, from: &str) -> bool {
         let mut refused = |why: String| {
-            self.found.notices.push(Notice {
-                subject: "release registry".to_owned(),
-                message: format!("{from} is skipped: {why}"),
-            });
+            self.found.notices.push(Notice::new(
+                "release registry",
+                format!("{from} is skipped: {why}"),
+            ));
             false
         };
         if let Err(error) = self.runner.run(&storage::skopeo_version()) {
@@ -736,21 +732,18 @@ impl Search<'_> {
             return;
         }
         let places = BOOTC_SECRETS.map(|path| format!("/{path}")).join(", ");
-        self.found.notices.push(Notice {
-            subject: "credentials".to_owned(),
-            message: format!(
+        self.found.notices.push(Notice::new(
+            "credentials",
+            format!(
                 "bootc takes them from {places} alone, and none of these is there. If the registry wants some: mkdir -p \
                  /run/ostree && ln -s /{} /{}",
                 paths::PULL_SECRETS[2], BOOTC_SECRETS[0]
             ),
-        });
+        ));
     }
 
     fn add_blocker(&mut self, subject: &str, message: String) {
-        self.found.blockers.push(Notice {
-            subject: subject.to_owned(),
-            message,
-        });
+        self.found.blockers.push(Notice::new(subject, message));
     }
 }
 

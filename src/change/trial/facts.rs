@@ -104,10 +104,7 @@ fn describe_jobs(activation: &Activation) -> Vec<Notice> {
 }
 
 fn trial_notice(message: String) -> Notice {
-    Notice {
-        subject: "trial".to_owned(),
-        message,
-    }
+    Notice::new("trial", message)
 }
 
 /// Returns what a trial of a plan means on this node, and the reasons against it.

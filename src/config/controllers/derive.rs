@@ -286,14 +286,13 @@ fn take_stream(
     let given = pool.os_image.replace(images.os.clone());
     pool.extensions_image = Some(images.extensions.clone());
     if let Some(given) = given.filter(|given| *given != images.os) {
-        notes.push(Note {
-            object: "OSImageStream cluster".to_owned(),
-            text: format!(
+        notes.push(Note::exact(
+            "OSImageStream cluster".to_owned(),
+            format!(
                 "The pool {} takes the OS stream {}, so its image is {}, and not {given}.",
                 pool.name, images.stream, images.os
             ),
-            inexact: false,
-        });
+        ));
     }
     Ok(Some(images))
 }
@@ -480,11 +479,7 @@ fn merge_doubts(
 }
 
 fn note_doubt(text: String) -> Note {
-    Note {
-        object: String::new(),
-        text,
-        inexact: true,
-    }
+    Note::inexact(String::new(), text)
 }
 
 /// Returns true if kubelet.conf in the rendered config has different feature gates.

@@ -53,6 +53,25 @@ pub struct Note {
     pub inexact: bool,
 }
 
+impl Note {
+    /// Creates a note that leaves the rendered config certain.
+    pub fn exact(object: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            object: object.into(),
+            text: text.into(),
+            inexact: false,
+        }
+    }
+
+    /// Creates a note because of which the rendered config may differ from the cluster's.
+    pub fn inexact(object: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            inexact: true,
+            ..Self::exact(object, text)
+        }
+    }
+}
+
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.object.as_str() {

@@ -22,23 +22,20 @@ const VERSION_1: [&str; 2] = [
 /// Adds the MachineConfigs, refusals and notes of this controller.
 pub(super) fn sync_node_config(cluster: &Cluster, generation: &mut Generation) {
     for object in cluster.of_kind("Node").filter(|object| is_foreign(object)) {
-        generation.notes.push(Note {
-            object: object.title(),
-            text: "The operator ignores it: the only node configuration is named cluster."
-                .to_owned(),
-            inexact: false,
-        });
+        generation.notes.push(Note::exact(
+            object.title(),
+            "The operator ignores it: the only node configuration is named cluster.".to_owned(),
+        ));
     }
     if let Some((old, new)) = forbidden_step(cluster) {
         let (name, from, to) = (&new.name, profile_of(old), profile_of(new));
-        generation.notes.push(Note {
-            object: new.title(),
-            text: format!(
+        generation.notes.push(Note::exact(
+            new.title(),
+            format!(
                 "Skipping the Update Node event, name: {name}, transition not allowed from old WorkerLatencyProfile: \"{from}\" to new \
                  WorkerLatencyProfile: \"{to}\". Nothing changes; go through MediumUpdateAverageReaction."
             ),
-            inexact: false,
-        });
+        ));
     }
     let node = config_in_force(cluster);
     if let Some(refusal) = node.and_then(find_refusal) {
@@ -152,12 +149,10 @@ fn note_arguments(node: &ApiObject, config: &Value, generation: &mut Generation)
             .iter()
             .all(|wanted| arguments.clone().any(|argument| argument == *wanted))
     {
-        generation.notes.push(Note {
-            object: node.title(),
-            text: "The kernel arguments of the rendered config are not those of cgroups version 2. They stay as they are, because the \
-                   part that has them is unknown: give the parts with --parts."
-                .to_owned(),
-            inexact: true,
-        });
+        generation.notes.push(Note::inexact(
+            node.title(),
+            "The kernel arguments of the rendered config are not those of cgroups version 2. They stay as they are, because the \
+             part that has them is unknown: give the parts with --parts.",
+        ));
     }
 }

@@ -184,11 +184,7 @@ pub(super) fn refuse_override(
 }
 
 fn note_about(object: &ApiObject, text: String) -> Note {
-    Note {
-        object: object.title(),
-        text,
-        inexact: true,
-    }
+    Note::inexact(object.title(), text)
 }
 
 /// Adds a note if another version wrote the object: the operator only accepts its own version's.

@@ -41,7 +41,7 @@ impl Root {
     /// # Errors
     /// The path cannot be resolved.
     pub fn exposed_on_the_way(&self, path: &RootPath) -> Result<Option<Exposed>, RootError> {
-        let tree = fstat(self.as_fd()).map_err(|errno| super::error_at(path, errno))?;
+        let tree = fstat(self.as_fd()).map_err(|errno| RootError::at(path, errno))?;
         let mut found = None;
         let mut visit = |dir: BorrowedFd<'_>, stat: &FileStat| {
             if let (None, Some(by)) = (&found, exposed_by(stat, tree.st_uid)) {
@@ -50,7 +50,7 @@ impl Root {
             }
         };
         match resolve::walk_path(self.as_fd(), path.parent_text().unwrap_or("."), &mut visit) {
-            Err(error) if !error.is_missing() => Err(Self::root_error(path, error)),
+            Err(error) if !error.is_missing() => Err(RootError::at(path, error)),
             _ => Ok(found),
         }
     }

@@ -69,13 +69,17 @@ pub struct RootError {
 }
 
 impl RootError {
-    /// Returns the error of a system call on a path.
-    pub fn of_system(path: &str, error: &std::io::Error) -> Self {
-        let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+    /// Returns the error of a path of the root.
+    pub fn at(path: impl ToString, cause: impl Into<ResolveError>) -> Self {
         Self {
-            path: path.to_owned(),
-            cause: errno.into(),
+            path: path.to_string(),
+            cause: cause.into(),
         }
+    }
+
+    /// Returns the error of a system call on a path.
+    pub fn of_system(path: impl ToString, error: &std::io::Error) -> Self {
+        Self::at(path, errno_of(error))
     }
 }
 
@@ -89,10 +93,7 @@ const MAX_SMALL: u64 = 1 << 20;
 fn is_system_root(dir: &OwnedFd) -> Result<bool, RootError> {
     let stats = nix::sys::stat::fstat(dir)
         .and_then(|own| Ok((own, nix::sys::stat::stat("/")?)))
-        .map_err(|errno| RootError {
-            path: "/".to_owned(),
-            cause: errno.into(),
-        });
+        .map_err(|errno| RootError::at("/", errno));
     let (own, live) = stats?;
     Ok(own.st_dev == live.st_dev && own.st_ino == live.st_ino)
 }
@@ -101,10 +102,8 @@ impl Root {
     /// Opens `path` as the root. The running system resolves this path; all later ones are resolved inside the root.
     pub fn open(path: &Path) -> Result<Self, RootError> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let dir = nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| RootError {
-            path: path.display().to_string(),
-            cause: errno.into(),
-        })?;
+        let dir = nix::fcntl::open(path, flags, Mode::empty())
+            .map_err(|errno| RootError::at(path.display(), errno))?;
         Ok(Self {
             is_live: is_system_root(&dir)?,
             dir,
@@ -137,7 +136,7 @@ impl Root {
     pub fn open_again(&self) -> Result<Self, RootError> {
         let dir = resolve::open_plain_directory(self.as_fd(), ".");
         Ok(Self {
-            dir: dir.map_err(|cause| Self::root_error("/", cause))?,
+            dir: dir.map_err(|cause| RootError::at("/", cause))?,
             shown: self.shown.clone(),
             is_live: self.is_live,
             digests: Arc::clone(&self.digests),
@@ -150,7 +149,7 @@ impl Root {
     /// It is missing, or is a symbolic link, or a link is on the way.
     pub fn open_within(&self, path: &RootPath) -> Result<Self, RootError> {
         let dir = self.plain_directory(path)?;
-        let dir = dir.ok_or_else(|| error_at(path, Errno::ENOENT))?;
+        let dir = dir.ok_or_else(|| RootError::at(path, Errno::ENOENT))?;
         Ok(Self {
             is_live: is_system_root(&dir)?,
             dir,
@@ -167,14 +166,7 @@ impl Root {
         match resolve::open_plain_directory(self.as_fd(), path.relative()) {
             Ok(dir) => Ok(Some(dir)),
             Err(error) if error.is_missing() => Ok(None),
-            Err(cause) => Err(Self::root_error(path, cause)),
-        }
-    }
-
-    fn root_error(path: impl ToString, cause: ResolveError) -> RootError {
-        RootError {
-            path: path.to_string(),
-            cause,
+            Err(cause) => Err(RootError::at(path, cause)),
         }
     }
 
@@ -295,7 +287,7 @@ impl Root {
                 Ok(is_file.then(name).flatten())
             }
             Err(error) if error.is_missing() => Ok(None),
-            Err(cause) => Err(Self::root_error(path, cause)),
+            Err(cause) => Err(RootError::at(path, cause)),
         }
     }
 
@@ -323,10 +315,7 @@ impl Root {
         match result {
             Ok(opened) => Ok(Some(opened)),
             Err(error) if error.is_missing() => Ok(None),
-            Err(cause) => Err(RootError {
-                path: shown(),
-                cause,
-            }),
+            Err(cause) => Err(RootError::at(shown(), cause)),
         }
     }
 
@@ -335,7 +324,7 @@ impl Root {
         match self.open_place(path)? {
             Some(place) => place
                 .observe_knowing(Some(&self.digests))
-                .map_err(|errno| error_at(path, errno)),
+                .map_err(|errno| RootError::at(path, errno)),
             None => Ok(None),
         }
     }
@@ -343,7 +332,7 @@ impl Root {
     /// Returns the stat of the object at `path` itself, without following a link there; `None` if it is missing.
     pub fn stat(&self, path: &RootPath) -> Result<Option<FileStat>, RootError> {
         match self.open_place(path)? {
-            Some(place) => place.stat().map_err(|errno| error_at(path, errno)),
+            Some(place) => place.stat().map_err(|errno| RootError::at(path, errno)),
             None => Ok(None),
         }
     }
@@ -365,7 +354,7 @@ impl Root {
         };
         match place.stat() {
             Ok(stat) => Ok(stat.is_some()),
-            Err(errno) => Err(error_at(path, errno)),
+            Err(errno) => Err(RootError::at(path, errno)),
         }
     }
 
@@ -388,7 +377,7 @@ impl Root {
         match self.open_followed(path)? {
             Some(file) => {
                 let read = fstat(&file).and_then(|stat| Ok((read_whole(file, limit)?, stat)));
-                read.map(Some).map_err(|errno| error_at(path, errno))
+                read.map(Some).map_err(|errno| RootError::at(path, errno))
             }
             None => Ok(None),
         }
@@ -429,13 +418,13 @@ impl Root {
             match resolve::open_in_root(dir, path.relative(), flags, extra) {
                 Ok(fd) => Ok(Some(File::from(fd))),
                 Err(error) if error.is_missing() => Ok(None),
-                Err(cause) => Err(Self::root_error(path, cause)),
+                Err(cause) => Err(RootError::at(path, cause)),
             }
         };
         let Some(found) = open(OFlag::O_PATH)? else {
             return Ok(None);
         };
-        let kind = resolve::kind_of(&fstat(&found).map_err(|errno| error_at(path, errno))?);
+        let kind = resolve::kind_of(&fstat(&found).map_err(|errno| RootError::at(path, errno))?);
         if kinds.contains(&kind) {
             open(OFlag::O_RDONLY | OFlag::O_NONBLOCK)
         } else {
@@ -450,7 +439,9 @@ impl Root {
         let Some(place) = self.open_place(path)? else {
             return Ok(None);
         };
-        place.read_file().map_err(|errno| error_at(path, errno))
+        place
+            .read_file()
+            .map_err(|errno| RootError::at(path, errno))
     }
 
     /// Returns the target of the symbolic link at `path`, verbatim; `None` if it is not a link.
@@ -461,7 +452,7 @@ impl Root {
         match readlinkat(&place.dir, place.name.as_str()) {
             Ok(target) => Ok(Some(target.to_string_lossy().into_owned())),
             Err(Errno::ENOENT | Errno::EINVAL | Errno::ENOTDIR) => Ok(None),
-            Err(errno) => Err(error_at(path, errno)),
+            Err(errno) => Err(RootError::at(path, errno)),
         }
     }
 
@@ -469,7 +460,7 @@ impl Root {
     pub fn list(&self, path: &RootPath) -> Result<Vec<String>, RootError> {
         let names = self.open_to_list(path)?.map(names_in).transpose();
         Ok(names
-            .map_err(|errno| error_at(path, errno))?
+            .map_err(|errno| RootError::at(path, errno))?
             .unwrap_or_default())
     }
 
@@ -477,7 +468,7 @@ impl Root {
     pub fn list_types(&self, path: &RootPath) -> Result<Vec<(String, EntryType)>, RootError> {
         let entries = self.open_to_list(path)?.map(types_in).transpose();
         Ok(entries
-            .map_err(|errno| error_at(path, errno))?
+            .map_err(|errno| RootError::at(path, errno))?
             .unwrap_or_default())
     }
 
@@ -487,7 +478,7 @@ impl Root {
         match resolve::open_in_root(dir, path.relative(), flags, extra) {
             Ok(fd) => Ok(Some(fd)),
             Err(ResolveError::System(Errno::ENOENT | Errno::ENOTDIR)) => Ok(None),
-            Err(cause) => Err(Self::root_error(path, cause)),
+            Err(cause) => Err(RootError::at(path, cause)),
         }
     }
 
@@ -532,7 +523,7 @@ impl Root {
             Some(place) => place
                 .open_file()
                 .map(Some)
-                .map_err(|errno| error_at(path, errno)),
+                .map_err(|errno| RootError::at(path, errno)),
             None => Ok(None),
         }
     }
@@ -560,18 +551,8 @@ pub fn to_hex(bytes: &[u8]) -> String {
     text
 }
 
-fn error_at(path: &RootPath, errno: Errno) -> RootError {
-    RootError {
-        path: path.to_string(),
-        cause: errno.into(),
-    }
-}
-
 fn at_root(errno: Errno) -> RootError {
-    RootError {
-        path: "/".into(),
-        cause: errno.into(),
-    }
+    RootError::at("/", errno)
 }
 
 fn errno_of(error: &io::Error) -> Errno {

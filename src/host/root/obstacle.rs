@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
-use super::{ResolveError, Root, RootError, RootPath, error_at, hold_of, resolve};
+use super::{ResolveError, Root, RootError, RootPath, hold_of, resolve};
 use crate::base::object::Flags;
 
 /// An object that prevents a directory from being moved with all its contents.
@@ -39,9 +39,9 @@ impl Root {
     pub fn read_tree(&self, path: &RootPath) -> Result<Tree, RootError> {
         let mut tree = Tree::default();
         if let Some(dir) = self.open_directory(path)? {
-            let mount = hold_of(&dir).map_err(|e| error_at(path, e))?.mount;
+            let mount = hold_of(&dir).map_err(|e| RootError::at(path, e))?.mount;
             tree.add_objects(dir.as_fd(), path, mount)
-                .map_err(|e| error_at(path, e))?;
+                .map_err(|e| RootError::at(path, e))?;
         }
         Ok(tree)
     }

@@ -195,7 +195,7 @@ fn note_object(
     };
     let kind = place
         .shallow_kind()
-        .map_err(|errno| error_at(path, errno))?;
+        .map_err(|errno| RootError::at(path, errno))?;
     let object = Object {
         kind: kind.unwrap_or(ObjectKind::Directory),
         mode: stat.st_mode & 0o7777,
@@ -204,13 +204,6 @@ fn note_object(
     };
     found.entries.push((path.clone(), object));
     Ok(())
-}
-
-fn error_at(path: &RootPath, errno: nix::errno::Errno) -> RootError {
-    RootError {
-        path: path.to_string(),
-        cause: errno.into(),
-    }
 }
 
 /// Returns all paths below a directory, relative to it, a directory before its contents.

@@ -455,10 +455,7 @@ fn shipped_notice(at: &str, what: &str, file: &str) -> Notice {
 }
 
 fn account_notice(subject: &str, message: &str) -> Notice {
-    Notice {
-        subject: subject.to_owned(),
-        message: message.to_owned(),
-    }
+    Notice::new(subject, message)
 }
 
 /// Returns true if the tools see SELinux enabled.

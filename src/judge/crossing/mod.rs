@@ -195,6 +195,9 @@ pub fn has_inhibitor(findings: &[CrossingFinding]) -> bool {
     severities.any(|severity| severity == CrossingSeverity::Inhibitor)
 }
 
+/// The judgement of a check on an image and a node.
+pub type CrossingJudge = fn(&Target, &Platform) -> Vec<CrossingFinding>;
+
 /// A check for one kind of breakage.
 #[derive(Debug, Clone, Copy)]
 pub struct CrossingCheck {
@@ -204,7 +207,26 @@ pub struct CrossingCheck {
     /// `plan` has messages of its own.
     pub is_of_image: bool,
     /// The judgement.
-    pub judge: fn(&Target, &Platform) -> Vec<CrossingFinding>,
+    pub judge: CrossingJudge,
+}
+
+impl CrossingCheck {
+    /// Creates a check that judges the image together with the node.
+    pub const fn of_image(id: &'static str, judge: CrossingJudge) -> Self {
+        Self {
+            id,
+            is_of_image: true,
+            judge,
+        }
+    }
+
+    /// Creates a check that judges the node's files.
+    pub const fn of_node(id: &'static str, judge: CrossingJudge) -> Self {
+        Self {
+            is_of_image: false,
+            ..Self::of_image(id, judge)
+        }
+    }
 }
 
 /// Runs all checks and returns the findings, worst first.

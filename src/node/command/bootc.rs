@@ -428,17 +428,17 @@ pub const UNIT: &str = "mco-rescue-bootc.service";
 ///
 /// bootc queries from its own mount namespace. To find out whether it already runs in one, it reads the namespace of process 1.
 pub fn status_json() -> CommandLine {
-    CommandLine {
-        program: "bootc".to_owned(),
-        args: to_strings(&["status", "--json", "--format-version", "1"]),
-        timeout: QUESTION,
-        capabilities: &[
-            Capability::CAP_SYS_ADMIN,
-            Capability::CAP_SYS_PTRACE,
-            Capability::CAP_DAC_OVERRIDE,
-            Capability::CAP_DAC_READ_SEARCH,
-        ],
-    }
+    CommandLine::new(
+        "bootc",
+        to_strings(&["status", "--json", "--format-version", "1"]),
+        QUESTION,
+    )
+    .with_capabilities(&[
+        Capability::CAP_SYS_ADMIN,
+        Capability::CAP_SYS_PTRACE,
+        Capability::CAP_DAC_OVERRIDE,
+        Capability::CAP_DAC_READ_SEARCH,
+    ])
 }
 
 /// Returns the command line that stages an image for the next boot. Never with `--apply`, which would reboot.

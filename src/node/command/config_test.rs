@@ -29,12 +29,7 @@ impl ConfigTest {
     /// cannot tell, or fails for an unrelated reason such as missing keys.
     pub fn find_fault(self, runner: &dyn CommandRunner) -> Option<String> {
         let [program, option] = self.words();
-        let line = CommandLine {
-            program: program.to_owned(),
-            args: vec![option.to_owned()],
-            timeout: Duration::from_secs(5),
-            capabilities: &[],
-        };
+        let line = CommandLine::new(program, [option], Duration::from_secs(5));
         let answer = match runner.run(&line) {
             Ok(answer) => answer,
             Err(CommandError::Missing(_)) => return None,

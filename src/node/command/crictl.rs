@@ -37,12 +37,7 @@ fn run_crictl(
     args: &[&str],
     timeout: Duration,
 ) -> Result<String, CommandError> {
-    let answer = runner.run(&CommandLine {
-        program: "crictl".into(),
-        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-        timeout,
-        capabilities: &[],
-    })?;
+    let answer = runner.run(&CommandLine::new("crictl", args, timeout))?;
     match answer.status {
         Some(0) => Ok(answer.stdout),
         _ => Err(CommandError::Failed(

@@ -318,12 +318,7 @@ mod tests {
     use crate::host::sys::privileges::Capability;
 
     fn line(program: &str, args: &[&str], timeout: Duration) -> CommandLine {
-        CommandLine {
-            program: program.into(),
-            args: args.iter().map(|a| (*a).to_owned()).collect(),
-            timeout,
-            capabilities: &[],
-        }
+        CommandLine::new(program, args, timeout)
     }
 
     #[test]

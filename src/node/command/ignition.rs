@@ -7,17 +7,16 @@ use super::CommandLine;
 /// Returns the command line of the stage that needs no network: it looks for the config of the image before it asks the
 /// platform.
 pub fn fetch_offline(platform: &str) -> CommandLine {
-    CommandLine {
-        program: "ignition".into(),
-        args: [
+    CommandLine::new(
+        "ignition",
+        [
             "--root=/sysroot".to_owned(),
             format!("--platform={platform}"),
             "--stage=fetch-offline".to_owned(),
         ]
         .to_vec(),
-        timeout: Duration::from_secs(60),
-        capabilities: &[],
-    }
+        Duration::from_secs(60),
+    )
 }
 
 /// Returns the platform from the environment file of Ignition's generator (`PLATFORM_ID=qemu`).

@@ -43,12 +43,7 @@ fn failed_command(words: &str) -> CommandError {
 }
 
 fn run_ip(runner: &dyn CommandRunner, args: &[&str]) -> Result<String, CommandError> {
-    let answer = runner.run(&CommandLine {
-        program: "ip".into(),
-        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-        timeout: Duration::from_secs(30),
-        capabilities: &[],
-    })?;
+    let answer = runner.run(&CommandLine::new("ip", args, Duration::from_secs(30)))?;
     match answer.status {
         Some(0) => Ok(answer.stdout),
         _ => Err(failed_command(&answer.stderr)),

@@ -277,31 +277,20 @@ fn set_sysctls(runner: &dyn CommandRunner, values: &str) -> Result<(), CommandEr
         "-w",
         "--",
     ];
-    let line = CommandLine {
-        program: "systemd-run".into(),
-        args: words.into_iter().chain(values).map(str::to_owned).collect(),
-        timeout: Duration::from_secs(30),
-        capabilities: &[],
-    };
+    let line = CommandLine::new(
+        "systemd-run",
+        words.into_iter().chain(values),
+        Duration::from_secs(30),
+    );
     run_program(runner, &line, false)
 }
 
 fn sshd_test_line() -> CommandLine {
-    CommandLine {
-        program: "sshd".into(),
-        args: vec!["-t".into()],
-        timeout: Duration::from_secs(10),
-        capabilities: &[],
-    }
+    CommandLine::new("sshd", ["-t"], Duration::from_secs(10))
 }
 
 fn udev_line() -> CommandLine {
-    CommandLine {
-        program: "udevadm".into(),
-        args: vec!["control".into(), "--reload".into()],
-        timeout: Duration::from_secs(30),
-        capabilities: &[],
-    }
+    CommandLine::new("udevadm", ["control", "--reload"], Duration::from_secs(30))
 }
 
 /// The error of `sshd -t` if the server is not running and its directory below `/run` was removed with it.
@@ -339,12 +328,8 @@ fn update_ca_trust(runner: &dyn CommandRunner, error: &CommandError) -> Result<D
 
 /// Returns the command line of `update-ca-trust`. It writes into directories that are closed even to their owner.
 fn ca_trust_line() -> CommandLine {
-    CommandLine {
-        program: "update-ca-trust".into(),
-        args: Vec::new(),
-        timeout: Duration::from_secs(90),
-        capabilities: &[Capability::CAP_DAC_OVERRIDE, Capability::CAP_FOWNER],
-    }
+    CommandLine::new("update-ca-trust", [""; 0], Duration::from_secs(90))
+        .with_capabilities(&[Capability::CAP_DAC_OVERRIDE, Capability::CAP_FOWNER])
 }
 
 #[cfg(test)]

@@ -6,12 +6,7 @@ use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
 
 /// Makes journalctl reread the catalogue files. The texts are only an aid, so a failure is logged and not reported.
 pub fn update_catalogue(runner: &dyn CommandRunner) {
-    let line = CommandLine {
-        program: "journalctl".into(),
-        args: vec!["--update-catalog".to_owned()],
-        timeout: Duration::from_secs(60),
-        capabilities: &[],
-    };
+    let line = CommandLine::new("journalctl", ["--update-catalog"], Duration::from_secs(60));
     match runner.run(&line) {
         Ok(output) if output.status == Some(0) => {}
         Ok(output) => log::info!("journalctl --update-catalog: {}", output.stderr.trim()),
@@ -29,12 +24,8 @@ pub fn errors_of_unit(
     unit: &str,
     since: u64,
 ) -> Result<String, CommandError> {
-    let line = |args: &[String]| CommandLine {
-        program: "journalctl".into(),
-        args: args.to_vec(),
-        timeout: Duration::from_secs(60),
-        capabilities: &[],
-    };
+    let line =
+        |args: &[String]| CommandLine::new("journalctl", args.to_vec(), Duration::from_secs(60));
     // The last lines may not have reached the journal yet.
     if let Err(error) = runner.run(&line(&["--sync".to_owned()])) {
         log::info!("{error}");

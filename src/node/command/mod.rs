@@ -46,6 +46,29 @@ pub struct CommandLine {
     pub capabilities: &'static [Capability],
 }
 
+impl CommandLine {
+    /// Creates the command line of a program that keeps no capability.
+    pub fn new(
+        program: impl Into<String>,
+        args: impl IntoIterator<Item = impl ToString>,
+        timeout: Duration,
+    ) -> Self {
+        Self {
+            program: program.into(),
+            args: args.into_iter().map(|arg| arg.to_string()).collect(),
+            timeout,
+            capabilities: &[],
+        }
+    }
+
+    /// Sets the capabilities that the program keeps.
+    #[must_use]
+    pub fn with_capabilities(mut self, capabilities: &'static [Capability]) -> Self {
+        self.capabilities = capabilities;
+        self
+    }
+}
+
 /// The result of a program that ran to its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandOutput {

@@ -55,12 +55,7 @@ fn removal_line(time: Duration) -> CommandLine {
 }
 
 fn command_line(program: &str, args: &[&str]) -> CommandLine {
-    CommandLine {
-        program: program.into(),
-        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-        timeout: QUICK,
-        capabilities: &[],
-    }
+    CommandLine::new(program, args, QUICK)
 }
 
 #[cfg(test)]

@@ -369,12 +369,7 @@ fn nmcli_line(words: &[&str], timeout: Duration) -> CommandLine {
 }
 
 fn command_line(program: &str, words: &[&str], timeout: Duration) -> CommandLine {
-    CommandLine {
-        program: program.to_owned(),
-        args: words.iter().map(|word| (*word).to_owned()).collect(),
-        timeout,
-        capabilities: &[],
-    }
+    CommandLine::new(program, words, timeout)
 }
 
 fn run_successfully(

@@ -21,12 +21,7 @@ pub fn deploy_help() -> CommandLine {
 }
 
 fn query_line(args: &[&str]) -> CommandLine {
-    CommandLine {
-        program: "ostree".to_owned(),
-        args: args.iter().map(|word| (*word).to_owned()).collect(),
-        timeout: Duration::from_secs(60),
-        capabilities: &[],
-    }
+    CommandLine::new("ostree", args, Duration::from_secs(60))
 }
 
 /// The options of [`stage_commit`].

@@ -83,12 +83,11 @@ pub fn start_rehearsal(
     let namespaces = NAMESPACES.map(str::to_owned).into_iter();
     let args = args.iter().map(|word| (*word).to_owned());
     let rest = namespaces.chain([program.to_owned()]).chain(args);
-    CommandLine {
-        program: "systemd-run".to_owned(),
-        args: words.into_iter().chain(rest).collect(),
-        timeout: Duration::from_secs(bounds.seconds + 30),
-        capabilities: &[],
-    }
+    CommandLine::new(
+        "systemd-run",
+        words.into_iter().chain(rest),
+        Duration::from_secs(bounds.seconds + 30),
+    )
 }
 
 /// Returns true if the unit is active, or is starting or stopping.
@@ -145,10 +144,5 @@ pub fn run_inside(
         &target, "--mount", "--uts", "--ipc", "--net", "--cgroup", "--pid", "--",
     ];
     let args = enter.into_iter().chain(words.iter().copied());
-    runner.run(&CommandLine {
-        program: "nsenter".to_owned(),
-        args: args.map(str::to_owned).collect(),
-        timeout,
-        capabilities: &ENTER,
-    })
+    runner.run(&CommandLine::new("nsenter", args, timeout).with_capabilities(&ENTER))
 }

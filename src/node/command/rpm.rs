@@ -93,12 +93,7 @@ impl Ownership {
 fn owners_query(paths: &[&RootPath]) -> CommandLine {
     let mut args = vec!["-qf".to_owned(), "--qf".to_owned(), format!("{OWNED}\\n")];
     args.extend(paths.iter().map(ToString::to_string));
-    CommandLine {
-        program: "rpm".into(),
-        args,
-        timeout: Duration::from_secs(60),
-        capabilities: LOOK,
-    }
+    CommandLine::new("rpm", args, Duration::from_secs(60)).with_capabilities(LOOK)
 }
 
 /// Parses the output: every path that is not reported as unowned belongs to a package. Returns `None` if there are too few
@@ -135,12 +130,7 @@ pub fn query_versions(
 ) -> Result<BTreeMap<String, String>, CommandError> {
     let options = ["-q", "--queryformat", "%{NAME} %{VERSION}-%{RELEASE}\n"];
     let words = options.iter().chain(packages);
-    let answer = runner.run(&CommandLine {
-        program: "rpm".into(),
-        args: words.map(|word| (*word).to_owned()).collect(),
-        timeout: Duration::from_secs(20),
-        capabilities: &[],
-    })?;
+    let answer = runner.run(&CommandLine::new("rpm", words, Duration::from_secs(20)))?;
     // For a package that is not installed, rpm prints a sentence of more words.
     let version = |line: &str| match line.split(' ').collect::<Vec<_>>().as_slice() {
         [name, version] if packages.contains(name) => {
@@ -153,12 +143,11 @@ pub fn query_versions(
 
 /// Returns true if a package is installed, using the daemon's query (docs/develop/agreement.md: Packages).
 pub fn is_installed(runner: &dyn CommandRunner, package: &str) -> Result<bool, CommandError> {
-    let answer = runner.run(&CommandLine {
-        program: "rpm".into(),
-        args: vec!["-q".to_owned(), package.to_owned()],
-        timeout: Duration::from_secs(30),
-        capabilities: &[],
-    })?;
+    let answer = runner.run(&CommandLine::new(
+        "rpm",
+        ["-q", package],
+        Duration::from_secs(30),
+    ))?;
     match answer.status {
         Some(0) => Ok(true),
         Some(1) => Ok(false),
@@ -171,12 +160,7 @@ pub fn is_installed(runner: &dyn CommandRunner, package: &str) -> Result<bool, C
 
 fn owner_query(path: &RootPath) -> CommandLine {
     let args = vec!["-qf".to_owned(), path.to_string()];
-    CommandLine {
-        program: "rpm".into(),
-        args,
-        timeout: Duration::from_secs(30),
-        capabilities: LOOK,
-    }
+    CommandLine::new("rpm", args, Duration::from_secs(30)).with_capabilities(LOOK)
 }
 
 /// Parses the output for one path; `None` if rpm itself failed.

@@ -150,20 +150,15 @@ impl Tool {
         let root = ["--root".to_owned(), directory.display().to_string()];
         let args = root.into_iter().chain(self.args.iter().cloned());
         if !selinux {
-            return CommandLine {
-                program: self.program.into(),
-                args: args.collect(),
-                timeout: TIMEOUT,
-                capabilities: &CAPABILITIES,
-            };
+            return CommandLine::new(self.program, args, TIMEOUT).with_capabilities(&CAPABILITIES);
         }
         let wrapper = ["--mount", "--", "sh", "-c", WITHOUT_SELINUX, self.program];
-        CommandLine {
-            program: "unshare".into(),
-            args: wrapper.map(str::to_owned).into_iter().chain(args).collect(),
-            timeout: TIMEOUT,
-            capabilities: &UNDER_SELINUX,
-        }
+        CommandLine::new(
+            "unshare",
+            wrapper.map(str::to_owned).into_iter().chain(args),
+            TIMEOUT,
+        )
+        .with_capabilities(&UNDER_SELINUX)
     }
 }
 

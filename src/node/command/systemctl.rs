@@ -379,12 +379,7 @@ fn activity_query(units: &[&str]) -> CommandLine {
 pub(super) fn systemctl_line(words: &[&str], units: &[&str], timeout: Duration) -> CommandLine {
     let end: &[&str] = if units.is_empty() { &[] } else { &["--"] };
     let args = words.iter().chain(end).chain(units);
-    CommandLine {
-        program: "systemctl".into(),
-        args: args.map(|arg| (*arg).to_owned()).collect(),
-        timeout,
-        capabilities: &[],
-    }
+    CommandLine::new("systemctl", args, timeout)
 }
 
 fn run_systemctl(
@@ -441,14 +436,11 @@ fn property_value(block: &str, key: &str) -> Option<String> {
 /// # Errors
 /// systemctl is missing or gives no answer.
 pub fn main_pid(runner: &dyn CommandRunner, unit: &str) -> Result<Option<i32>, CommandError> {
-    let answer = runner.run(&CommandLine {
-        program: "systemctl".into(),
-        args: ["show", "--property=MainPID", "--value", "--", unit]
-            .map(str::to_owned)
-            .to_vec(),
-        timeout: Duration::from_secs(30),
-        capabilities: &[],
-    })?;
+    let answer = runner.run(&CommandLine::new(
+        "systemctl",
+        ["show", "--property=MainPID", "--value", "--", unit],
+        Duration::from_secs(30),
+    ))?;
     if answer.status != Some(0) {
         let words = answer.stderr.trim().to_owned();
         return Err(CommandError::Failed("systemctl".into(), words));
@@ -462,12 +454,12 @@ pub fn reboot_node(soft: bool) -> CommandLine {
     let words = ["SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1", "systemctl"];
     let words: &[&str] = if soft { &words } else { &[] };
     let args = words.iter().copied().chain(["--no-block", "reboot"]);
-    CommandLine {
-        program: if soft { "env" } else { "systemctl" }.into(),
-        args: args.map(str::to_owned).collect(),
-        timeout: Duration::from_secs(60),
-        capabilities: &[Capability::CAP_SYS_BOOT],
-    }
+    CommandLine::new(
+        if soft { "env" } else { "systemctl" },
+        args,
+        Duration::from_secs(60),
+    )
+    .with_capabilities(&[Capability::CAP_SYS_BOOT])
 }
 
 /// Returns the state of the whole system, such as `starting`, `running` or `degraded`; `None` without an answer.

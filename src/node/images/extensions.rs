@@ -68,12 +68,8 @@ pub fn copy_content(name: &str, directory: &str) -> CommandLine {
 /// Returns the command line that labels the copied files so that rpm-ostreed may read them.
 pub fn label_directory(directory: &str) -> CommandLine {
     let args = ["-R", "-t", "var_run_t", directory];
-    CommandLine {
-        program: "chcon".to_owned(),
-        args: args.map(str::to_owned).to_vec(),
-        timeout: QUICK,
-        capabilities: &[Capability::CAP_SYS_ADMIN, Capability::CAP_FOWNER],
-    }
+    CommandLine::new("chcon", args, QUICK)
+        .with_capabilities(&[Capability::CAP_SYS_ADMIN, Capability::CAP_FOWNER])
 }
 
 /// Removes the container.
@@ -82,12 +78,7 @@ pub fn remove_container(name: &str) -> CommandLine {
 }
 
 fn podman_line(args: Vec<String>, timeout: Duration) -> CommandLine {
-    CommandLine {
-        program: "podman".to_owned(),
-        args,
-        timeout,
-        capabilities: &super::storage::CAPABILITIES,
-    }
+    CommandLine::new("podman", args, timeout).with_capabilities(&super::storage::CAPABILITIES)
 }
 
 #[cfg(test)]

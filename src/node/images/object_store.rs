@@ -396,10 +396,10 @@ impl ObjectStore {
 
     /// Returns the error of a system call on an object.
     pub fn error_at(&self, id: &ObjectId, errno: nix::errno::Errno) -> StoreError {
-        StoreError::Root(RootError {
-            path: format!("{}/{}", self.shown(), self.path_of(id)),
-            cause: errno.into(),
-        })
+        StoreError::Root(RootError::at(
+            format!("{}/{}", self.shown(), self.path_of(id)),
+            errno,
+        ))
     }
 }
 
@@ -661,10 +661,8 @@ fn read_archived(mut file: impl Read + 'static) -> io::Result<Option<FileContent
 }
 
 fn path_of(below: &str) -> Result<RootPath, RootError> {
-    RootPath::parse(&format!("/{below}")).map_err(|_| RootError {
-        path: below.to_owned(),
-        cause: nix::errno::Errno::EINVAL.into(),
-    })
+    RootPath::parse(&format!("/{below}"))
+        .map_err(|_| RootError::at(below, nix::errno::Errno::EINVAL))
 }
 
 /// Returns the mode in a repository's configuration.

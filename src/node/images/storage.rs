@@ -62,22 +62,12 @@ pub fn copy_into_storage(from: &str, image: &str) -> CommandLine {
     }
     args.push(from.to_owned());
     args.push(format!("containers-storage:{image}"));
-    CommandLine {
-        program: "skopeo".to_owned(),
-        args,
-        timeout: COPY,
-        capabilities: &CAPABILITIES,
-    }
+    CommandLine::new("skopeo", args, COPY).with_capabilities(&CAPABILITIES)
 }
 
 /// Returns the command line that prints skopeo's version; it fails if skopeo is missing.
 pub fn skopeo_version() -> CommandLine {
-    CommandLine {
-        program: "skopeo".to_owned(),
-        args: vec!["--version".to_owned()],
-        timeout: Duration::from_secs(60),
-        capabilities: &[],
-    }
+    CommandLine::new("skopeo", ["--version"], Duration::from_secs(60))
 }
 
 /// Returns the command line of `podman images` for one name.
@@ -92,12 +82,7 @@ pub fn system_info() -> CommandLine {
 }
 
 fn podman_line(args: &[&str]) -> CommandLine {
-    CommandLine {
-        program: "podman".to_owned(),
-        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-        timeout: Duration::from_secs(120),
-        capabilities: &CAPABILITIES,
-    }
+    CommandLine::new("podman", args, Duration::from_secs(120)).with_capabilities(&CAPABILITIES)
 }
 
 /// Finds the image with exactly this name in the output of [`list_images`]; `None` if it is missing.

@@ -112,10 +112,7 @@ impl<'a> NodeFiles<'a> {
         let Some(file) = self.root.open_followed(path)? else {
             return Ok(None);
         };
-        let (stat, _) = stat_of_open(file.as_fd()).map_err(|errno| RootError {
-            path: path.to_string(),
-            cause: errno.into(),
-        })?;
+        let (stat, _) = stat_of_open(file.as_fd()).map_err(|errno| RootError::at(path, errno))?;
         let is_file = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
         Ok(is_file.then_some((stat.st_uid, stat.st_mode & 0o7777)))
     }

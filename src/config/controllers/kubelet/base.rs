@@ -198,14 +198,13 @@ pub(super) fn note_foreign(cluster: &Cluster, generation: &mut Generation) {
     };
     let fields = file_of(config, KUBELET_CONF).and_then(|bytes| read_fields(&bytes).ok());
     if fields.is_some_and(|fields| !is_written(&fields)) {
-        generation.notes.push(Note {
-            object: String::new(),
-            text: format!(
+        generation.notes.push(Note::inexact(
+            String::new(),
+            format!(
                 "{KUBELET_CONF} of the rendered config is not one that the controller wrote: it is a template's or your own. It is taken \
                  as the base, and completed; feature gates may be missing."
             ),
-            inexact: true,
-        });
+        ));
     }
 }
 
@@ -294,11 +293,7 @@ fn sync_tls(cluster: &Cluster, generation: &mut Generation) {
 }
 
 fn note_tls(text: &str) -> Note {
-    Note {
-        object: "APIServer cluster".to_owned(),
-        text: text.to_owned(),
-        inexact: true,
-    }
+    Note::inexact("APIServer cluster".to_owned(), text)
 }
 
 /// Edits the files of a part. Returns `None` if none changes, otherwise whether the form of the files is certain.

@@ -156,11 +156,7 @@ fn owner_reference(object: &ApiObject) -> Value {
 }
 
 fn note_about(object: &ApiObject, text: String) -> Note {
-    Note {
-        object: object.title(),
-        text,
-        inexact: false,
-    }
+    Note::exact(object.title(), text)
 }
 
 /// Adds notes about fields that the operator drops or does not change.
@@ -307,11 +303,7 @@ fn note_several(cluster: &Cluster, generation: &mut Generation) {
                 pool.name,
                 names.len()
             );
-            generation.notes.push(Note {
-                object: String::new(),
-                text,
-                inexact: false,
-            });
+            generation.notes.push(Note::exact(String::new(), text));
         }
     }
 }
@@ -336,11 +328,10 @@ fn delete_stale(cluster: &Cluster, generation: &mut Generation) {
             && !generation.deleted.contains(name)
         {
             generation.deleted.push(name.clone());
-            generation.notes.push(Note {
-                object: String::new(),
-                text: format!("The controller deletes the MachineConfig {name}: another version of the operator made it."),
-                inexact: false,
-            });
+            generation.notes.push(Note::exact(
+                String::new(),
+                format!("The controller deletes the MachineConfig {name}: another version of the operator made it."),
+            ));
         }
     }
 }

@@ -54,11 +54,10 @@ fn conf_of_parts(base: &Base, pool: &str) -> Conf {
 /// MachineConfig has the file.
 fn conf_of_rendered(base: &Base, pool: &str, notes: &mut Vec<Note>) -> Conf {
     let mut note = |text: &str| {
-        let note = Note {
-            object: String::new(),
-            text: format!("{text} The files of the cluster may differ from these."),
-            inexact: true,
-        };
+        let note = Note::inexact(
+            String::new(),
+            format!("{text} The files of the cluster may differ from these."),
+        );
         if !notes.contains(&note) {
             notes.push(note);
         }
@@ -205,15 +204,14 @@ pub(super) fn note_losses(base: &Base, pool: &str, files: &[GeneratedFile], note
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let note = Note {
-        object: String::new(),
-        text: format!(
+    let note = Note::inexact(
+        String::new(),
+        format!(
             "In force now, and made by none of the given objects: {}{more}. If an object of the cluster makes them, give \
              it too",
             lost.join(", ")
         ),
-        inexact: true,
-    };
+    );
     if !notes.contains(&note) {
         notes.push(note);
     }

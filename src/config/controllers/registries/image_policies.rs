@@ -79,26 +79,24 @@ impl ImagePolicies {
         }
         if !conflicts.is_empty() {
             let conflicts = conflicts.join(" ");
-            self.notes.push(Note {
-                object: object.title(),
-                text: format!(
+            self.notes.push(Note::exact(
+                object.title(),
+                format!(
                     "has conflicting scope(s) [{conflicts}] that equal to or nest inside existing clusterimagepolicy, only policy from clusterimagepolicy scope(s) will be applied"
                 ),
-                inexact: false,
-            });
+            ));
         }
         Ok(())
     }
 
     fn note_order(&mut self, object: &ApiObject, scope: &str, is_shared: bool) {
         if is_shared {
-            self.notes.push(Note {
-                object: object.title(),
-                text: format!(
+            self.notes.push(Note::inexact(
+                object.title(),
+                format!(
                     "Another policy has the scope {scope} too. The controller puts their requirements in an order that is not defined; here it is that of the files."
                 ),
-                inexact: true,
-            });
+            ));
         }
     }
 

@@ -84,13 +84,11 @@ impl<'a> RegistryInputs<'a> {
         let has_mirror_objects = idms.0 + icsp.0 + itms.0 > 0;
         let are_given = image.is_some() || has_mirror_objects || !policy_objects.is_empty();
         if image.is_none() && are_given {
-            notes.push(Note {
-                object: "Image cluster".to_owned(),
-                text: "The object was not given; its lists of registries are taken as empty. If the cluster blocks, allows \
-                       or searches registries, give it too."
-                    .to_owned(),
-                inexact: true,
-            });
+            notes.push(Note::inexact(
+                "Image cluster",
+                "The object was not given; its lists of registries are taken as empty. If the cluster blocks, allows \
+                 or searches registries, give it too.",
+            ));
         }
         let (repository, lists) = sort_lists(cluster, image, &sources, &digests)?;
         let policies = if counts_policies(cluster, &policy_objects, notes)? {
@@ -173,13 +171,11 @@ impl<'a> RegistryInputs<'a> {
 fn find_image<'a>(cluster: &'a Cluster, notes: &mut Vec<Note>) -> Option<&'a ApiObject> {
     let all = of_api(cluster, "Image", "config.openshift.io", notes);
     for other in all.iter().filter(|image| image.name != "cluster") {
-        notes.push(Note {
-            object: other.title(),
-            text: "The object has no effect: the controller reads only the Image with the name `cluster`. Rename it if \
-                   it is meant."
-                .to_owned(),
-            inexact: false,
-        });
+        notes.push(Note::exact(
+            other.title(),
+            "The object has no effect: the controller reads only the Image with the name `cluster`. Rename it if \
+             it is meant.",
+        ));
     }
     all.into_iter().find(|image| image.name == "cluster")
 }
@@ -199,15 +195,14 @@ fn of_api<'a>(
     let (own, other): (Vec<_>, Vec<_>) =
         cluster.objects.iter().filter(of_kind).partition(is_of_api);
     for object in other {
-        notes.push(Note {
-            object: object.title(),
-            text: format!(
+        notes.push(Note::exact(
+            object.title(),
+            format!(
                 "The object has no effect: its apiVersion is {}, and the controller reads those of {api}. Correct it if it \
                  is meant.",
                 object.api_version
             ),
-            inexact: false,
-        });
+        ));
     }
     own
 }
@@ -332,13 +327,12 @@ fn counts_policies(
     {
         Some(true) => Ok(true),
         Some(false) => {
-            notes.push(Note {
-                object: first.title(),
-                text: format!(
+            notes.push(Note::exact(
+                first.title(),
+                format!(
                     "Image policies have no effect: the feature gate {GATE} is off in this cluster."
                 ),
-                inexact: false,
-            });
+            ));
             Ok(false)
         }
         None => {

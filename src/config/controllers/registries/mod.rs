@@ -81,11 +81,10 @@ pub(super) fn sync_registries(cluster: &Cluster, generation: &mut Generation) {
         }
     }
     generation.notes.extend(inputs.policies.notes);
-    let left_out = inputs.lists.left_out.map(|text| Note {
-        object: "Image cluster".to_owned(),
-        text,
-        inexact: false,
-    });
+    let left_out = inputs
+        .lists
+        .left_out
+        .map(|text| Note::exact("Image cluster".to_owned(), text));
     generation.notes.extend(left_out);
     generation.configs.extend(configs);
 }

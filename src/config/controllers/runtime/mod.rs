@@ -99,13 +99,11 @@ fn sync_object<'a>(
         });
     }
     if settings.default_runtime == "runc" {
-        generation.notes.push(Note {
-            object: object.title(),
-            text: "RHEL 10 has no runc: with an OS image of RHEL 10 the operator renders no config for the pool, \
-                   and CRI-O does not start. Use crun there."
-                .to_owned(),
-            inexact: false,
-        });
+        generation.notes.push(Note::exact(
+            object.title(),
+            "RHEL 10 has no runc: with an OS image of RHEL 10 the operator renders no config for the pool, \
+             and CRI-O does not start. Use crun there.",
+        ));
     }
     Ok(())
 }
@@ -211,24 +209,22 @@ fn write_files(
             refuse_field("spec.containerRuntimeConfig", message.to_string(), advice)
         })?;
         if rewritten.was_generated && matches!(cluster.base, Base::Rendered(_)) {
-            generation.notes.push(Note {
-                object: object.title(),
-                text: format!(
+            generation.notes.push(Note::inexact(
+                object.title(),
+                format!(
                     "{STORAGE} of this config was already rewritten for a ContainerRuntimeConfig. Its size and stores are \
                      replaced; those of another object that stays would come back in the cluster."
                 ),
-                inexact: true,
-            });
+            ));
         }
         if !rewritten.lost.is_empty() {
-            generation.notes.push(Note {
-                object: object.title(),
-                text: format!(
+            generation.notes.push(Note::exact(
+                object.title(),
+                format!(
                     "The controller leaves these keys of {STORAGE} out, which a MachineConfig of yours set: {}.",
                     rewritten.lost.join(", ")
                 ),
-                inexact: false,
-            });
+            ));
         }
         files.push(GeneratedFile::new(STORAGE, rewritten.text));
     }
@@ -314,17 +310,16 @@ fn note_earlier(
     if earlier.is_empty() {
         return;
     }
-    generation.notes.push(Note {
-        object: object.title(),
-        text: format!(
+    generation.notes.push(Note::inexact(
+        object.title(),
+        format!(
             "A ContainerRuntimeConfig is in force already; its {} stays. If that is an earlier version of {}, the cluster \
              takes {} away: repeat every field that is to stay. If it is another object, this one gets a name with a number.",
             earlier.join(", "),
             object.name,
             if earlier.len() == 1 { "it" } else { "them" },
         ),
-        inexact: true,
-    });
+    ));
 }
 
 #[cfg(test)]

@@ -7,11 +7,7 @@ use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::platform::{Platform, Seen};
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "accounts",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("accounts", judge);
 
 fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     match find_orphans(target, node) {

@@ -8,11 +8,7 @@ use crate::node::kernel_modules::{ModuleSetting, NeededModule, SettingPlace};
 use crate::node::platform::Platform;
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "blocked-modules",
-    is_of_image: false,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_node("blocked-modules", judge);
 
 fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let modules = match node.file_faults.as_ref().map(|found| &found.modules) {

@@ -5,11 +5,7 @@ use crate::node::platform::Platform;
 use crate::node::zipl::CURE;
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "boot-entries",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("boot-entries", judge);
 
 fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let unused = match &node.unused_zipl {

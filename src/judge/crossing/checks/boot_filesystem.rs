@@ -10,11 +10,7 @@ use crate::judge::crossing::{
 use crate::node::platform::{BlockDevice, BlockStorage, MountedFileSystem, Platform};
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "boot-filesystem",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("boot-filesystem", judge);
 
 fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let mut findings = Vec::new();

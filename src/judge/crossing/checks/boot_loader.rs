@@ -14,11 +14,7 @@ use crate::node::images::tree::ImageTree;
 use crate::node::platform::{Platform, SystemPartition};
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "boot-loader",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("boot-loader", judge);
 
 const UPDATES: &str = "usr/lib/bootupd/updates";
 const STUB: &str = "grub.cfg";

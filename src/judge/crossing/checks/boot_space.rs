@@ -6,18 +6,10 @@ use crate::node::platform::Platform;
 use crate::node::space::{Fit, MIN_FREE_PERCENT, Space, kernel_room};
 
 /// The check of `/boot`.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "boot-space",
-    is_of_image: true,
-    judge: judge_boot,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("boot-space", judge_boot);
 
 /// The check of `/sysroot`.
-pub(super) const SYSROOT: CrossingCheck = CrossingCheck {
-    id: "sysroot-space",
-    is_of_image: true,
-    judge: judge_sysroot,
-};
+pub(super) const SYSROOT: CrossingCheck = CrossingCheck::of_image("sysroot-space", judge_sysroot);
 
 const BLOCK: u64 = 4096;
 

@@ -4,11 +4,7 @@ use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::platform::Platform;
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "bootable",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("bootable", judge);
 
 /// Labels, one of which an image needs to be deployed.
 const LABELS: [&str; 2] = ["ostree.bootable", "containers.bootc"];

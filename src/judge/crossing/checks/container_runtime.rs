@@ -9,11 +9,7 @@ use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::platform::{CrioFile, Platform};
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "container-runtime",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("container-runtime", judge);
 
 /// First CRI-O release that uses crun by default.
 const CRUN_SINCE: (u32, u32) = (1, 31);

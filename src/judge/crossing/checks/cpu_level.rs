@@ -5,11 +5,7 @@ use crate::node::images::tree::x86_isa_needed;
 use crate::node::platform::{Platform, Processor};
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "cpu-level",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("cpu-level", judge);
 
 /// Files whose note states the level: the C library, and the loader, which refuses to start any program.
 const LIBRARIES: [&str; 2] = ["usr/lib64/libc.so.6", "usr/lib64/ld-linux-x86-64.so.2"];

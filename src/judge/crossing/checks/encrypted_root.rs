@@ -7,11 +7,7 @@ use crate::judge::crossing::{
 use crate::node::platform::{Encrypted, LuksFault, LuksHeader, Pin, Platform, StaticNetwork};
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "encrypted-root",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("encrypted-root", judge);
 
 /// TPM registers that change with another boot loader, kernel or kernel argument.
 const OF_BOOT: [u32; 3] = [4, 8, 9];

@@ -7,25 +7,13 @@ use crate::node::os_release::Class;
 use crate::node::platform::Platform;
 
 /// The check of the architecture.
-pub(super) const MACHINE: CrossingCheck = CrossingCheck {
-    id: ARCHITECTURE,
-    is_of_image: true,
-    judge: judge_architecture,
-};
+pub(super) const MACHINE: CrossingCheck = CrossingCheck::of_image(ARCHITECTURE, judge_architecture);
 
 /// The check that the image is a node image.
-pub(super) const NODE_IMAGE: CrossingCheck = CrossingCheck {
-    id: "node-image",
-    is_of_image: true,
-    judge: judge_kind,
-};
+pub(super) const NODE_IMAGE: CrossingCheck = CrossingCheck::of_image("node-image", judge_kind);
 
 /// The check of the release.
-pub(super) const RELEASE: CrossingCheck = CrossingCheck {
-    id: "release",
-    is_of_image: true,
-    judge: judge_release,
-};
+pub(super) const RELEASE: CrossingCheck = CrossingCheck::of_image("release", judge_release);
 
 fn judge_architecture(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let (Some(wanted), Ok(own)) = (&target.tree.architecture, &node.architecture) else {

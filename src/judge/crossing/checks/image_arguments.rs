@@ -9,11 +9,7 @@ use crate::node::image_arguments;
 use crate::node::platform::Platform;
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "image-arguments",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("image-arguments", judge);
 
 const SUBJECT: &str = "/usr/lib/bootc/kargs.d";
 

@@ -4,11 +4,7 @@ use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, T
 use crate::node::platform::Platform;
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "image-fetch",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("image-fetch", judge);
 
 fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let (severity, what) = match &node.refused_fetch {

@@ -5,11 +5,7 @@ use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, T
 use crate::node::platform::{DeviceLevel, Interface, NameUse, Platform};
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "interface-drivers",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("interface-drivers", judge);
 
 /// Buses whose drivers list their devices by modalias pattern.
 const BUSES: [&str; 9] = [

@@ -16,11 +16,7 @@ use crate::node::platform::{
 };
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "interface-names",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("interface-names", judge);
 
 /// The failure: a connection stays inactive if no interface has the name.
 const LOST: &str =

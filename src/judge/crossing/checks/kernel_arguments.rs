@@ -6,11 +6,7 @@ use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, C
 use crate::node::platform::Platform;
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "kernel-arguments",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("kernel-arguments", judge);
 
 const UNIFIED: &str = "systemd.unified_cgroup_hierarchy";
 const CONTROLLER: &str = "systemd.legacy_systemd_cgroup_controller";

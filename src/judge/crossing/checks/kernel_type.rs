@@ -6,11 +6,7 @@ use crate::node::os_release::Class;
 use crate::node::platform::Platform;
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "kernel-type",
-    is_of_image: false,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_node("kernel-type", judge);
 
 /// The field of the config.
 const FIELD: &str = "spec.kernelType";

@@ -5,11 +5,7 @@ use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::platform::Platform;
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "kubelet-checkpoints",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("kubelet-checkpoints", judge);
 
 fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let kept = match &node.kubelet_files {

@@ -5,11 +5,7 @@ use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::platform::{ApiServerPod, Platform};
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "kubelet-skew",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("kubelet-skew", judge);
 
 /// Number of minor versions by which a kubelet may be older than the API server.
 const OLDEST: u32 = 3;

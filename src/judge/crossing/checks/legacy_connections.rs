@@ -4,11 +4,7 @@ use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, T
 use crate::node::platform::{LegacyConnection, Platform};
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "legacy-connections",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("legacy-connections", judge);
 
 /// Directory of NetworkManager's plugins.
 const PLUGINS: &str = "usr/lib64/NetworkManager";

@@ -5,11 +5,7 @@ use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, T
 use crate::node::platform::{KEYS_MIGRATION, NextLogin, Platform};
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "login",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("login", judge);
 
 /// First Enterprise Linux release whose sshd refuses host keys that a group may read.
 const STRICT_KEYS: u32 = 10;

@@ -7,11 +7,7 @@ use crate::node::platform::Platform;
 use crate::node::unit_links::NeededMask;
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "masked-units",
-    is_of_image: false,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_node("masked-units", judge);
 
 fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let Some(found) = &node.file_faults else {

@@ -8,11 +8,7 @@ use crate::node::platform::Platform;
 use crate::node::unit_links::{UNITS_OF_OS, UnitLink};
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "missing-units",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("missing-units", judge);
 
 fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let lost = match &node.lost_units {

@@ -7,11 +7,7 @@ use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, T
 use crate::node::platform::{BlockDevice, BlockStorage, Platform};
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "multipath",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("multipath", judge);
 
 /// Settings for files that EL 10 always keeps below `/etc/multipath`.
 const FIXED: [&str; 3] = ["bindings_file", "wwids_file", "prkeys_file"];

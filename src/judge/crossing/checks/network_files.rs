@@ -8,11 +8,7 @@ use crate::node::network::{DISABLED_IPV6, WITHOUT_IPV6, disables_ipv6};
 use crate::node::platform::Platform;
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "network-files",
-    is_of_image: false,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_node("network-files", judge);
 
 fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let Some(found) = &node.file_faults else {

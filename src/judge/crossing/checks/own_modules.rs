@@ -6,11 +6,7 @@ use crate::node::engine::Engine;
 use crate::node::platform::Platform;
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "own-modules",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("own-modules", judge);
 
 fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let mut found = Vec::new();

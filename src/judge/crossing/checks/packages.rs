@@ -6,11 +6,7 @@ use crate::node::engine::Engine;
 use crate::node::platform::{OriginSections, Platform};
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "packages",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("packages", judge);
 
 fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let origin = match &node.origin {

@@ -5,11 +5,7 @@ use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::platform::Platform;
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "pull-files",
-    is_of_image: false,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_node("pull-files", judge);
 
 fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let Some(found) = &node.file_faults else {

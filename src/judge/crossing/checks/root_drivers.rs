@@ -7,11 +7,7 @@ use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::platform::{DeviceLevel, DiskDevices, Platform};
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "root-drivers",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("root-drivers", judge);
 
 const WORDS: &str = "dracut: Timed out waiting for device, then the emergency shell";
 

@@ -8,11 +8,7 @@ use crate::judge::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, T
 use crate::node::platform::Platform;
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "secure-boot",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("secure-boot", judge);
 
 const WORDS: &str = "Verification failed: (0x1A) Security Violation";
 const LEVEL: &str = "SbatLevelRT";

@@ -8,11 +8,7 @@ use crate::node::platform::Platform;
 use crate::node::selinux_state::SelinuxFaultKind;
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "selinux",
-    is_of_image: false,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_node("selinux", judge);
 
 fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     match node.file_faults.as_ref().map(|found| &found.selinux) {

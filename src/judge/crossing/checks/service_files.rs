@@ -7,11 +7,7 @@ use crate::node::platform::Platform;
 use crate::node::service_configs::BrokenConfig;
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "service-files",
-    is_of_image: false,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_node("service-files", judge);
 
 fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
     match node.file_faults.as_ref().map(|found| &found.services) {

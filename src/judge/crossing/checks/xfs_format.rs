@@ -4,11 +4,7 @@ use crate::judge::crossing::{CrossingCheck, CrossingFinding, Target};
 use crate::node::platform::Platform;
 
 /// The check.
-pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "xfs-format",
-    is_of_image: true,
-    judge,
-};
+pub(super) const CHECK: CrossingCheck = CrossingCheck::of_image("xfs-format", judge);
 
 fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     if target.os_release.el_major().is_none_or(|major| major < 10) {

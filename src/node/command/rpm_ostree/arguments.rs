@@ -236,16 +236,7 @@ pub fn undeploy_index(index: usize) -> CommandLine {
 
 fn journal_query(which: &[&str]) -> CommandLine {
     let output = ["--no-pager", "-o", "json", "-n", "1000"];
-    CommandLine {
-        program: "journalctl".to_owned(),
-        args: which
-            .iter()
-            .chain(&output)
-            .map(|arg| (*arg).to_owned())
-            .collect(),
-        timeout: QUESTION,
-        capabilities: &[],
-    }
+    CommandLine::new("journalctl", which.iter().chain(&output), QUESTION)
 }
 
 /// Repeats an option for each name, as two separate arguments, like the daemon.
@@ -271,19 +262,14 @@ fn rpm_ostree_line<A: Into<String>>(
 /// a mount namespace of its own. To find out whether it already runs in one, it reads the namespace of process 1. Files that it
 /// removes may be immutable.
 fn ostree_line(args: Vec<String>) -> CommandLine {
-    CommandLine {
-        program: "ostree".to_owned(),
-        args,
-        timeout: SMALL,
-        capabilities: &[
-            Capability::CAP_SYS_ADMIN,
-            Capability::CAP_SYS_PTRACE,
-            Capability::CAP_LINUX_IMMUTABLE,
-            Capability::CAP_CHOWN,
-            Capability::CAP_FOWNER,
-            Capability::CAP_DAC_OVERRIDE,
-        ],
-    }
+    CommandLine::new("ostree", args, SMALL).with_capabilities(&[
+        Capability::CAP_SYS_ADMIN,
+        Capability::CAP_SYS_PTRACE,
+        Capability::CAP_LINUX_IMMUTABLE,
+        Capability::CAP_CHOWN,
+        Capability::CAP_FOWNER,
+        Capability::CAP_DAC_OVERRIDE,
+    ])
 }
 
 #[cfg(test)]
