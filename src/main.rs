@@ -24,30 +24,22 @@ static MEMORY: Memory = Memory;
 const ERROR: &str = "1;31";
 const WARNING: &str = "1;33";
 
-/// How messages look on standard error.
-#[derive(Clone, Copy)]
-struct Messages {
-    coloured: bool,
-}
-
-impl Messages {
-    /// Returns a message with its commands apart, after a label in this colour if there is one.
-    fn lay_out(self, label: &str, colour: &str, text: &str) -> String {
-        let text = with_commands_apart(&format!("{label}{text}"));
-        let text = as_typed(&text).into_owned();
-        // A log keeps one line for each message.
-        let is_long = text.lines().any(|line| line.chars().count() > line_width());
-        let text = if is_long && std::io::stderr().is_terminal() {
-            wrap_lines(&text)
-        } else {
-            text
-        };
-        match text.strip_prefix(label) {
-            Some(rest) if self.coloured && !colour.is_empty() && !label.is_empty() => {
-                format!("\u{1b}[{colour}m{}\u{1b}[0m {rest}", label.trim_end())
-            }
-            _ => text,
+/// Returns a message for standard error with its commands apart, after a label in this colour if there is one.
+fn lay_out_message(label: &str, colour: Option<&str>, text: &str) -> String {
+    let text = with_commands_apart(&format!("{label}{text}"));
+    let text = as_typed(&text).into_owned();
+    // A log keeps one line for each message.
+    let is_long = text.lines().any(|line| line.chars().count() > line_width());
+    let text = if is_long && std::io::stderr().is_terminal() {
+        wrap_lines(&text)
+    } else {
+        text
+    };
+    match (text.strip_prefix(label), colour) {
+        (Some(rest), Some(colour)) if !label.is_empty() => {
+            format!("\u{1b}[{colour}m{}\u{1b}[0m {rest}", label.trim_end())
         }
+        _ => text,
     }
 }
 
@@ -78,9 +70,7 @@ fn main() -> ExitCode {
     limits::set_umask();
     let cli = parse();
     remember_person();
-    let messages = Messages {
-        coloured: cli.is_coloured(&std::io::stderr()),
-    };
+    let is_coloured = cli.is_coloured(&std::io::stderr());
     let level = match cli.verbose {
         0 => log::LevelFilter::Warn,
         1 => log::LevelFilter::Info,
@@ -97,15 +87,13 @@ fn main() -> ExitCode {
             progress::clear_line();
             let word = record.level().as_str().to_lowercase();
             let colour = match record.level() {
-                log::Level::Error => ERROR,
-                log::Level::Warn => WARNING,
-                _ => "",
+                log::Level::Error => Some(ERROR),
+                log::Level::Warn => Some(WARNING),
+                _ => None,
             };
-            writeln!(
-                out,
-                "{}",
-                messages.lay_out(&format!("{word}: "), colour, &text)
-            )
+            let colour = colour.filter(|_| is_coloured);
+            let message = lay_out_message(&format!("{word}: "), colour, &text);
+            writeln!(out, "{message}")
         })
         .init();
     if let Err(errno) = memory::keep_private() {
@@ -137,11 +125,8 @@ fn main() -> ExitCode {
                 "error: "
             };
             // Standard error may be closed; the exit code still tells.
-            let _ = writeln!(
-                std::io::stderr(),
-                "{}",
-                messages.lay_out(label, ERROR, &text)
-            );
+            let message = lay_out_message(label, is_coloured.then_some(ERROR), &text);
+            let _ = writeln!(std::io::stderr(), "{message}");
             error::exit_code(&problem).into()
         }
     }

@@ -112,6 +112,16 @@ pub struct Object {
 }
 
 impl Object {
+    /// Creates an object with an owner and a group.
+    pub fn new(kind: ObjectKind, mode: u32, (uid, gid): (u32, u32)) -> Self {
+        Self {
+            kind,
+            mode,
+            uid,
+            gid,
+        }
+    }
+
     /// Returns true if `self`, on disk, matches `wanted`. The mode of a link is ignored.
     pub fn is_like(&self, wanted: &Self) -> bool {
         let mode_counts = !matches!(wanted.kind, ObjectKind::Symlink { .. });

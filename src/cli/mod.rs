@@ -1,5 +1,11 @@
 //! The command line: the arguments, and for each command one file that asks the engine in `run`, shows what it returns, and asks
 //! the user.
+//!
+//! This module lists the commands and dispatches them: start here, then read the file with the name of the command. `args.rs` has
+//! the options that several commands share, and `ui.rs` is how a command prints, asks and ends. The texts of the help beside the
+//! types are in `short_help.rs`, `examples.rs` and `tips.rs`; `pages.rs` generates the man pages and the completions from all of them.
+//!
+//! Nothing about a node is decided here, and nothing is read of it but through `run`, `change`, `diagnose` and `rehearse`.
 
 mod apply;
 mod args;

@@ -1,7 +1,7 @@
 //! The machine that the program runs on: its kernel, its files, its network.
 //!
 //! Everything that leaves the process goes through here, with three exceptions: [`crate::node::command`] starts programs,
-//! [`crate::node::mounts`] changes mounts, and `change/transaction/disk.rs` changes file systems. So this module only reads files,
+//! [`crate::node::mounts`] changes mounts, and `change/transaction/disk/` changes file systems. So this module only reads files,
 //! with these exceptions: `sys/runtime.rs` writes files of one boot below `/run`, and Ignition's config in an initramfs;
 //! [`running`] writes settings of the kernel and to devices.
 //!

@@ -6,7 +6,7 @@
 //!
 //! - [`Host`] is what every command reads first: accounts, mounts, records, the booted deployment. Start there.
 //! - [`command`] has the command lines of other programs and the parsers of their output; `command/host.rs` is the only file of
-//!   the program that starts one.
+//!   the program that starts one, but for the pager of a person at a terminal (`command/pager.rs`).
 //! - [`images`] reads media with OS images, and [`mounts`] makes a file system visible.
 
 pub mod account_files;
@@ -393,12 +393,7 @@ impl NodeState {
                 owner,
             };
             self.directories.insert(path.clone(), directory);
-            let object = Object {
-                kind: ObjectKind::Directory,
-                mode: directory.mode,
-                uid: owner.0,
-                gid: owner.1,
-            };
+            let object = Object::new(ObjectKind::Directory, directory.mode, owner);
             self.objects.insert(path.clone(), object);
         }
     }

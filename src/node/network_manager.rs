@@ -336,14 +336,6 @@ impl KeyfileRefusal {
     }
 }
 
-/// Returns the paths of the files that NetworkManager reads as connections, in the order of its directories.
-pub fn list_keyfiles(root: &Root, unseen: &mut Vec<RootError>) -> Vec<RootPath> {
-    let files = NodeFiles::new(root, None);
-    let settings = NetworkManagerSettings::read_files(&files);
-    unseen.extend(settings.unseen.iter().cloned());
-    list_by(&files, &settings, unseen)
-}
-
 /// Reads the files that NetworkManager reads as connections, in the order of its directories.
 pub fn read_connections(root: &Root, unseen: &mut Vec<RootError>) -> Vec<ConnectionFile> {
     let files = NodeFiles::new(root, None);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::node::service_configs::BrokenConfig;
+use crate::rehearse::scene::DROP_IN;
 
 /// The end of a rehearsed boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -242,7 +243,7 @@ pub fn started_programs(files: &str) -> Vec<String> {
         if file
             .lines()
             .next()
-            .is_some_and(|path| path.contains("mco-rescue-rehearsal"))
+            .is_some_and(|path| path.ends_with(DROP_IN))
         {
             continue;
         }

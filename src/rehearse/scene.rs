@@ -79,7 +79,7 @@ pub struct SceneInterface {
 }
 
 /// File name of the drop-ins. It sorts after those of a config.
-const DROP_IN: &str = "zzz-mco-rescue-rehearsal.conf";
+pub const DROP_IN: &str = "zzz-mco-rescue-rehearsal.conf";
 
 /// Services that are started in name only: they act on the network, on devices, on the kernel, on the cluster or on the operating
 /// system. Their other settings remain: users, environment files, dependencies.

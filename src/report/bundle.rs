@@ -1,5 +1,9 @@
 //! The archive of `doctor --bundle`: its files, without secrets, and a page made from them.
 
+mod gather;
+
+pub use gather::gather_pieces;
+
 use std::io;
 
 use anyhow::Result;

@@ -1,6 +1,8 @@
 //! The output for people and programs: text for 80 columns and serial consoles, JSON with versioned schemas.
 //!
-//! Values in, strings out; only one function, [`print()`], prints.
+//! Values in, strings out: one file for each command that has a report, and [`html`] for pages. Start with the file of the command;
+//! [`heading`] is the beginning that most reports share. Only [`print()`] prints. Nothing is read of a node, except for the
+//! files of a [`bundle`].
 
 pub mod after;
 pub mod butane;

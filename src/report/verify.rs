@@ -94,7 +94,12 @@ impl<'a> VerifyFindings<'a> {
             .iter()
             .find(|(path, _)| path.to_string() == drift.subject);
         found
-            .filter(|_| matches!(drift.kind, DriftKind::Content | DriftKind::Keys))
+            .filter(|_| {
+                matches!(
+                    drift.kind,
+                    DriftKind::Content | DriftKind::Keys | DriftKind::KeyAttributes
+                )
+            })
             .map(|(_, diff)| diff.as_str())
     }
 }

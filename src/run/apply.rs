@@ -221,11 +221,6 @@ impl<'a> ApplyRun<'a> {
         };
         let more = [more, self.options.keeps].concat();
         let work = RunWork {
-            change,
-            node: &session.node,
-            plan,
-            config: session.config_ref(),
-            undoes: None,
             more: &more,
             jobs: &jobs,
             capsules: session
@@ -234,6 +229,7 @@ impl<'a> ApplyRun<'a> {
                 .into_iter()
                 .chain(plan.os.taken())
                 .collect(),
+            ..RunWork::new(change, &session.node, plan, session.config_ref())
         };
         let facts = session.node.system.facts();
         let done = match facts.filter(|_| !plan.os.is_empty()) {

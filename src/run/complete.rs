@@ -320,16 +320,10 @@ fn bring_files(change: &NodeChange<'_>, awaited: &mut Awaited) -> Result<()> {
     if let Some(blocker) = plan.blockers.first() {
         bail!("the files of {name} cannot come: {blocker}. Next: {again}");
     }
+    // Without jobs: the services start later.
     let work = RunWork {
-        change,
-        node: &session.node,
-        plan: &plan,
-        config: session.config_ref(),
-        undoes: None,
         more: &LATER_IN_TRIAL,
-        // The services start later.
-        capsules: Vec::new(),
-        jobs: &[],
+        ..RunWork::new(change, &session.node, &plan, session.config_ref())
     };
     let id = transaction::next_run_id(root, change.lock())?;
     awaited.run = Some(id.clone());

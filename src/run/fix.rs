@@ -208,22 +208,18 @@ impl<'a> FixRun<'a> {
     }
 
     fn write_changes(&self, change: &NodeChange<'_>) -> Result<()> {
+        let config = ConfigRef {
+            name: self.name(),
+            digest: String::new(),
+            origin: self.finding.what.clone(),
+        };
         let work = RunWork {
-            change,
-            node: &self.node,
-            plan: &self.plan,
-            config: ConfigRef {
-                name: self.name(),
-                digest: String::new(),
-                origin: self.finding.what.clone(),
-            },
-            undoes: None,
             more: match self.options.trial.window {
                 Some(_) => &LATER_IN_TRIAL,
                 None => &[],
             },
-            capsules: Vec::new(),
             jobs: &self.plan.trial_jobs,
+            ..RunWork::new(change, &self.node, &self.plan, config)
         };
         work.carry_out().map(drop)
     }

@@ -78,21 +78,12 @@ impl<'a> KeyRun<'a> {
     /// The plan has blockers, or something failed; the message says what was changed.
     pub fn carry_out(&self, change: &NodeChange<'_>) -> Result<()> {
         expect_no_blockers(&self.plan, "add the key")?;
-        let work = RunWork {
-            change,
-            node: &self.node,
-            plan: &self.plan,
-            config: ConfigRef {
-                name: KEY_RUN.to_owned(),
-                digest: sha256_hex(self.line.as_bytes()),
-                origin: self.origin.to_owned(),
-            },
-            undoes: None,
-            more: &[],
-            capsules: Vec::new(),
-            jobs: &[],
+        let config = ConfigRef {
+            name: KEY_RUN.to_owned(),
+            digest: sha256_hex(self.line.as_bytes()),
+            origin: self.origin.to_owned(),
         };
-        work.carry_out()?;
+        RunWork::new(change, &self.node, &self.plan, config).carry_out()?;
         warn_of_sshd(&change.root, &self.path.to_string());
         Ok(())
     }

@@ -92,15 +92,11 @@ impl RunRevert {
             origin: revert_origin(&self.run),
         };
         let work = RunWork {
-            change,
-            node: &self.node,
-            plan: &self.plan,
-            config,
             undoes: (!self.keeps_history).then(|| self.run.id.clone()),
             // More runs, queries about the deployments or a reboot may follow.
             more: &LATER_IN_TRIAL,
-            capsules: Vec::new(),
             jobs,
+            ..RunWork::new(change, &self.node, &self.plan, config)
         };
         work.carry_out()?;
         change.note_run(Event::Rollback, &self.run.config);

@@ -74,7 +74,26 @@ pub struct RunWork<'a> {
     pub capsules: Vec<TakenFromCapsule>,
 }
 
-impl RunWork<'_> {
+impl<'a> RunWork<'a> {
+    /// Creates the work of a plan that reverts nothing, starts no jobs and needs no capability afterwards.
+    pub fn new(
+        change: &'a NodeChange<'a>,
+        node: &'a NodeState,
+        plan: &'a Plan,
+        config: ConfigRef,
+    ) -> Self {
+        Self {
+            change,
+            node,
+            plan,
+            config,
+            undoes: None,
+            more: &[],
+            jobs: &[],
+            capsules: Vec::new(),
+        }
+    }
+
     /// Carries out the plan, all of it or nothing, and stores the report for `status`.
     pub fn carry_out(&self) -> Result<Finished> {
         self.transact_as(transaction::next_run_id(

@@ -683,8 +683,8 @@ fn networkmanager_itself_reads_the_same_files() {
         theirs.sort_unstable();
         let root = Root::open(Path::new("/")).unwrap();
         let mut unseen = Vec::new();
-        let ours = network_manager::list_keyfiles(&root, &mut unseen);
-        let ours = ours.iter().map(ToString::to_string);
+        let ours = network_manager::read_connections(&root, &mut unseen);
+        let ours = ours.iter().map(|one| one.path.to_string());
         // NetworkManager writes one for the loopback device.
         let mut ours: Vec<String> = ours.filter(|path| NAMES.contains(&path.as_str())).collect();
         ours.sort();

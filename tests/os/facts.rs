@@ -18,7 +18,7 @@ use mco_rescue::node::command::rpm_ostree::status::{
 };
 use mco_rescue::node::deploy_directories;
 use mco_rescue::node::os_release::{Class, OsRelease};
-use mco_rescue::node::space::{KernelRoom, MIN_FREE_PERCENT, Space, kernel_room};
+use mco_rescue::node::space::{Fit, KernelRoom, MIN_FREE_PERCENT, Space, kernel_room};
 
 fn captured() -> Option<PathBuf> {
     shared_data("rpm-ostree")
@@ -448,7 +448,7 @@ fn fact_8_a_failed_finalization_is_in_the_text_and_the_journal_only() {
         needed: 55_300_000,
         prunable: 0,
     };
-    assert!(!boot.fit_kernel(room).is_enough());
+    assert!(matches!(boot.fit_kernel(room), Fit::TooSmall { .. }));
 }
 
 #[test]
@@ -462,7 +462,10 @@ fn fact_9_space_is_counted_as_ostree_counts_it() {
         free: 6656 * 4096,
         ..Space::default()
     };
-    assert!(!full.fit_import(217_100, MIN_FREE_PERCENT).is_enough());
+    assert!(matches!(
+        full.fit_import(217_100, MIN_FREE_PERCENT),
+        Fit::TooSmall { .. }
+    ));
     let cause =
         RpmOstreeError::of_command(&answer(1, "nospace-root-really-full.txt").unwrap()).unwrap();
     assert!(

@@ -102,12 +102,7 @@ impl InstallItem {
                 (ObjectKind::Symlink { target }, 0o777)
             }
         };
-        Object {
-            kind,
-            mode,
-            uid,
-            gid,
-        }
+        Object::new(kind, mode, (uid, gid))
     }
 }
 

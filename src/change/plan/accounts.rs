@@ -163,12 +163,7 @@ impl Builder<'_> {
             ObjectKind::Symlink { .. } => Payload::None,
             _ => Payload::CopyOf(source.clone()),
         };
-        let new = Object {
-            kind,
-            mode,
-            uid,
-            gid,
-        };
+        let new = Object::new(kind, mode, (uid, gid));
         self.put_object(target, new, payload, Section::Accounts, why);
     }
 

@@ -368,12 +368,7 @@ mod tests {
     }
 
     fn step(section: Section, path: &str) -> PlannedStep {
-        let old = Object {
-            kind: ObjectKind::Symlink { target: "x".into() },
-            mode: 0o777,
-            uid: 0,
-            gid: 0,
-        };
+        let old = Object::new(ObjectKind::Symlink { target: "x".into() }, 0o777, (0, 0));
         PlannedStep {
             step: Step::Remove {
                 path: RootPath::parse(path).unwrap(),

@@ -79,12 +79,7 @@ impl Builder<'_> {
             .map(Vec::as_slice)
             .unwrap_or_default();
         if tail.is_empty() || before.ends_with(&tail) {
-            let same = Object {
-                kind: found.kind.clone(),
-                mode,
-                uid: owner.0,
-                gid: owner.1,
-            };
+            let same = Object::new(found.kind.clone(), mode, owner);
             return Ok((same, Payload::None));
         }
         let bytes = [before, &tail].concat();

@@ -47,12 +47,7 @@ pub fn after_steps<'s>(
                 uid,
                 gid,
             } => {
-                let directory = Object {
-                    kind: ObjectKind::Directory,
-                    mode: *mode,
-                    uid: *uid,
-                    gid: *gid,
-                };
+                let directory = Object::new(ObjectKind::Directory, *mode, (*uid, *gid));
                 node.objects.insert(path.clone(), directory);
             }
             Step::Put { path, new, .. } => drop(node.objects.insert(path.clone(), new.clone())),

@@ -39,15 +39,14 @@ impl Builder<'_> {
                     continue;
                 };
                 let (uid, gid) = self.node().host.attainable_owner((0, 0));
-                let new = Object {
-                    kind: ObjectKind::File {
+                let new = Object::new(
+                    ObjectKind::File {
                         size: bytes.len() as u64,
                         sha256: crate::host::root::sha256_hex(bytes).into(),
                     },
-                    mode: *mode,
-                    uid,
-                    gid,
-                };
+                    *mode,
+                    (uid, gid),
+                );
                 let payload = Payload::Bytes(bytes.clone());
                 let why = format!("cures {}: {}", finding.check, finding.subject);
                 self.put_object(path, new, payload, Section::Files, why);

@@ -437,12 +437,7 @@ impl Builder<'_> {
             return self.add_blocker(from, message);
         };
         let (uid, gid) = self.node().host.attainable_owner(found.owner());
-        let new = Object {
-            kind: found.kind.clone(),
-            mode,
-            uid,
-            gid,
-        };
+        let new = Object::new(found.kind.clone(), mode, (uid, gid));
         let why = format!("is the copy of {source}");
         let payload = Payload::CopyOf(source.clone());
         self.put_object(path, new, payload, Section::Files, why);
@@ -461,14 +456,13 @@ impl Builder<'_> {
 
     fn make_link(&mut self, path: &RootPath, target: &str) {
         let (uid, gid) = self.node().host.attainable_owner((0, 0));
-        let new = Object {
-            kind: ObjectKind::Symlink {
+        let new = Object::new(
+            ObjectKind::Symlink {
                 target: target.to_owned(),
             },
-            mode: 0o777,
-            uid,
-            gid,
-        };
+            0o777,
+            (uid, gid),
+        );
         let why = "the link is missing or leads elsewhere";
         self.put_object(path, new, Payload::None, Section::Nodes, why);
     }

@@ -131,6 +131,8 @@ pub struct Plan {
     pub blockers: Vec<Notice>,
     /// Notices about unexpected results.
     pub notices: Vec<Notice>,
+    /// Those of them on changed paths that a revert leaves as they are.
+    pub left: Vec<Notice>,
     /// What is staged for the next boot, before the other steps.
     pub os: OsPlan,
     /// The steps, in order.

@@ -122,12 +122,7 @@ impl Builder<'_> {
 
     /// Plans a directory in place of the current object.
     fn put_directory(&mut self, directory: &DesiredDirectory, new: Attributes) {
-        let object = Object {
-            kind: ObjectKind::Directory,
-            mode: new.mode,
-            uid: new.uid,
-            gid: new.gid,
-        };
+        let object = Object::new(ObjectKind::Directory, new.mode, (new.uid, new.gid));
         let why = "something else is there, and overwrite is set";
         let section = Section::Nodes;
         self.put_over(
@@ -190,12 +185,7 @@ impl Builder<'_> {
             _ => link.target.clone(),
         };
         if same || self.may_replace(link, found.is_some()) {
-            let object = Object {
-                kind: ObjectKind::Symlink { target },
-                mode: 0o777,
-                uid,
-                gid,
-            };
+            let object = Object::new(ObjectKind::Symlink { target }, 0o777, (uid, gid));
             let why = if same {
                 "owner of the link differs"
             } else {

@@ -34,15 +34,14 @@ impl Builder<'_> {
             Recorded::Broken(_) => "the daemon's record cannot be read",
             Recorded::Present(_) => "the daemon's record of the config",
         };
-        let wanted = Object {
-            kind: ObjectKind::File {
+        let wanted = Object::new(
+            ObjectKind::File {
                 size: config.record.len() as u64,
                 sha256: config.digest.clone().into(),
             },
-            mode: 0o644,
-            uid: owner.0,
-            gid: owner.1,
-        };
+            0o644,
+            owner,
+        );
         let path = RootPath::fixed(paths::CURRENT_CONFIG);
         self.put_object(
             &path,

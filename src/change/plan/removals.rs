@@ -238,12 +238,7 @@ mod tests {
     }
 
     fn object(kind: ObjectKind) -> Object {
-        Object {
-            kind,
-            mode: 0o644,
-            uid: 0,
-            gid: 0,
-        }
+        Object::new(kind, 0o644, (0, 0))
     }
 
     fn remove(path: &str) -> PlannedStep {

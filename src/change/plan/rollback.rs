@@ -221,7 +221,9 @@ fn check_changed(plan: &mut Plan, step: &Step, run: &FinishedRun, wanted: Change
             "was changed since {} was applied, and is left as it is",
             run.config
         );
-        plan.notices.push(Notice::new(subject, message));
+        let notice = Notice::new(subject, message);
+        plan.left.push(notice.clone());
+        plan.notices.push(notice);
     } else {
         let message = format!(
             "was changed since {} was applied. Look at it; --leave-changed leaves it as it is",

@@ -90,12 +90,7 @@ impl Builder<'_> {
             return;
         };
         let (path, old) = (path.clone(), old.clone());
-        let new = Object {
-            kind: old.kind.clone(),
-            mode: new.mode,
-            uid: new.uid,
-            gid: new.gid,
-        };
+        let new = Object::new(old.kind.clone(), new.mode, (new.uid, new.gid));
         planned.payload = Payload::CopyOf(path.clone());
         planned.step = Step::Put {
             path,

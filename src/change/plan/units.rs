@@ -158,14 +158,13 @@ impl Builder<'_> {
         match &link.target {
             Some(target) => {
                 let (uid, gid) = self.node().host.attainable_owner((0, 0));
-                let object = Object {
-                    kind: ObjectKind::Symlink {
+                let object = Object::new(
+                    ObjectKind::Symlink {
                         target: target.clone(),
                     },
-                    mode: 0o777,
-                    uid,
-                    gid,
-                };
+                    0o777,
+                    (uid, gid),
+                );
                 let (section, why) = match target.as_str() {
                     enablement::DEV_NULL => (Section::Units, "the config masks the unit"),
                     _ => (Section::Enablement, "the unit is to be enabled"),

@@ -261,12 +261,14 @@ impl<'a> BootDirectory<'a> {
         let dir = self.dir.as_fd();
         let old = place.stat()?;
         let own = nix::sys::stat::fstat(&self.dir)?;
-        let wanted = Object {
-            kind: ObjectKind::Directory,
-            mode: old.map_or(0o600, |stat| stat.st_mode & 0o7777),
-            uid: old.map_or(own.st_uid, |stat| stat.st_uid),
-            gid: old.map_or(own.st_gid, |stat| stat.st_gid),
-        };
+        let wanted = Object::new(
+            ObjectKind::Directory,
+            old.map_or(0o600, |stat| stat.st_mode & 0o7777),
+            (
+                old.map_or(own.st_uid, |stat| stat.st_uid),
+                old.map_or(own.st_gid, |stat| stat.st_gid),
+            ),
+        );
         disk::write_file(dir, temporary, ByteSource::Bytes(bytes), &wanted, true)?;
         if old.is_some() {
             disk::copy_label(place, dir, temporary)?;

@@ -512,12 +512,7 @@ fn compare_staged(
 }
 
 fn directory_object(mode: u32, uid: u32, gid: u32) -> Object {
-    Object {
-        kind: ObjectKind::Directory,
-        mode,
-        uid,
-        gid,
-    }
+    Object::new(ObjectKind::Directory, mode, (uid, gid))
 }
 
 /// Returns true if the owner was changed but not the mode, or if the change of owner cleared special bits.

@@ -107,12 +107,11 @@ fn may_replace(place: &Place, is_ours: fn(&[u8]) -> bool) -> Result<bool, Output
 }
 
 fn write_beside(place: &Place, temporary: &str, bytes: &[u8], mode: u32) -> std::io::Result<()> {
-    let object = Object {
-        kind: ObjectKind::Directory,
+    let object = Object::new(
+        ObjectKind::Directory,
         mode,
-        uid: geteuid().as_raw(),
-        gid: getegid().as_raw(),
-    };
+        (geteuid().as_raw(), getegid().as_raw()),
+    );
     disk::remove_file(place.dir.as_fd(), temporary)?;
     disk::write_file(
         place.dir.as_fd(),

@@ -155,13 +155,13 @@ fn keep_subject(
         );
         return;
     }
-    if has(DriftKind::Keys) {
+    if has(DriftKind::Keys) || has(DriftKind::KeyAttributes) {
         return keep_keys(builder, subject);
     }
     if has(DriftKind::Password) {
         return keep_password(builder, subject, drifts);
     }
-    if has(DriftKind::Enablement) {
+    if has(DriftKind::Enablement) || has(DriftKind::MissingLink) {
         match units::unit_of_switch(request, subject) {
             Some(unit) => {
                 switched.insert(unit);
@@ -321,10 +321,10 @@ fn keep_keys(builder: &mut Builder<'_>, subject: &str) {
         .map(|line| (*line).to_owned())
         .collect();
     if new.is_empty() {
-        if request
-            .drifts
+        let drifts = request.drifts;
+        if drifts
             .iter()
-            .any(|drift| drift.detail.contains("mode or owner"))
+            .any(|drift| drift.kind == DriftKind::KeyAttributes)
         {
             builder.refuse_subject(
                 subject,

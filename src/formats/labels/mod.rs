@@ -6,7 +6,7 @@
 //! name; `setfiles` could only run after the renames. The rules of the format are few, and `tests/apply/labels.rs` compares
 //! them with the real `matchpathcon` and `setfiles`.
 //!
-//! Values in, values out: `node/labels.rs` reads the root, and `transaction/disk.rs` sets attributes.
+//! Values in, values out: `node/labels.rs` reads the root, and `transaction/disk/` sets attributes.
 
 mod contexts;
 

@@ -76,11 +76,6 @@ impl AllowedSigners {
         all
     }
 
-    /// Returns true if no key may sign.
-    pub fn is_empty(&self) -> bool {
-        self.signers.is_empty()
-    }
-
     /// Verifies a signature of a message, by a key that may sign for `namespace` at `time`, in seconds since 1970.
     ///
     /// # Errors

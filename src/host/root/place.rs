@@ -72,12 +72,11 @@ impl Place {
         stat: &FileStat,
         digests: Option<&KnownDigests>,
     ) -> Result<(Object, Stamp), Errno> {
-        let object = Object {
-            kind: self.read_kind(stat, digests)?,
-            mode: stat.st_mode & 0o7777,
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-        };
+        let object = Object::new(
+            self.read_kind(stat, digests)?,
+            stat.st_mode & 0o7777,
+            (stat.st_uid, stat.st_gid),
+        );
         Ok((object, Stamp::from(stat)))
     }
 

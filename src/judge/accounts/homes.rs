@@ -111,7 +111,7 @@ fn old_home(
             return Ok(None);
         };
         let stat = nix::sys::stat::fstat(&dir);
-        let stat = stat.map_err(|errno| RootError::of_system(&path.to_string(), &errno.into()))?;
+        let stat = stat.map_err(|errno| RootError::of_system(path, &errno.into()))?;
         Ok(Some((stat.st_dev, stat.st_ino)))
     };
     let old_place = place(&from)?;
@@ -196,12 +196,11 @@ fn note_object(
     let kind = place
         .shallow_kind()
         .map_err(|errno| RootError::at(path, errno))?;
-    let object = Object {
-        kind: kind.unwrap_or(ObjectKind::Directory),
-        mode: stat.st_mode & 0o7777,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-    };
+    let object = Object::new(
+        kind.unwrap_or(ObjectKind::Directory),
+        stat.st_mode & 0o7777,
+        (stat.st_uid, stat.st_gid),
+    );
     found.entries.push((path.clone(), object));
     Ok(())
 }

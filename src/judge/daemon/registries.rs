@@ -52,25 +52,21 @@ struct MirrorEntry {
 
 /// Compares the file in two configs; a missing file counts as empty.
 pub fn registry_change(old: &Ignition, new: &Ignition) -> RegistryChange {
-    match (read_registries(old), read_registries(new)) {
-        (Ok(old), Ok(new)) => to_verdict(compare_registries(&old, &new)),
-        (Err(why), _) | (_, Err(why)) => RegistryChange::Unreadable(why),
-    }
+    compare_read(read_registries(old), read_registries(new))
 }
 
 /// Compares two contents of the file.
 pub fn change_of_texts(old: &str, new: &str) -> RegistryChange {
-    match (
-        parse_registries(old.as_bytes()),
-        parse_registries(new.as_bytes()),
-    ) {
-        (Ok(old), Ok(new)) => to_verdict(compare_registries(&old, &new)),
-        (Err(why), _) | (_, Err(why)) => RegistryChange::Unreadable(why),
-    }
+    let read = |text: &str| parse_registries(text.as_bytes());
+    compare_read(read(old), read(new))
 }
 
-fn to_verdict(compared: Result<(), Reason>) -> RegistryChange {
-    compared.map_or_else(RegistryChange::Unsafe, |()| RegistryChange::Safe)
+fn compare_read(old: Result<Conf, Reason>, new: Result<Conf, Reason>) -> RegistryChange {
+    match (old, new) {
+        (Ok(old), Ok(new)) => compare_registries(&old, &new)
+            .map_or_else(RegistryChange::Unsafe, |()| RegistryChange::Safe),
+        (Err(why), _) | (_, Err(why)) => RegistryChange::Unreadable(why),
+    }
 }
 
 /// Reads the file of a config. The daemon does not decompress it, and fails on compressed content.

@@ -45,12 +45,18 @@ pub enum DriftKind {
     Owner,
     /// Masked but should not be, or vice versa.
     Mask,
-    /// A unit that should be enabled or disabled and is not, or one of its links.
+    /// A unit that should be off and is not, or a link of a unit that should not exist.
     Enablement,
+    /// A link of a unit is missing.
+    #[serde(rename = "enablement")]
+    MissingLink,
     /// Present, but the config removes it.
     Superfluous,
     /// SSH keys of `core`.
     Keys,
+    /// Mode or owner of the file with the SSH keys of `core`, whose keys are right.
+    #[serde(rename = "keys")]
+    KeyAttributes,
     /// Password of `core`.
     Password,
     /// The image that runs.
@@ -155,12 +161,7 @@ pub fn wanted_file(file: &DesiredFile, node: &NodeState) -> Result<Object, Unkno
         size: file.size,
         sha256: file.sha256.clone(),
     };
-    Ok(Object {
-        kind,
-        mode: file.mode,
-        uid,
-        gid,
-    })
+    Ok(Object::new(kind, file.mode, (uid, gid)))
 }
 
 /// Returns the owner of a file. Unless the config names a group, Ignition leaves a new file the group that the kernel gives it.
@@ -209,15 +210,14 @@ pub fn text_object(text: &[u8], mode: u32, owner: (u32, u32)) -> Object {
         [] => HexDigest::of_nothing(),
         text => sha256_hex(text).into(),
     };
-    Object {
-        kind: ObjectKind::File {
+    Object::new(
+        ObjectKind::File {
             size: text.len() as u64,
             sha256,
         },
         mode,
-        uid: owner.0,
-        gid: owner.1,
-    }
+        owner,
+    )
 }
 
 /// Returns the difference for a file whose contents the daemon cannot decode, so that nothing on disk satisfies it.
@@ -428,16 +428,19 @@ fn password_drift(desired: &Desired, node: &NodeState) -> Option<Drift> {
 fn key_drift(desired: &Desired, node: &NodeState, owner: (u32, u32)) -> Option<Drift> {
     let path = RootPath::fixed(paths::CORE_KEYS);
     let wanted = keys_object(desired, node, owner);
-    let detail = match node.object(&path) {
+    let (kind, detail) = match node.object(&path) {
         Some(found) if found.is_like(&wanted) => return None,
         Some(found) if found.kind == wanted.kind => {
-            "mode or owner of the key file differs".to_owned()
+            let detail = "mode or owner of the key file differs";
+            (DriftKind::KeyAttributes, detail)
         }
-        Some(_) => "SSH keys of core differ from the config".to_owned(),
-        None if node.obstructed.contains_key(&path) => "the key file cannot be examined".to_owned(),
-        None => "SSH keys of core are missing".to_owned(),
+        Some(_) => (DriftKind::Keys, "SSH keys of core differ from the config"),
+        None if node.obstructed.contains_key(&path) => {
+            (DriftKind::Keys, "the key file cannot be examined")
+        }
+        None => (DriftKind::Keys, "SSH keys of core are missing"),
     };
-    Some(unchecked_drift(DriftKind::Keys, &path, detail))
+    Some(unchecked_drift(kind, &path, detail.to_owned()))
 }
 
 /// Returns the key file as it should be (docs/develop/agreement.md: Users).

@@ -170,15 +170,7 @@ fn a_layered_image_takes_the_place_of_that_of_the_config() {
 
 #[test]
 fn modes_print_as_go_prints_them() {
-    let object = |kind, mode| {
-        GoMode::from_object(&Object {
-            kind,
-            mode,
-            uid: 0,
-            gid: 0,
-        })
-        .to_string()
-    };
+    let object = |kind, mode| GoMode::from_object(&Object::new(kind, mode, (0, 0))).to_string();
     let file = || ObjectKind::File {
         size: 0,
         sha256: String::new().into(),

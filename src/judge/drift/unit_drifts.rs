@@ -190,17 +190,18 @@ pub(super) fn link_drifts(
         .into_iter()
         .filter(|change| !masks.contains(&change.path));
     links
-        .map(|change| match change.target {
-            Some(target) => unchecked_drift(
-                DriftKind::Enablement,
-                &change.path,
-                format!("enablement link to {target} is missing"),
-            ),
-            None => unchecked_drift(
-                DriftKind::Enablement,
-                &change.path,
-                "enablement link should not exist".into(),
-            ),
+        .map(|change| {
+            let (kind, detail) = match change.target {
+                Some(target) => {
+                    let detail = format!("enablement link to {target} is missing");
+                    (DriftKind::MissingLink, detail)
+                }
+                None => {
+                    let detail = "enablement link should not exist".to_owned();
+                    (DriftKind::Enablement, detail)
+                }
+            };
+            unchecked_drift(kind, &change.path, detail)
         })
         .collect()
 }

@@ -185,12 +185,6 @@ impl BootcStatus {
         })
     }
 
-    /// Returns true if the running system uses bootc's composefs backend, and is therefore not an OSTree system.
-    pub fn is_composefs(&self) -> bool {
-        let booted = self.booted.as_ref();
-        booted.is_some_and(|one| one.ostree.is_none() && one.composefs.is_some())
-    }
-
     /// Returns the deployments in the order of the boot menu, as rpm-ostree would list them. `origin` reads the origin file of
     /// a deployment; without one, the entry's own image is used.
     ///

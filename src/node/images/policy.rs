@@ -171,11 +171,6 @@ impl SignaturePolicy {
         self.first_rule(transport, &scopes_of_path(path))
     }
 
-    /// Returns the ruling on an image in `containers-storage`, by these scopes, most specific first.
-    pub fn of_storage(&self, scopes: &[String]) -> Ruling {
-        self.first_rule("containers-storage", scopes)
-    }
-
     /// Returns true if the default accepts anything. `ostree-image-signed:` is then refused, and the daemon writes no exception
     /// for `containers-storage` unless that has rules of its own (docs/develop/agreement.md: Operating system).
     pub fn accepts_anything_by_default(&self) -> bool {
@@ -187,7 +182,8 @@ impl SignaturePolicy {
         self.transports.contains_key(transport)
     }
 
-    fn first_rule(&self, transport: &str, scopes: &[String]) -> Ruling {
+    /// Returns the first rule of a transport for these scopes, most specific first.
+    pub(super) fn first_rule(&self, transport: &str, scopes: &[String]) -> Ruling {
         let rules = self.transports.get(transport);
         let of_scope = |scope: &str| Some((scope.to_owned(), rules?.get(scope)?));
         let found = scopes
@@ -313,7 +309,11 @@ mod tests {
         let policy = SignaturePolicy::parse(POLICY).unwrap();
         assert!(policy.of_path("oci", "/mnt/os").rejects());
         assert_eq!(policy.of_path("oci", "/media/os").rule, "default");
-        assert!(policy.of_storage(&[]).accepts_anything());
+        assert!(
+            policy
+                .first_rule("containers-storage", &[])
+                .accepts_anything()
+        );
         assert!(
             policy.accepts_anything_by_default() && !policy.has_rules_for("containers-storage")
         );

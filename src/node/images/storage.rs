@@ -245,8 +245,16 @@ mod tests {
             scope,
             "[overlay@/var/lib/containers/storage]quay.example/os@sha256:1@12ab"
         );
-        assert!(after.of_storage(&[scope]).accepts_anything());
-        assert!(after.of_storage(&["another".to_owned()]).rejects());
+        assert!(
+            after
+                .first_rule("containers-storage", &[scope])
+                .accepts_anything()
+        );
+        assert!(
+            after
+                .first_rule("containers-storage", &["another".to_owned()])
+                .rejects()
+        );
     }
 
     #[test]

@@ -145,12 +145,8 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// Reads all facts. A fact that cannot be read is missing with its reason, which is not an error.
-    pub fn observe(root: &Root) -> Self {
-        Self::observe_next(root, None)
-    }
-
-    /// Reads all facts as of the next boot, after a run that replaces the recorded config.
+    /// Reads all facts as of the next boot, after a run that replaces the recorded config if there is one. A fact that cannot be
+    /// read is missing with its reason, which is not an error.
     pub fn observe_next(root: &Root, next: Option<NextConfig<'_>>) -> Self {
         let kernel = read_text(root, "proc/sys/kernel/osrelease");
         let kernel = kernel.map(|version| version.trim().to_owned()).ok();
@@ -163,11 +159,7 @@ impl Platform {
     }
 
     /// Reads all facts except those about kernel modules, which take long.
-    pub fn observe_briefly(root: &Root) -> Self {
-        Self::observe_but_modules(root, None)
-    }
-
-    fn observe_but_modules(root: &Root, next: Option<NextConfig<'_>>) -> Self {
+    pub fn observe_but_modules(root: &Root, next: Option<NextConfig<'_>>) -> Self {
         let files = NodeFiles::new(root, next);
         let command_line = read_text(root, "proc/cmdline").map(|text| Kargs::parse(text.trim()));
         let boot = BootFiles::observe(root);

@@ -314,19 +314,17 @@ fn of_cache(root: &Root) -> Result<Vec<AvailableConfig>> {
 
 fn wait_for_medium(front: &dyn Front, bound: Duration) -> Option<ConfigMedium> {
     let started = Instant::now();
-    let mut is_told = false;
-    loop {
-        let found = find_medium(front.runner());
-        if found.is_none() && !std::mem::replace(&mut is_told, true) {
-            front.tell(RunNews::MediumAwaited {
-                seconds: bound.as_secs(),
-            });
-        }
-        if found.is_some() || started.elapsed() >= bound {
-            return found;
-        }
-        thread::sleep(Duration::from_secs(1));
+    let mut found = find_medium(front.runner());
+    if found.is_none() {
+        front.tell(RunNews::MediumAwaited {
+            seconds: bound.as_secs(),
+        });
     }
+    while found.is_none() && started.elapsed() < bound {
+        thread::sleep(Duration::from_secs(1));
+        found = find_medium(front.runner());
+    }
+    found
 }
 
 /// Returns the medium, if one is plugged in.

@@ -225,15 +225,10 @@ impl<'a> FirstBootAttempt<'a> {
             }
         } else {
             let work = RunWork {
-                change,
-                node: &session.node,
-                plan: &plan,
-                config: session.config_ref(),
-                undoes: None,
                 // Releasing the mounts afterwards needs this.
                 more: &[Capability::CAP_SYS_ADMIN],
-                jobs: &[],
                 capsules: session.chosen.taken().into_iter().collect(),
+                ..RunWork::new(change, &session.node, &plan, session.config_ref())
             };
             work.carry_out()?;
             self.phase = "verifying";

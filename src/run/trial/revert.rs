@@ -298,10 +298,9 @@ fn take_files_back(change: &NodeChange<'_>, trial: &Trial, tells: bool) -> Resul
         }
         for notice in &back.plan.notices {
             log::warn!("{notice}");
-            if notice.message.contains("left as it is") {
-                left.files.push(notice.to_string());
-            }
         }
+        let as_they_are = back.plan.left.iter();
+        left.files.extend(as_they_are.map(ToString::to_string));
         back.carry_out(change, &[])?;
         // An unfinished run would still be the newest in the history.
         left.files.extend(undo_interrupted(change)?);

@@ -561,12 +561,7 @@ fn a_plan_names_its_paths_ports_and_kernel_settings() {
     use crate::base::object::Object;
     use std::borrow::Cow;
 
-    let object = |kind| Object {
-        kind,
-        mode: 0o644,
-        uid: 0,
-        gid: 0,
-    };
+    let object = |kind| Object::new(kind, 0o644, (0, 0));
     let put = |at: &str, new: ObjectKind, payload, section| PlannedStep {
         step: Step::Put {
             path: path(at),

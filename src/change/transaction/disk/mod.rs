@@ -479,12 +479,7 @@ pub(super) fn commit_temporary(dir: &File, name: &str) -> io::Result<()> {
 
 fn write_own(dir: &File, temporary: &str, source: ByteSource<'_>, sync: bool) -> io::Result<()> {
     let stat = fstat(dir)?;
-    let object = Object {
-        kind: ObjectKind::Directory,
-        mode: 0o600,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-    };
+    let object = Object::new(ObjectKind::Directory, 0o600, (stat.st_uid, stat.st_gid));
     write_file(dir.as_fd(), temporary, source, &object, sync)?;
     // Labelled like its directory, as by the kernel.
     let own = Place {

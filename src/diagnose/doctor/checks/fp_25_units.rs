@@ -231,9 +231,7 @@ fn find_idle_units(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<Doct
 fn missing_links(evidence: &DoctorEvidence) -> Vec<&Drift> {
     let drifts = evidence.compared.get().map(|compared| &compared.drifts);
     let is_link = |drift: &&Drift| {
-        drift.kind == DriftKind::Enablement
-            && drift.subject.ends_with("/kubelet.service")
-            && drift.detail.ends_with("is missing")
+        drift.kind == DriftKind::MissingLink && drift.subject.ends_with("/kubelet.service")
     };
     drifts.into_iter().flatten().filter(is_link).collect()
 }

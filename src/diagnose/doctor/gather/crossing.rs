@@ -25,7 +25,7 @@ impl DoctorEvidence {
     }
 
     fn gather_crossing(&self, root: &Root) -> Result<CrossingEvidence> {
-        let mut node = Box::new(Platform::observe_briefly(root));
+        let mut node = Box::new(Platform::observe_but_modules(root, None));
         let staged = staged_file(root)?.filter(|file| !file.locked);
         if let Some(file) = &staged {
             let of_file = file.arguments.as_deref();

@@ -573,7 +573,7 @@ mod tests {
     /// A node of EL 9 that names `eno1` on its command line, and an image of EL 10.
     fn judged(command_line: &str, aliases: &str) -> Vec<CrossingFinding> {
         let empty = tempfile::tempdir().unwrap();
-        let mut node = Platform::observe(&Root::open(Path::new(empty.path())).unwrap());
+        let mut node = Platform::observe_next(&Root::open(Path::new(empty.path())).unwrap(), None);
         node.os_release = OsRelease::parse("ID=rhel\nRHEL_VERSION=9.6\n");
         node.command_line = Ok(Kargs::parse(command_line));
         let interface = |name: &str, digit: u8| Interface {
