@@ -262,8 +262,7 @@ fn next(plan: &Plan, daemon: Option<&Forecast>, config: Option<&str>) -> String 
     match instead {
         Some(next) => report::wrap_text(
             &format!(
-                "Even after this plan the daemon would not go on, as said above. {}, then {next}",
-                apply_next(config)
+                "Even after this plan the daemon would not go on, as said above. Next: {next}"
             ),
             0,
         ),

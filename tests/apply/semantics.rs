@@ -148,10 +148,7 @@ fn files_of_unknown_origin_are_one_notice_with_their_number() {
         1,
         "{short}"
     );
-    assert!(
-        short.contains("/usr/local/bin/0 and 7 more: may"),
-        "{short}"
-    );
+    assert!(short.contains("/usr/local/bin/0 and 7 more may"), "{short}");
     assert!(short.contains("(-v lists them)"), "{short}");
     let long = said(&["plan", "-v", config.path()]);
     assert!(

@@ -293,7 +293,7 @@ fn is_mount_point(root: &TestRoot, path: &str) -> bool {
     device(path.as_path()) != device(path.parent().unwrap())
 }
 
-/// What of ours lies beside marker, status and history.
+/// What of ours lies beside marker, status, history, and the cache, in which a rollback keeps the reverted config.
 pub fn left_over(root: &TestRoot) -> Vec<String> {
     let everything = root.everything();
     let ours = everything.keys().filter(|path| {
@@ -302,7 +302,10 @@ pub fn left_over(root: &TestRoot) -> Vec<String> {
     let unwanted = ours.filter(|path| {
         let below = path.strip_prefix(STATE).unwrap_or(path.as_str());
         let kept = matches!(below, "" | "/marker" | "/status.json");
-        !(kept || below.starts_with("/history") || is_mount_point(root, path))
+        !(kept
+            || below.starts_with("/history")
+            || below.starts_with("/cache")
+            || is_mount_point(root, path))
     });
     unwanted
         .map(|path| format!("{path} is left over"))

@@ -256,6 +256,8 @@ impl TrialNode {
             let below = path.strip_prefix(STATE).unwrap_or_default();
             !["/reboots.json", "/status.json", "/trial-result.json"].contains(&below)
                 && !below.starts_with("/history/")
+                // A revert keeps the reverted config there.
+                && !below.starts_with("/cache")
         });
         all
     }
