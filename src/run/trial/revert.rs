@@ -415,8 +415,12 @@ fn end_reverted(
         began: trial.began,
         ended: current_time(),
     };
-    end_trial(root, Some(&result))?;
-    remove_reserve(root);
+    let ended = end_trial(root, Some(&result));
+    // After an error of the last flush the trial is over, too, and no guard comes back for the space.
+    if ended.is_ok() || read_trial(root)?.is_none() {
+        remove_reserve(root);
+    }
+    ended?;
     events::send_event(root, &NodeEvent::TrialEnded(result.outcome), &result.what);
     log::warn!("{}", result.words());
     if root.is_live() {
