@@ -11,7 +11,7 @@ use super::text::make_inline;
 pub struct Notice {
     /// A JSON path, a node path or a unit.
     pub subject: String,
-    /// What it is, and what to do next. A message that begins with a verb, such as "is missing", is the predicate of the subject.
+    /// What it is, and what to do next. If it begins with a verb, such as "is missing", subject and message form one sentence.
     pub message: String,
 }
 

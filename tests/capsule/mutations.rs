@@ -15,7 +15,7 @@ const FILES: [&str; 3] = ["capsule.json", "capsule.json.sig", "configs/one.json"
 const LETTERS: &[u8] = b"0123456789\"{}[],: \n=/.A";
 const TEXTS: [&str; 2] = ["1\n", "2\n"];
 
-/// What the key has signed: two capsules, each with a config of the same size, and what somebody else may have.
+/// Two signed capsules, each with a config of the same size, and files that an attacker may have.
 struct Signed {
     /// Files of each capsule, in the order of [`FILES`].
     capsules: [[Vec<u8>; 3]; 2],
@@ -39,7 +39,7 @@ impl Signed {
         Some(Self { capsules, others })
     }
 
-    /// One of the files that somebody has, for the place of a file.
+    /// Returns one of the attacker's files, to replace a file of the capsule.
     fn any(&self, place: usize, numbers: &mut Numbers) -> &[u8] {
         match numbers.below(if place == 1 { 4 } else { 2 }) {
             capsule @ (0 | 1) => &self.capsules[capsule][place],

@@ -1,4 +1,4 @@
-//! What screens say is so: numbers, names and commands of two screens about one thing agree.
+//! Screens tell the truth: two screens about the same thing agree in numbers, names and commands.
 
 use serde_json::{Value, json};
 

@@ -479,7 +479,7 @@ fn every_check_of_preflight_has_its_row() {
         .map(|(id, _)| id)
         .collect();
     let checks = ALL.iter().map(|check| check.id);
-    // What systemd says of the units is no check of an image alone.
+    // What systemd reports about the units is not a check of the image alone.
     let checks: BTreeSet<&str> = checks.chain(["units"]).collect();
     assert_eq!(rows, checks);
 }

@@ -233,7 +233,7 @@ impl<'a> Export<'a> {
         check_free(needed, room)
     }
 
-    /// Returns path and content of the files that are no objects.
+    /// Returns the paths and contents of the files that are not objects.
     fn texts(&self) -> Result<Vec<(String, String)>, ExportError> {
         let texts = [
             (DESCRIPTION, self.description_text()?),

@@ -417,7 +417,7 @@ fn end_reverted(
     };
     let ended = end_trial(root, Some(&result));
     // After an error of the last flush the trial is over, too, and no guard comes back for the space.
-    if ended.is_ok() || read_trial(root)?.is_none() {
+    if ended.is_ok() || matches!(read_trial(root), Ok(None)) {
         remove_reserve(root);
     }
     ended?;
