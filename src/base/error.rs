@@ -1,6 +1,7 @@
 //! Exit codes, and which error leads to which.
 //!
-//! Typed errors are defined next to the code that returns them; this module only translates the end of a run into an exit code.
+//! Typed errors are defined next to the code that returns them; this module only translates an error into an exit code.
+//! Without an error, the file of a command in `cli/` chooses the code, and `run/ending.rs` that of a change.
 
 use std::process::ExitCode as ProcessExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};

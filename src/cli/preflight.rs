@@ -11,7 +11,7 @@ use crate::change::plan::paths_of_interest;
 use crate::change::session::access::{self, AccessNeed};
 use crate::change::session::{Unnamed, choose_config, machine, open_root, with_disk};
 use crate::change::source::gate::CapsuleOptions;
-use crate::change::staging::image_source::{SourceOptions, find_refusal};
+use crate::change::staging::image_source::{SourceOptions, foresee_refusal};
 use crate::change::staging::target::{describe_missing, find_target};
 use crate::cli::ui::Ui;
 use crate::config::document::{Desired, MachineConfig};
@@ -86,7 +86,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
     let mut node = Platform::observe_next(&root, next)
         .with_image(&root, next, &target.tree)
         .with_file_faults(&root, next, records.baseline().config());
-    node.refused_fetch = find_refusal(&root, image.as_deref(), &options);
+    node.refused_fetch = foresee_refusal(&root, image.as_deref(), &options);
     let mut findings = crossing::judge_crossing(&target, &node);
     findings.extend(judge_units(
         &root,

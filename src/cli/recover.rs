@@ -11,7 +11,7 @@ use crate::change::transaction::{Leave, Recovered, find_pending, foresee_recover
 use crate::change::trial::on_disk::name_unconfirmed;
 use crate::host::root::{Root, RootPath};
 use crate::report;
-use crate::run::recovery::{RecoverOptions, recover_root};
+use crate::run::recover::{RecoverOptions, recover_root};
 use clap::Args;
 
 /// How to recover.

@@ -1,8 +1,8 @@
 //! The state of the node, as data, read through the root and through query commands.
 //!
 //! Each module reads one kind of evidence and gives one of three answers: absent, present, or unknown with the reason. It changes
-//! no file and passes no verdict on the node, with two exceptions: [`mounts`] changes mounts, and
-//! [`login_session::judge_confirmation`] decides whether a login may confirm a trial.
+//! no file and passes no verdict on the node, with three exceptions: [`mounts`] changes mounts,
+//! [`login_session::judge_confirmation`] decides whether a login may confirm a trial, and [`login`] decides which logins sshd accepts.
 //!
 //! - [`Host`] is what every command reads first: accounts, mounts, records, the booted deployment. Start there.
 //! - [`command`] has the command lines of other programs and the parsers of their output; `command/host.rs` is the only file of

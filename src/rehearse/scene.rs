@@ -132,7 +132,8 @@ pub const STAND_INS: [&str; 46] = [
     "irqbalance.service",
 ];
 
-/// Units that are not started: those of this program, which would finish the runs of the real node.
+/// Units that are not started: those of this program, which would finish the runs of the real node, and the mount of fusectl,
+/// an interface to the kernel of the real node.
 pub const NOT_STARTED: [&str; 6] = [
     install::RECOVER,
     install::COMPLETE,

@@ -8,7 +8,7 @@ use crate::change::transaction::journal::ConfigRef;
 use crate::change::transaction::{Direction, LeftPath, Pending, Recovered, RecoveryOutlook};
 use crate::formats::systemd::changed::is_read_by_manager;
 use crate::host::root::RootPath;
-use crate::run::recover::{StartedUnits, describe_recovery as recovered_sentence};
+use crate::run::interrupted::{StartedUnits, describe_recovery as recovered_sentence};
 
 #[derive(Serialize)]
 struct Stays<'a> {

@@ -30,7 +30,7 @@ use crate::node::{Host, System};
 use crate::run::events::{self, NodeEvent};
 use crate::run::node_change::NodeChange;
 use crate::run::opening::{Needs, Opening, is_held};
-use crate::run::recover::{StartedUnits, at_boot, recover_first};
+use crate::run::interrupted::{StartedUnits, at_boot, recover_first};
 use crate::run::reverting::{RevertRequest, RunRevert};
 use crate::run::work::RunWork;
 

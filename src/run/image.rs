@@ -154,8 +154,12 @@ fn write_archive(
     shown: &str,
 ) -> Result<Result<(), ExportError>> {
     let file = create_archive(destination).map_err(|error| {
+        let way = match error.kind() {
+            io::ErrorKind::AlreadyExists => "remove it, or give another FILE",
+            _ => "give another FILE",
+        };
         let reason = Reason::from(error);
-        anyhow!("creating {shown}: {reason}; give another FILE")
+        anyhow!("creating {shown}: {reason}; {way}")
     })?;
     let room = MediumRoom::of_path(destination).map_err(ExportError::at_start)?;
     if let Err(error) = planned.check_archive_room(shown, &room) {

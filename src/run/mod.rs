@@ -39,7 +39,7 @@ pub mod history;
 
 pub mod compared;
 
-pub mod recover;
+pub mod interrupted;
 
 pub mod opening;
 
@@ -55,7 +55,7 @@ pub mod ending;
 
 pub mod logins;
 
-pub mod recovery;
+pub mod recover;
 
 pub mod cluster;
 

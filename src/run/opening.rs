@@ -25,7 +25,7 @@ use crate::host::root::Root;
 use crate::node::login_session::describe_caller;
 use crate::run::front::{Front, InterruptedAnswer};
 use crate::run::node_change::NodeChange;
-use crate::run::recover::{has_run_files, recover_first};
+use crate::run::interrupted::{has_run_files, recover_first};
 
 /// Pause between two attempts to take the lock.
 const ASK_LOCK_AGAIN: Duration = Duration::from_millis(100);

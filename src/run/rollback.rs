@@ -22,7 +22,7 @@ use crate::node::command::rpm_ostree::status::Deployment;
 use crate::node::host::systemd_runs;
 use crate::node::{Host, OsRelease, Records, deploy_directories, kubelet_state};
 use crate::run::node_change::NodeChange;
-use crate::run::recover::recover_first;
+use crate::run::interrupted::recover_first;
 use crate::run::reverting::{RevertRequest, RunRevert, observe_run};
 use crate::run::trial::running::{self, RunningTrial, TrialOptions, TrialRequest};
 use anyhow::{Context, Result, anyhow, bail};

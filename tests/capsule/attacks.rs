@@ -273,3 +273,15 @@ fn the_clock_cannot_be_set_back_before_what_the_node_can_prove() {
     stick.make(&["--sequence", "8", "--not-after", "2099-01-01T00:00:00Z"]);
     stick.refuses("later than the clock");
 }
+
+#[test]
+fn a_list_or_a_signature_that_is_no_file_is_said_to_be_so() {
+    for name in ["capsule.json", "capsule.json.sig"] {
+        let Some(stick) = Stick::new() else { return };
+        fs::remove_file(stick.path(name)).unwrap();
+        fs::create_dir(stick.path(name)).unwrap();
+        stick.refuses(&format!("{name} is not a plain file"));
+        fs::remove_dir(stick.path(name)).unwrap();
+        stick.refuses("is missing");
+    }
+}

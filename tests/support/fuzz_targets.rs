@@ -415,7 +415,7 @@ pub fn answers(data: &[u8]) {
             units: vec!["crio.service"],
             users: true,
         };
-        let queue = daemon::actions::action_queue(&changed, &brought.policies.cluster);
+        let queue = daemon::actions::follow_policies(&changed, &brought.policies.cluster);
         let reboots = queue.iter().filter(|q| q.action == daemon::Action::Reboot);
         assert!(
             reboots.count() == 0 || queue.len() == 1,

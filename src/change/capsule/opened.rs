@@ -55,9 +55,12 @@ pub enum CapsuleError {
         /// The system's error.
         reason: Reason,
     },
-    /// One of its two files is missing, or is not a plain file.
-    #[error("{0} is missing, or is not a plain file")]
+    /// There is no list.
+    #[error("{0} is missing")]
     Missing(String),
+    /// One of its two files is a directory, a link or a device.
+    #[error("{0} is not a plain file, so it is not read")]
+    NotPlain(String),
     /// The signature is not accepted.
     #[error("the signature of {path} {fault}")]
     Signer {
@@ -236,19 +239,18 @@ impl OpenedCapsule {
             path: listed.path.clone(),
             reason: error.into(),
         };
-        let missing = || differs_error(&listed.path, "there is no plain file of this name");
+        let missing = || differs_error(&listed.path, "there is no file of this name");
         let path = RootPath::parse(&format!("/{}", listed.path)).map_err(|_| missing())?;
         let above = match path.parent() {
             Some(above) => self.root.open_within(&above).map_err(failed)?,
             None => self.root.open_again().map_err(failed)?,
         };
         let name = RootPath::parse(&format!("/{}", path.name())).map_err(|_| missing())?;
-        let file = open_plain(&above, &name).map_err(failed)?;
-        let (file, size) = file.ok_or_else(missing)?;
-        if size == listed.size {
-            Ok((file, size))
-        } else {
-            Err(differs_error(&listed.path, "its size differs"))
+        match open_plain(&above, &name).map_err(failed)? {
+            PlainFile::Open(file, size) if size == listed.size => Ok((file, size)),
+            PlainFile::Open(..) => Err(differs_error(&listed.path, "its size differs")),
+            PlainFile::OtherType => Err(differs_error(&listed.path, "it is not a plain file")),
+            PlainFile::Missing => Err(missing()),
         }
     }
 
@@ -311,8 +313,10 @@ fn read_plain(
         path: path.display().to_string(),
         reason: error.into(),
     })?;
-    let Some((file, size)) = opened else {
-        return Ok(None);
+    let (file, size) = match opened {
+        PlainFile::Open(file, size) => (file, size),
+        PlainFile::OtherType => return Err(CapsuleError::NotPlain(path.display().to_string())),
+        PlainFile::Missing => return Ok(None),
     };
     let mut bytes = Vec::new();
     let read = file.take(limit + 1).read_to_end(&mut bytes);
@@ -324,23 +328,33 @@ fn read_plain(
     }
 }
 
-/// Opens a plain file without following a link, and returns its size; `None` if there is none.
-fn open_plain(root: &Root, path: &RootPath) -> Result<Option<(File, u64)>, RootError> {
+/// What stands under a name.
+enum PlainFile {
+    Missing,
+    /// A directory, a link or a device.
+    OtherType,
+    /// A plain file, opened, with its size in bytes.
+    Open(File, u64),
+}
+
+/// Opens a plain file without following a link.
+fn open_plain(root: &Root, path: &RootPath) -> Result<PlainFile, RootError> {
     let Some(place) = root.open_place(path)? else {
-        return Ok(None);
+        return Ok(PlainFile::Missing);
     };
     let failed = |errno: nix::errno::Errno| RootError::at(path, errno);
     let is_plain = |mode: u32| mode & libc::S_IFMT == libc::S_IFREG;
     // A device is not even opened.
-    if !place
-        .stat()
-        .map_err(failed)?
-        .is_some_and(|stat| is_plain(stat.st_mode))
-    {
-        return Ok(None);
+    match place.stat().map_err(failed)? {
+        None => return Ok(PlainFile::Missing),
+        Some(stat) if !is_plain(stat.st_mode) => return Ok(PlainFile::OtherType),
+        Some(_) => {}
     }
     let file = place.open_file().map_err(failed)?;
     let stat = fstat(&file).map_err(failed)?;
+    if !is_plain(stat.st_mode) {
+        return Ok(PlainFile::OtherType);
+    }
     let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
-    Ok(is_plain(stat.st_mode).then_some((file, size)))
+    Ok(PlainFile::Open(file, size))
 }

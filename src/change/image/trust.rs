@@ -2,7 +2,8 @@
 //!
 //! Objects prove that the tree has a content checksum. The digest in `osImageURL` is that of a manifest, from which the tree cannot
 //! be computed again. So a witness has to know both: two other nodes that imported the image from a registry, or the user. The same
-//! is true of each layer, which a later update takes from the repository: a witness has to know the layers too.
+//! is true of each layer, which a later update takes from the repository: a witness has to know the layers too. A checksum that a
+//! capsule signs counts first (`Search::require_proof` in `change/staging/image_source.rs`).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -306,7 +306,7 @@ fn repair_actions(
     let step = done.len();
     let mut unserved = Vec::new();
     for (what, changed) in all {
-        let mut wanted = actions::action_queue(&changed, policies);
+        let mut wanted = actions::follow_policies(&changed, policies);
         if wanted.iter().any(|queued| queued.action == Action::Reboot) {
             unserved.push(what);
             continue;

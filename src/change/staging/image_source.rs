@@ -203,7 +203,7 @@ fn signer_of(capsule: &OpenedCapsule, image: &str) -> Option<CapsuleFacts> {
 ///
 /// # Errors
 /// In words: the deployments of the node or the medium cannot be read.
-pub fn find_refusal(
+pub fn foresee_refusal(
     root: &Root,
     image: Option<&str>,
     options: &SourceOptions<'_>,
@@ -247,13 +247,19 @@ fn refusal_of_medium(
     let Ok(address) = address else {
         return Ok(None);
     };
-    let policy = match pull::read_policy(root) {
-        Ok(policy) => policy,
-        Err(error) => return Ok(Some(error.to_string())),
-    };
-    let ruling = policy.of_medium(&without_links(&address));
     let image = name.map_or_else(|| "IMAGE".to_owned(), ToString::to_string);
-    Ok((!ruling.accepts_anything()).then(|| refuse_medium(&ruling, &address, &image)))
+    Ok(policy_refusal(root, &address, &image))
+}
+
+/// Returns the reason why the node's policy for images refuses one on a medium; `None` if it accepts the image.
+fn policy_refusal(root: &Root, address: &Address, image: &str) -> Option<String> {
+    match pull::read_policy(root) {
+        Ok(policy) => {
+            let ruling = policy.of_medium(&without_links(address));
+            (!ruling.accepts_anything()).then(|| refuse_medium(&ruling, address, image))
+        }
+        Err(error) => Some(error.to_string()),
+    }
 }
 
 /// Returns the absolute path of a source, as ostree runs in another directory. A stream has no path.
@@ -395,7 +401,7 @@ impl Search<'_> {
             ).into());
         }
         self.judge_architecture(need.image.architecture.as_deref(), image);
-        self.judge_content(&need, image, proofs)?;
+        self.require_proof(&need, image, proofs)?;
         let is_unpacked = matches!(source, ObjectSource::Archive(_));
         let missing = self.find_missing_room(need.bytes, is_unpacked);
         if let Some(missing) = missing.map_err(Reason::from_error)? {
@@ -445,7 +451,7 @@ impl Search<'_> {
     }
 
     /// Adds the proofs of an image's content, or the doubt that there are none.
-    fn judge_content(
+    fn require_proof(
         &mut self,
         need: &ImportNeed,
         image: &str,
@@ -557,14 +563,8 @@ impl Search<'_> {
         if let Err(error) = self.runner.run(&storage::skopeo_version()) {
             return self.add_blocker("skopeo", format!("{error}; it copies the image"));
         }
-        match pull::read_policy(self.root) {
-            Ok(policy) => {
-                let ruling = policy.of_medium(&without_links(address));
-                if !ruling.accepts_anything() {
-                    self.add_blocker("policy", refuse_medium(&ruling, address, image));
-                }
-            }
-            Err(error) => self.add_blocker("policy", error.to_string()),
+        if let Some(why) = policy_refusal(self.root, address, image) {
+            self.add_blocker("policy", why);
         }
         self.found.bring = Some(OsStep::Bring {
             from: address.to_string(),

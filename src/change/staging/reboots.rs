@@ -1,5 +1,5 @@
-//! Runs after which the node has to be rebooted, because services continue with the previous files. The need belongs to one
-//! boot, so it ends with the next one.
+//! Remembers runs after which the node has to be rebooted, because services continue with the previous files. The need belongs
+//! to one boot, so it ends with the next one. What needs a reboot is decided in `judge/daemon/update.rs`.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};

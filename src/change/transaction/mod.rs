@@ -8,6 +8,8 @@
 //! the other: a prepared journal therefore counts as soon as any name of its run has changed (`recover`), and the mark waits
 //! for the names on all others.
 //!
+//! The order of flushes and renames stands below, in `TransactionRun::stage_steps` and `TransactionRun::commit_steps`.
+//!
 //! Only `disk`, private to this module, changes a file system. A transaction needs the guard returned by [`acquire_lock`]. The only
 //! caller is `run::opening::Opening`, with which every command that takes the lock of a node begins. Without the lock, only whole
 //! files are written: those in a [`Store`], the daemon's force file, and output that the user asked for.

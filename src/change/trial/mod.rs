@@ -282,7 +282,7 @@ pub fn judge_boot(trial: &Trial, is_same_boot: bool, place: TrialPlace) -> BootS
 }
 
 /// The node's state during a trial, as seen by the guard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardScene {
     /// Milliseconds of CLOCK_BOOTTIME.
     pub now: u64,
@@ -290,6 +290,8 @@ pub struct GuardScene {
     pub is_applying: bool,
     /// The boot is complete: every unit has started or failed, and no run is waiting for this boot.
     pub is_booted: bool,
+    /// The reason why the boot with the change failed.
+    pub boot_failure: Option<String>,
 }
 
 /// The next action of the guard.
@@ -304,7 +306,12 @@ pub enum GuardStep {
 }
 
 /// Judges the next action of the guard, in the boot to which the trial's times belong.
+///
+/// A failed probe never reverts a trial: it only keeps the guard from confirming it before the time limit.
 pub fn judge_guard(trial: &Trial, scene: GuardScene) -> GuardStep {
+    if let (Phase::TrialBoot { .. }, Some(why)) = (&trial.phase, scene.boot_failure) {
+        return GuardStep::Revert(why);
+    }
     let is_over = trial
         .phase
         .phase_end()
@@ -457,6 +464,7 @@ mod tests {
             now,
             is_applying,
             is_booted,
+            boot_failure: None,
         };
         let judge = |phase: Phase, scene| judge_guard(&trial(phase, true), scene);
         let [applying, waiting, awaiting, boot, reverting] = phases();
@@ -486,7 +494,15 @@ mod tests {
             judge(boot.clone(), scene(900_000, false, true)),
             GuardStep::BeginWaiting
         );
-        assert!(reverts(judge(boot, scene(900_000, false, false))));
+        assert!(reverts(judge(boot.clone(), scene(900_000, false, false))));
+        let failed = GuardScene {
+            boot_failure: Some("kubelet.service failed".to_owned()),
+            ..scene(5, false, false)
+        };
+        assert_eq!(
+            judge(boot, failed),
+            GuardStep::Revert("kubelet.service failed".to_owned())
+        );
         assert!(reverts(judge(reverting, scene(0, false, false))));
     }
 

@@ -9,7 +9,7 @@ pub(super) const VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
     /// There is no signature.
-    #[error("is missing, or is not a plain file")]
+    #[error("is missing")]
     Missing,
     /// The file has another form.
     #[error("is not an SSH signature: {0}")]

@@ -185,7 +185,7 @@ pub struct ActionChanges<'a> {
 /// Returns the actions for the changes: in order, with duplicates; a reboot is always alone.
 ///
 /// A policy that cannot be followed means a reboot, like a missing one: a reboot has the effect of every action.
-pub fn action_queue(changed: &ActionChanges<'_>, policies: &ClusterPolicies) -> Vec<Queued> {
+pub fn follow_policies(changed: &ActionChanges<'_>, policies: &ClusterPolicies) -> Vec<Queued> {
     let mut all = Vec::new();
     for path in &changed.files {
         let Some(policy) = file_policy(path, policies) else {
@@ -379,7 +379,7 @@ mod tests {
     }
 
     fn actions(changed: &ActionChanges<'_>, policies: &ClusterPolicies) -> Vec<String> {
-        let queue = action_queue(changed, policies);
+        let queue = follow_policies(changed, policies);
         queue
             .iter()
             .map(|queued| queued.action.to_string())
@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn registries_conf_is_special_and_not_an_ordinary_reload() {
-        let queue = action_queue(&files(&[REGISTRIES_CONF]), &default_policies());
+        let queue = follow_policies(&files(&[REGISTRIES_CONF]), &default_policies());
         assert_eq!(queue[0].action, Action::Special);
     }
 
@@ -485,7 +485,7 @@ mod tests {
 
     #[test]
     fn a_reboot_stands_alone_and_its_cause_is_said() {
-        let all = action_queue(
+        let all = follow_policies(
             &files(&["/etc/containers/policy.json", "/etc/x", "/etc/y"]),
             &default_policies(),
         );
@@ -495,7 +495,7 @@ mod tests {
         );
         assert_eq!(all[0].cause.to_string(), "/etc/x has no policy");
         let asked = policies(&[("/a", &[Action::DaemonReload]), ("/b", &[Action::Reboot])]);
-        let all = action_queue(&files(&["/a", "/b"]), &asked);
+        let all = follow_policies(&files(&["/a", "/b"]), &asked);
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].cause.to_string(), "policy for /b");
     }
@@ -523,7 +523,7 @@ mod tests {
         ] {
             let mut all = policies(&[("/a", &[Action::None])]);
             all.files[0].actions[0].kind = kind.to_owned();
-            let queue = action_queue(&files(&["/a"]), &all);
+            let queue = follow_policies(&files(&["/a"]), &all);
             assert_eq!(queue[0].action, Action::Reboot);
             let cause = queue[0].cause.to_string();
             assert!(

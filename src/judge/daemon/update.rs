@@ -209,7 +209,7 @@ impl Update {
             units: units.into_iter().flatten().map(String::as_str).collect(),
             users: self.diff.passwd,
         };
-        actions::action_queue(&changed, policies)
+        actions::follow_policies(&changed, policies)
     }
 }
 

@@ -138,6 +138,7 @@ impl Guard<'_> {
             now: milliseconds_since_boot(),
             is_applying: trial.phase == Phase::Applying && transaction::is_held(root),
             is_booted: false,
+            boot_failure: None,
         };
         if self.once {
             scene.now = scene.now.saturating_sub(LATER);
@@ -150,15 +151,16 @@ impl Guard<'_> {
             });
             match state {
                 BootState::Failed(why) if place == TrialPlace::New => {
-                    return revert_trial(front, root, &trial, &why);
+                    scene.boot_failure = Some(why);
                 }
                 BootState::Ended => scene.is_booted = true,
                 BootState::Failed(_) | BootState::UnderWay => {}
             }
         }
+        let now = scene.now;
         match judge_guard(&trial, scene) {
             GuardStep::Wait => {
-                self.warn_terminals(&trial, scene.now);
+                self.warn_terminals(&trial, now);
                 self.run_probes(&trial)?;
                 Ok(Look::Wait)
             }

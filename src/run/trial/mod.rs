@@ -1,8 +1,8 @@
 //! `--try`: a change that is reverted automatically unless it is confirmed (docs/explanation/trial.md).
 //!
 //! The command that makes the change stores the trial, starts the guard outside of its login, makes the change, and then only
-//! watches: that is [`running`]. [`guard`] decides at the end of the time limit, [`boot`] during a boot, and [`confirm`] before
-//! that.
+//! watches: that is [`running`]. [`guard`] asks `change::trial::judge_guard` every few seconds and acts on
+//! it, [`boot`] asks `judge_boot` during a boot, and [`confirm`] ends the trial before that.
 
 mod announce;
 pub mod boot;

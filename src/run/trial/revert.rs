@@ -30,7 +30,7 @@ use crate::node::login_session::milliseconds_since_boot;
 use crate::node::{Host, boot_counter};
 use crate::run::events::{self, NodeEvent};
 use crate::run::node_change::NodeChange;
-use crate::run::recover::undo_interrupted;
+use crate::run::interrupted::undo_interrupted;
 use crate::run::reverting::{RevertRequest, RunRevert};
 use crate::run::trial::boot_loader::disarm_boot_counter;
 use crate::run::trial::notice;

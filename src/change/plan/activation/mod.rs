@@ -17,7 +17,7 @@ use crate::base::order::StableOrder;
 use crate::formats::systemd::changed::{is_read_by_manager, units_at, wanted_at};
 use crate::host::root::RootPath;
 use crate::judge::daemon::Action;
-use crate::judge::daemon::actions::{ActionChanges, action_queue};
+use crate::judge::daemon::actions::{ActionChanges, follow_policies};
 use crate::judge::daemon::policies::ClusterPolicies;
 use crate::node::command::job::{self, CA_TRUST, Job, SYSCTL};
 use crate::node::command::systemctl::{ActiveState, UnitActivity};
@@ -254,7 +254,7 @@ impl Gathered<'_> {
     }
 
     fn follow_actions(&mut self, one: &ChangedPath, changed: &ActionChanges<'_>) -> bool {
-        let queue = action_queue(changed, self.policies);
+        let queue = follow_policies(changed, self.policies);
         if queue.iter().any(|queued| queued.action == Action::Reboot) {
             return false;
         }
@@ -347,7 +347,7 @@ impl Gathered<'_> {
             files: vec![&path],
             ..ActionChanges::default()
         };
-        let queue = action_queue(&changed, self.policies);
+        let queue = follow_policies(&changed, self.policies);
         queue.iter().all(|queued| queued.action == Action::None)
     }
 
