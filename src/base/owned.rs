@@ -46,7 +46,7 @@ const fn owned_tree(path: &'static str, why: &'static str) -> OwnedPath {
     }
 }
 
-const ACCOUNTS: &str = "a whole file takes away every account that it does not list, and the owners of all other files \
+const ACCOUNTS: &str = "a whole file removes every account that it does not list, and the owners of all other files \
                         are looked up in it";
 
 /// Every path with an owner.
@@ -73,11 +73,11 @@ pub const OWNED: [OwnedPath; 13] = [
     ),
     owned_tree(
         paths::ORIG,
-        "the daemon's copies of the original files are there",
+        "it holds the daemon's copies of the original files",
     ),
     owned_tree(
         paths::NOORIG,
-        "the daemon's stamps of files without an original are there",
+        "it holds the daemon's stamps for files without an original",
     ),
     owned_file(
         paths::ENCAPSULATED,

@@ -40,13 +40,13 @@ pub enum KeyError {
     )]
     NotWhole(String),
     /// The encoded key has another type.
-    #[error("says {0}, but the key inside is of another type. Copy it again")]
+    #[error("says {0}, but the key inside has another type. Copy it again")]
     Contradicts(String),
     /// sshd has no such type, or no longer accepts it.
-    #[error("is a {0} key, which sshd does not take. Give one made by ssh-keygen -t ed25519")]
+    #[error("is a {0} key, which sshd does not accept. Give one made by ssh-keygen -t ed25519")]
     NotTaken(String),
     /// RSA with few bits.
-    #[error("is an RSA key of {0} bits; sshd takes 2048 and more. Give another one")]
+    #[error("is an RSA key of {0} bits; sshd requires at least 2048. Give another one")]
     Weak(usize),
 }
 

@@ -98,7 +98,7 @@ pub fn is_left_stopped(root: &Root, runner: &dyn CommandRunner) -> Result<bool> 
 pub fn start_again(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
     let unread = || {
         format!(
-            "checking that no interrupted run has left the kubelet stopped. If it does not run, start it. Next: systemctl start {KUBELET}"
+            "checking that no interrupted run has left the kubelet stopped. If it is not running, start it. Next: systemctl start {KUBELET}"
         )
     };
     let Some(note) = read_note(root).with_context(unread)? else {

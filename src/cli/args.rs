@@ -133,8 +133,8 @@ pub struct PlanArgs {
     #[arg(long, hide_short_help = true)]
     pub summary: bool,
 
-    /// Pass over sections that are never applied on a running node (disks, raid,
-    /// filesystems, luks, groups) instead of refusing, and take steps that the daemon
+    /// Skip sections that are never applied on a running node (disks, raid,
+    /// filesystems, luks, groups) instead of refusing, and accept steps that the daemon
     /// refuses although they are harmless (changed directories and links)
     #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub ignore_unsupported: bool,
@@ -150,14 +150,14 @@ pub struct PlanArgs {
     #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub allow_lockout: bool,
 
-    /// Allow a config that brings /etc/passwd, /etc/group, /etc/shadow or /etc/gshadow as a
+    /// Allow a config that has /etc/passwd, /etc/group, /etc/shadow or /etc/gshadow as a
     /// whole file; accounts that the file does not list are removed [default: refuse it]
     #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub allow_account_files: bool,
 
     /// Leave the rest to the daemon: the record stays as it is, and once the files are in
-    /// place /run/machine-config-daemon-force is made. When the daemon starts in this
-    /// boot, it compares nothing, writes all files and units of the desired config anew,
+    /// place /run/machine-config-daemon-force is created. When the daemon starts in this
+    /// boot, it compares nothing, writes all files and units of the desired config again,
     /// drains, and reboots
     #[arg(long, requires = "files_only", hide_short_help = true, help_heading = AFTER)]
     pub request_mcd_force: bool,
@@ -176,7 +176,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "FILE", hide_short_help = true, help_heading = AFTER)]
     pub policy: Option<String>,
 
-    /// How an image is had.
+    /// Where the image comes from.
     #[command(flatten)]
     pub bits: BitsArgs,
 
@@ -247,7 +247,7 @@ pub struct TryArgs {
     #[arg(long, requires = "window", hide_short_help = true, help_heading = TRIAL)]
     pub detach: bool,
 
-    /// With --try and a reboot: the boot has to reach its end within TIME; firmware is not
+    /// With --try and a reboot: the boot has to finish within TIME; firmware is not
     /// counted
     #[arg(long, value_name = "TIME", requires = "window", default_value = "15m",
         value_parser = parse_time, hide_short_help = true, help_heading = TRIAL)]
@@ -277,7 +277,7 @@ impl Default for TryArgs {
     }
 }
 
-/// How an image is had.
+/// Where the image comes from.
 #[derive(Debug, Clone, Default, Args)]
 pub struct BitsArgs {
     /// Take the OS image from a directory or archive
@@ -300,7 +300,7 @@ pub struct BitsArgs {
     #[arg(long, requires = "os_from", help_heading = SYSTEM, hide_short_help = true)]
     pub unproven_image: bool,
 
-    /// Take the OS image from containers-storage, where it is under its very name
+    /// Take the OS image from containers-storage, where it is stored under its exact name
     /// [default: its registry, or a mirror in registries.conf]
     #[arg(long, conflicts_with = "os_from", hide_short_help = true, help_heading = SYSTEM)]
     pub from_storage: bool,
@@ -347,7 +347,7 @@ pub struct GuardArgs {
     #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub complete_by_hand: bool,
 
-    /// Go on although every boot of this system makes /etc or the root anew (transient), so
+    /// Go on although every boot of this system recreates /etc or the root (transient), so
     /// that the changes are gone after the next reboot [default: refuse]
     #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub until_reboot: bool,
@@ -357,7 +357,7 @@ pub struct GuardArgs {
     #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub not_a_node: bool,
 
-    /// The work of the first-boot service is done in its place.
+    /// The work of the first-boot service is done here instead.
     #[arg(skip)]
     pub first_boot: bool,
 }
@@ -365,7 +365,7 @@ pub struct GuardArgs {
 /// Refuses an option that only the running node can carry out, if it is given for another root.
 pub(super) fn expect_running_node(root: &Root, option: &str, is_given: bool) -> Result<()> {
     if is_given && !root.is_live() {
-        bail!("{option} is for the node that runs; leave it out for another root");
+        bail!("{option} works only on the running node; leave it out for another root");
     }
     Ok(())
 }
@@ -389,7 +389,7 @@ pub struct DoubtArgs {
     #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub not_rendered: bool,
 
-    /// Allow a plan that takes away more than a tenth of the recorded config, or a part of
+    /// Allow a plan that removes more than a tenth of the recorded config, or a part of
     /// kubelet, CRI-O, network or sshd [default: refuse]
     #[arg(long, hide_short_help = true, help_heading = OVERRIDES)]
     pub allow_removals: bool,

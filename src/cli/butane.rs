@@ -78,7 +78,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ButaneArgs) -> Result<ExitCode> {
     if args.strict && translation.error.is_none() && !translation.report.is_empty() {
         translation.error = Some("Config produced warnings and --strict was specified".to_owned());
         translation.advice =
-            Some("mend what the report warns of, or leave --strict out".to_owned());
+            Some("fix what the report warns about, or leave --strict out".to_owned());
         translation.output = None;
         translation.machine_config = None;
     }

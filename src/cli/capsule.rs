@@ -206,8 +206,7 @@ fn next_sequence(directory: &Path) -> Result<u64> {
         return Ok(current_time());
     }
     let before = UnverifiedCapsule::read(directory).and_then(|capsule| capsule.document());
-    let before =
-        before.context("looking at the capsule that is there; remove it, or name a --sequence")?;
+    let before = before.context("reading the existing capsule; remove it, or give a --sequence")?;
     Ok(current_time().max(before.sequence.saturating_add(1)))
 }
 

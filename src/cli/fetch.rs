@@ -64,11 +64,11 @@ pub struct FetchArgs {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub policy: Option<String>,
 
-    /// The SHA-256 of the document; then also http will do
+    /// The SHA-256 of the document; with it, plain http is accepted
     #[arg(long, value_name = "HEX", value_parser = |text: &str| digest(text, 64), hide_short_help = true)]
     pub sha256: Option<String>,
 
-    /// The SHA-512 of the document; then also http will do
+    /// The SHA-512 of the document; with it, plain http is accepted
     #[arg(long, value_name = "HEX", value_parser = |text: &str| digest(text, 128), conflicts_with = "sha256", hide_short_help = true)]
     pub sha512: Option<String>,
 

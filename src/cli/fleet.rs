@@ -162,7 +162,10 @@ impl Gathered {
         let bytes = match root.read_within(path, MAX_FILE) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => {
-                return self.skip(names, "is a link to nothing below DIR, or no regular file");
+                return self.skip(
+                    names,
+                    "is a link to nothing below DIR, or not a regular file",
+                );
             }
             Err(error) => return self.skip(names, format!("cannot be read: {error}")),
         };
@@ -186,7 +189,7 @@ impl Gathered {
                 Some(node) => self.add(node, document),
                 None => self.skip(
                     names,
-                    "has no name of a node: rename it to NODE.status.json",
+                    "does not contain a node name: rename it to NODE.status.json",
                 ),
             },
             Err(why) => self.skip(names, why.to_string()),

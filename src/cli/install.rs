@@ -183,6 +183,8 @@ fn write_archive(file: &Path, bytes: &[u8], is_readable: bool) -> Result<()> {
     };
     write(file, bytes, |_| false).map_err(|why| {
         let file = file.display();
-        anyhow!("writing {file}: {why}; give another FILE, where nothing is yet and there is room")
+        anyhow!(
+            "writing {file}: {why}; give another FILE that does not exist yet, where there is room"
+        )
     })
 }

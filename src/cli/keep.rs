@@ -41,9 +41,9 @@ pub struct KeepArgs {
     #[arg(long, value_name = "ARGUMENT")]
     pub argument: Vec<String>,
 
-    /// Take contents that may be secret, too
+    /// Include contents that may be secret
     ///
-    /// Who may read MachineConfigs can read them then
+    /// Everyone who may read MachineConfigs can then read them
     #[arg(long)]
     pub with_secrets: bool,
 }

@@ -99,7 +99,7 @@ use crate::report;
 /// The heading of the global options, so that the options of a command are listed together.
 const EVERYWHERE: &str = "Options of every command";
 
-/// Makes a node be what its rendered MachineConfig says, without the cluster network.
+/// Makes a node match its rendered MachineConfig, without the cluster network.
 #[derive(Debug, Parser)]
 #[command(
     version,
@@ -240,7 +240,7 @@ pub enum Command {
     /// place. A power cut at any moment leaves the node as it was or as it should be;
     /// the next run finishes or undoes. The daemon's record is written last.
     ///
-    /// After the files, services that have to hear of them are reloaded or restarted, by
+    /// After the files, services that use them are reloaded or restarted, following
     /// the cluster's node disruption policies; if that fails, everything is restored. On a
     /// running OSTree node image and kernel arguments are staged first. A reboot is named,
     /// and done only with --reboot.
@@ -263,12 +263,12 @@ pub enum Command {
     /// Stage the OS image alone, with the files as they are
     ///
     /// IMAGE is what the daemon will compare, byte for byte; without one it is that of
-    /// the recorded config. What runs is pinned first. The node changes at its next
+    /// the recorded config. The running deployment is pinned first. The node changes at its next
     /// boot; nothing reboots without --reboot.
     #[command(after_long_help = examples::PIVOT)]
     Pivot(Deferred<PivotArgs>),
 
-    /// Say if this node can run another OS image, before it is staged
+    /// Check if this node can run another OS image, before it is staged
     ///
     /// Changes nothing. Reads the image unbooted, and this node: processor, network interfaces, boot loader, drivers,
     /// disks, kernel arguments, container runtime. Each finding has its evidence, the words of the failure that it
@@ -418,9 +418,9 @@ pub enum Command {
 
     /// Finish or undo an interrupted run
     ///
-    /// Goes forward when every staged object is whole, else back. Stops without
-    /// touching anything when a path is neither as before nor as after; --leave
-    /// leaves it. Objects on a file system that is missing are reported, and stop nothing.
+    /// Finishes the run if every staged object is intact, otherwise undoes it. Stops without
+    /// touching anything when a path is neither as it was before nor as it should be after; --leave
+    /// skips it. Objects on a file system that is missing are reported, and stop nothing.
     #[command(after_long_help = examples::RECOVER)]
     Recover(Deferred<RecoverArgs>),
 
@@ -428,7 +428,7 @@ pub enum Command {
     ///
     /// The program goes to /usr/local/bin, with the units that recover an interrupted
     /// run at boot and complete one after a reboot, and the timer that keeps the cache
-    /// fresh. Each file is put whole and
+    /// fresh. Each file is installed completely and
     /// durably; after an interruption, run it again. Where systemd runs, it reads the
     /// units and is asked to start them.
     #[command(after_long_help = examples::INSTALL)]
@@ -436,15 +436,15 @@ pub enum Command {
 
     /// After a reboot that a run waits for: prove that what was staged runs
     ///
-    /// If the deployment from before came up instead, its files and record are restored, so that the node is
-    /// whole, and the reason is reported. Run at boot by mco-rescue-complete.service.
+    /// If the previous deployment came up instead, its files and record are restored, so that the node is
+    /// consistent, and the reason is reported. Run at boot by mco-rescue-complete.service.
     Complete,
 
     /// Decide in the initramfs whether there is work before the real root is entered
     ///
     /// Recovers an interrupted run, completes a first boot that got no config, or applies what the kernel command
     /// line asks for (mco_rescue=auto|apply|off|shell, mco_rescue.config=, mco_rescue.server=,
-    /// mco_rescue.timeout=). Else it leaves the boot alone. The root is /sysroot.
+    /// mco_rescue.timeout=). Otherwise it leaves the boot alone. The root is /sysroot.
     Firstboot(Deferred<FirstbootArgs>),
 
     /// Print the version of this program, and the facts of its build

@@ -178,9 +178,7 @@ fn write_all(command: &Command, directory: &Path) -> Result<()> {
     let is_page = |beginning: &[u8]| beginning.starts_with(b".TH ");
     transaction::write_readable_output(&file, &page(command)?, is_page).with_context(|| {
         let file = file.display();
-        format!(
-            "writing {file}: give a directory that is there, without other files of these names"
-        )
+        format!("writing {file}: give an existing directory without other files of these names")
     })?;
     let below = command.get_subcommands().filter(|sub| !sub.is_hide_set());
     below

@@ -37,7 +37,7 @@ pub struct PivotArgs {
     #[arg(short = 'n', long, display_order = 0)]
     pub dry_run: bool,
 
-    /// How it is had.
+    /// Where it comes from.
     #[command(flatten)]
     pub bits: BitsArgs,
 
@@ -148,7 +148,7 @@ fn show(ui: &Ui<'_>, root: &Root, image: &str, plan: &Plan) -> Result<()> {
     text += &operating_system(&plan.os);
     text += &notices_text("Notices", &plan.notices_before());
     if plan.os.is_empty() && plan.blockers.is_empty() {
-        text += &format!("Nothing to do: {image} runs.\n");
+        text += &format!("Nothing to do: {image} is running.\n");
     }
     let text = ShownDigests::default().shorten(&text);
     Ok(report::print(text.as_bytes())?)
@@ -171,7 +171,7 @@ fn say_end(ui: &Ui<'_>, root: &Root, run: &PivotRun<'_>) -> Result<()> {
         };
         report::print_result(format!("{what}Next: {}\n", reboot_command()).as_bytes());
     } else if !plan.os.is_empty() && !reboots {
-        report::print_result(b"The next boot enters what runs.\n");
+        report::print_result(b"The next boot enters the running deployment.\n");
     }
     Ok(())
 }

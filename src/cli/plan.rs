@@ -251,7 +251,7 @@ fn apply_next(config: Option<&str>) -> String {
 fn next(plan: &Plan, daemon: Option<&Forecast>, config: Option<&str>) -> String {
     if !plan.blockers.is_empty() {
         let again = report::plan::blockers_again(plan);
-        return format!("apply would refuse. Next: see to the blockers above.{again}\n");
+        return format!("apply would refuse. Next: resolve the blockers above.{again}\n");
     }
     if plan.is_empty() {
         return String::new();

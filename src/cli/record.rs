@@ -43,7 +43,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecordArgs) -> Result<ExitCode> {
     };
     if event == Event::Boot && boot_id(&root).is_none() {
         bail!(
-            "this root does not run: there is no /proc below it. Leave --at-boot out to record its facts"
+            "this root is not a running system: there is no /proc below it. Leave --at-boot out to record its facts"
         );
     }
     let needs = match event {

@@ -85,7 +85,7 @@ pub struct RollbackArgs {
 
     /// Reboot at the end, if that is needed
     ///
-    /// Reboots where the deployment from before is entered at the next boot
+    /// Reboots if the next boot enters the previous deployment
     #[arg(long)]
     pub reboot: bool,
 
@@ -283,7 +283,7 @@ fn leaves(config: &str, leaving: &Leaving) -> String {
         ),
     };
     format!(
-        "back from what was staged for {config}\n    to the deployment from before ({short}); {files}"
+        "back from what was staged for {config}\n    to the previous deployment ({short}); {files}"
     )
 }
 

@@ -6,7 +6,7 @@ use clap::{Arg, Command};
 
 /// The answer to `mco-rescue -h`, and to a command line without any command.
 const FIRST_SCREEN: &str = "\
-Makes a node be what its rendered MachineConfig says, without the cluster
+Makes a node match its rendered MachineConfig, without the cluster
 network.
 
 Usage: mco-rescue COMMAND [OPTIONS]
@@ -15,7 +15,7 @@ Look     doctor     what is wrong, worst first, with the next command
          status     recorded config, last run, what the daemon will do
          verify     what differs between node and config
          plan       what apply would do
-Change   apply      make the node be its config, all of it or nothing
+Change   apply      make the node match its config, all of it or nothing
          recover    finish or undo an interrupted run
          rollback   revert the last run
          confirm    keep a change that was made with --try

@@ -20,7 +20,7 @@ const OPTIONS: [(&[&str], &str); 13] = [
     ),
     (
         &["--force"],
-        "each refusal names the one option that passes over it, such as '--allow-removals'; \
+        "each refusal names the one option that overrides it, such as '--allow-removals'; \
          'mco-rescue plan' lists the refusals",
     ),
     (
@@ -75,7 +75,7 @@ const OPTIONS: [(&[&str], &str); 13] = [
     ),
     (
         &["--remove", "--prune", "--delete"],
-        "no option is needed: 'apply' removes what the config has no more",
+        "no option is needed: 'apply' removes what the config no longer has",
     ),
     (
         &["--to", "--list"],

@@ -172,7 +172,7 @@ impl Parameters {
         match value.parse().map(Duration::from_secs) {
             Ok(timeout) if timeout <= MAX_TIMEOUT => self.timeout = timeout,
             _ => self.add_problem(format!(
-                "mco_rescue.timeout={value} is not a number of seconds up to {}; {} are waited",
+                "mco_rescue.timeout={value} is not a number of seconds up to {}; {} is used",
                 MAX_TIMEOUT.as_secs(),
                 self.timeout.as_secs()
             )),
@@ -317,7 +317,7 @@ pub fn find_only<'a>(
     let Some(first) = whole.first() else {
         return Err(match damaged.first() {
             Some(one) => format!(
-                "{} ({}) is not what the hash in its name says; it is not taken unasked. To take it all the same: \
+                "{} ({}) is not what the hash in its name says; it is not used unless requested. To use it anyway: \
                  mco_rescue=apply mco_rescue.config={} mco_rescue.allow=edited-config",
                 one.name, one.place, one.argument
             ).into(),

@@ -22,7 +22,7 @@ pub fn read_remembered<T: DeserializeOwned>(
     };
     if let Some(other) = other_version(&bytes, known) {
         log::warn!(
-            "{path} is of version {other}, this program knows {known}; it is skipped until it is written again"
+            "{path} has version {other}, this program knows {known}; it is skipped until it is written again"
         );
         return Ok(None);
     }

@@ -213,7 +213,7 @@ pub fn find_script_file(root: &Root) -> Result<(RootPath, ScriptFile, GrubConfig
     let config = config::judge_config(link.as_deref(), &String::from_utf8_lossy(&bytes));
     if config.is_dynamic {
         return Err(unusable_error(format!(
-            "{path} is a link to the file that ostree writes anew for each deployment"
+            "{path} is a link to the file that ostree rewrites for each deployment"
         )));
     }
     if !config.loads_environment {
@@ -224,7 +224,7 @@ pub fn find_script_file(root: &Root) -> Result<(RootPath, ScriptFile, GrubConfig
     match config.runs {
         Some(script) => Ok((directory, script, config)),
         None => Err(unusable_error(format!(
-            "{path} runs neither custom.cfg nor user.cfg: it is from before the releases that do"
+            "{path} runs neither custom.cfg nor user.cfg: it predates the releases that do"
         ))),
     }
 }
@@ -253,7 +253,7 @@ fn find_script(
         .map_err(|error| unusable_error(format!("{} cannot be used: {error}", place())))?;
     if root.exists(&RootPath::fixed(paths::FIRST_BOOT_STAMP))? {
         return Err(unusable_error(format!(
-            "/{} is still there: the first boot of this node has not ended",
+            "/{} still exists: the first boot of this node has not finished",
             paths::FIRST_BOOT_STAMP
         )));
     }
@@ -305,7 +305,7 @@ fn check_mount(root: &Root) -> Result<(), GrubError> {
     let boot = mounts.iter().rev().find(|mount| mount.point == "/boot");
     let Some(boot) = boot else {
         return Err(unusable_error(
-            "/boot is not a file system of its own: GRUB may not see what is only in the journal of the root file system",
+            "/boot is not a separate file system: GRUB may not see what is only in the journal of the root file system",
         ));
     };
     check_device(root, boot)
@@ -333,11 +333,11 @@ fn check_device(root: &Root, boot: &MountedFileSystem) -> Result<(), GrubError> 
 fn name_other_loader(root: &Root) -> String {
     let has = |path: &'static str| root.exists(&RootPath::fixed(path)).unwrap_or_default();
     if paths::ZIPL.into_iter().any(has) || cfg!(target_arch = "s390x") {
-        return "zipl starts the kernels of this machine, and it decides nothing at a start"
+        return "zipl starts the kernels of this machine, and it makes no decisions at boot"
             .to_owned();
     }
     if paths::SYSTEMD_BOOT.into_iter().any(has) {
-        return "systemd-boot starts the kernels of this machine, and not GRUB".to_owned();
+        return "systemd-boot starts the kernels of this machine, not GRUB".to_owned();
     }
     format!(
         "there is no GRUB: /{} is missing",

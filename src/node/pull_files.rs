@@ -260,7 +260,7 @@ impl Search<'_> {
                 self.add_fault(
                     PullFaultKind::Unread,
                     &path,
-                    format!("not read here: {instead} counts"),
+                    format!("not read here: {instead} is used"),
                 );
             }
         }
@@ -272,8 +272,7 @@ impl Search<'_> {
         for (path, _) in self.list_directory(&folder) {
             let name = path.name().to_owned();
             if REPLACING.contains(&name.as_str()) {
-                let said =
-                    format!("programs of root read it, and pass over /etc/containers/{name}");
+                let said = format!("programs of root read it, and skip /etc/containers/{name}");
                 self.add_fault(PullFaultKind::Instead, &path, said);
             }
         }
@@ -290,7 +289,7 @@ impl Search<'_> {
                     continue;
                 }
                 if kind == EntryType::File {
-                    let said = "not read: certificates belong into a directory with the name of the registry";
+                    let said = "not read: certificates belong in a directory with the name of the registry";
                     self.add_fault(PullFaultKind::Unread, &path, said);
                     continue;
                 }
@@ -299,7 +298,7 @@ impl Search<'_> {
                     first.insert(name.clone());
                 } else if first.contains(&name) && !inside.is_empty() {
                     let said = format!(
-                        "not read: /{}/{name} is there, and comes first",
+                        "not read: /{}/{name} exists, and comes first",
                         CERTIFICATES[0]
                     );
                     self.add_fault(PullFaultKind::Unread, &path, said);
@@ -341,7 +340,7 @@ impl Search<'_> {
             let said = format!("its link leads nowhere, and every pull from {registry} fails");
             self.add_fault(PullFaultKind::StopsRegistry, path, said);
         } else {
-            let said = "not read: its link leads nowhere";
+            let said = "not read: it is a dangling link";
             self.add_fault(PullFaultKind::Unread, path, said);
         }
     }

@@ -102,7 +102,7 @@ impl SelinuxState {
         Some(FaultGroup {
             kind: SelinuxFaultKind::UnknownType,
             weight,
-            what: "SELINUXTYPE names a policy that is not there",
+            what: "SELINUXTYPE names a policy that does not exist",
             means,
             words: Some("Failed to load SELinux policy.".to_owned()),
             faults: vec![

@@ -69,7 +69,7 @@ impl ConfiguredService {
             Self::Kubelet => (
                 FaultWeight::Fatal,
                 "the kubelet does not start with its configuration",
-                "The kubelet ends at each start, the node is NotReady, and no pod starts here.",
+                "The kubelet exits each time it starts, the node is NotReady, and no pod starts here.",
             ),
             Self::Crio => (
                 FaultWeight::Fatal,
@@ -78,7 +78,7 @@ impl ConfiguredService {
             ),
             Self::StaticPod => (
                 FaultWeight::Partial,
-                "the kubelet does not take the manifest of a static pod",
+                "the kubelet rejects the manifest of a static pod",
                 "The kubelet refuses the manifest, and the pod does not run.",
             ),
             Self::NetworkManager => (
@@ -89,12 +89,12 @@ impl ConfiguredService {
             Self::Ssh => (
                 FaultWeight::Partial,
                 "sshd does not start again",
-                "Connections of now stay. After the next start of sshd there is no other.",
+                "Existing connections stay. After the next start of sshd no new ones are possible.",
             ),
             Self::Sudo => (
                 FaultWeight::Partial,
-                "sudo does not take its rules",
-                "core may not become root any more.",
+                "sudo rejects its rules",
+                "core can no longer become root.",
             ),
             Self::Chrony => (
                 FaultWeight::Partial,

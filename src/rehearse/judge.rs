@@ -113,7 +113,7 @@ fn judge_end(baseline: &RehearsedBoot, next: &RehearsedBoot) -> Option<CrossingF
 fn judge_space(baseline: &RehearsedBoot, next: &RehearsedBoot) -> Option<CrossingFinding> {
     let boot = match (baseline.is_full, next.is_full) {
         (_, true) => "the boot",
-        (true, false) => "the boot of today",
+        (true, false) => "the current boot",
         (false, false) => return None,
     };
     let what = format!(
@@ -437,10 +437,7 @@ mod tests {
                 (CrossingSeverity::Unknown, "a.service"),
             ]
         );
-        assert_eq!(
-            judge_boot(&next, &boot(&[]))[0].subject,
-            "the boot of today"
-        );
+        assert_eq!(judge_boot(&next, &boot(&[]))[0].subject, "the current boot");
     }
 
     #[test]

@@ -157,12 +157,12 @@ pub fn expect_possible_rehearsal(runner: &dyn CommandRunner) -> Result<()> {
     }
     if !running::exists("/run/systemd/system") {
         bail!(
-            "systemd does not run on this machine, and a rehearsal is a unit of it. Run it on a booted node or from a live system"
+            "systemd is not running on this machine, and a rehearsal is a systemd unit. Run it on a booted node or from a live system"
         );
     }
     if !running::exists("/sys/fs/cgroup/cgroup.controllers") {
         bail!(
-            "this machine has cgroups of version 1, in which no systemd of today boots. Boot it with systemd.unified_cgroup_hierarchy=1"
+            "this machine has cgroups of version 1, in which current versions of systemd do not boot. Boot it with systemd.unified_cgroup_hierarchy=1"
         );
     }
     let file_systems =
@@ -242,7 +242,7 @@ impl NextSystem {
         let staged = staged_file(root).context("reading what is staged")?;
         if staged.is_none() && root.exists(&RootPath::fixed(paths::STAGED_DEPLOYMENT))? {
             bail!(
-                "/{} has a form that this program does not know: it is not known what the next boot enters",
+                "/{} has a form that this program does not know: it is unknown what the next boot enters",
                 paths::STAGED_DEPLOYMENT
             );
         }
@@ -257,7 +257,7 @@ impl NextSystem {
         let system = System::observe(root, &host, runner);
         let facts = match system.context("looking at the operating system")? {
             System::Known(facts) => facts,
-            System::Silent(why) => bail!("it is not known what the next boot enters: {why}"),
+            System::Silent(why) => bail!("it is unknown what the next boot enters: {why}"),
             System::NotAsked | System::Composefs(_) => return Ok(None),
         };
         let entered = facts.deployments.entered_next();
@@ -462,7 +462,7 @@ fn describe_other_image(records: &Records, config: &MachineConfig) -> Option<Str
     };
     Some(format!(
         "Not rehearsed: the image {image}, for which the config asks. It {is_missing}. Only the files of the config were tried, on the \
-         present system. Next: {}, then the same rehearsal again.",
+         running system. Next: {}, then the same rehearsal again.",
         mco_rescue(&format!("pivot {image}"))
     ))
 }

@@ -27,7 +27,7 @@ pub struct BundlePiece {
 impl BundlePiece {
     /// Returns a piece. If its text is not available, it contains the reason.
     pub fn new(name: &'static str, what: &'static str, text: Result<String>) -> Self {
-        let text = text.unwrap_or_else(|error| format!("(cannot be had: {error:#})\n"));
+        let text = text.unwrap_or_else(|error| format!("(unavailable: {error:#})\n"));
         Self { name, what, text }
     }
 }

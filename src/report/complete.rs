@@ -24,7 +24,7 @@ pub fn to_text(completed: &Completed) -> String {
     let said = match (completed.outcome, completed.way) {
         (AwaitedOutcome::Nothing, _) => "No run is waiting for a reboot.".to_owned(),
         (AwaitedOutcome::NotYet, Some(Way::Back)) => {
-            format!("The way back from {name} ends with a reboot.")
+            format!("The rollback from {name} is completed by a reboot.")
         }
         (AwaitedOutcome::NotYet, _) => format!("{name} is staged, and runs after a reboot."),
         (AwaitedOutcome::Arrived, _) if failed.is_empty() => {
@@ -35,24 +35,28 @@ pub fn to_text(completed: &Completed) -> String {
                     redacted_arguments(&all.join(" "))
                 ),
             };
-            format!("{name} runs: image, kernel arguments, files and units are as wanted.{own}")
+            format!(
+                "{name} is running: image, kernel arguments, files and units are as wanted.{own}"
+            )
         }
         (AwaitedOutcome::Arrived, _) if completed.half => {
             format!("The OS staged for {name} runs, but the node is incomplete: {failed}.")
         }
         (AwaitedOutcome::Arrived, _) => {
-            format!("{name} runs, but the node differs from it: {failed}.")
+            format!("{name} is running, but the node differs from it: {failed}.")
         }
         (AwaitedOutcome::Settled, _) => format!(
             "{name} no longer waits for a reboot: {}. The running OS is the recorded one.",
             completed.why.as_deref().unwrap_or_default()
         ),
-        (AwaitedOutcome::Back, _) => format!("The deployment from before {name} runs. {restored}."),
+        (AwaitedOutcome::Back, _) => {
+            format!("The deployment from before {name} is running. {restored}.")
+        }
         (_, Some(Way::Forward)) if completed.half => {
             format!("{name} did not come up completely, and the node is incomplete: {failed}.")
         }
         (_, Some(Way::Forward)) => format!("{name} did not come up: {failed}. {restored}."),
-        (_, _) => format!("The way back from {name} was not taken: {failed}."),
+        (_, _) => format!("The rollback from {name} did not happen: {failed}."),
     };
     wrap_text(&said, 0) + &next
 }

@@ -148,8 +148,8 @@ fn outcome(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Good => "good",
         Outcome::NoKubelet => "the kubelet did not run at its end",
-        Outcome::NoEnd => "left no snapshot: did not reach its end, or could not record it",
-        Outcome::Running => "runs, has not reached its end so far",
+        Outcome::NoEnd => "left no snapshot: did not finish, or could not record it",
+        Outcome::Running => "is running, has not finished so far",
         Outcome::Done => "done",
         Outcome::RolledBack => "failed, everything was restored",
         Outcome::Incomplete => "incomplete",

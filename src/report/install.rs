@@ -202,7 +202,7 @@ pub fn removed_text(removed: &Removed) -> String {
         number => format!("Removed: {}.", count_noun(number, "path")),
     };
     format!(
-        "{gone}\nNothing else is to be done. To install it again, run `{}` from any copy of the program.\n",
+        "{gone}\nNothing else needs to be done. To install it again, run `{}` from any copy of the program.\n",
         mco_rescue("install")
     )
 }

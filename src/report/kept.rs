@@ -77,7 +77,7 @@ pub fn to_text(list: &RunsDocument) -> String {
             Before::Config(name) => format!("back to {name}"),
             Before::NoRecord => "back to a node without any config".to_owned(),
             Before::Unchanged => "the recorded config stays".to_owned(),
-            Before::Unreadable => "the record from before cannot be read".to_owned(),
+            Before::Unreadable => "the previous record cannot be read".to_owned(),
         };
         out.push_str(&wrap_text(&before, 6));
         if let Some(deployment) = &run.operating_system {

@@ -101,7 +101,7 @@ fn add_next_boot(page: &mut MetricsPage, report: &NodeStatus) {
     let is_foreign = next.map(|next| next.way != "stays" && next.awaited != Some(true));
     page.one(
         "next_boot_foreign",
-        "1 if the next boot enters something that does not run and that no run waits for, else 0. Missing where it is not known.",
+        "1 if the next boot enters something that is not running and that no run waits for, else 0. Missing where it is not known.",
         is_foreign.map(u64::from),
     );
     page.one(
@@ -120,10 +120,10 @@ fn add_trial(page: &mut MetricsPage, report: &NodeStatus) {
     );
     page.one(
         "trial_guarded",
-        "1 if a guard reverts the trial in time, else 0. Missing without a trial, and where systemd does not tell.",
+        "1 if a guard reverts the trial in time, else 0. Missing without a trial, and where systemd does not report it.",
         trial.and_then(|trial| trial.guarded).map(u64::from),
     );
-    page.one("trial_remaining_seconds", "Seconds until the present phase of the trial ends. Missing without a trial, and where it has no end.",
+    page.one("trial_remaining_seconds", "Seconds until the current phase of the trial ends. Missing without a trial, and where it has no end.",
         trial.and_then(|trial| trial.remaining));
     let Some(last) = &report.last_trial else {
         return;

@@ -137,7 +137,7 @@ fn by_itself(outlook: &Outlook, style: Style) -> String {
     let mut out = format!(
         "\n{}\n",
         to_bold(
-            "Renewed by themselves, at the cost of some minutes or more",
+            "Renewed automatically, which takes some minutes or more",
             style
         )
     );

@@ -346,7 +346,9 @@ pub fn operating_system(os: &OsPlan) -> String {
             }
             OsStep::DropStaged { what } => format!("drop the staged deployment: {what}"),
             OsStep::Stay { what, .. } => {
-                format!("the next boot enters what runs again, and not {what}, which is kept")
+                format!(
+                    "the next boot enters the running deployment again, not {what}, which is kept"
+                )
             }
             OsStep::Import {
                 from,

@@ -7,7 +7,7 @@ impl RebootReport {
     /// Returns the configs and the causes, with the next command.
     pub fn words(&self) -> String {
         format!(
-            "files of {} were changed ({}), and what runs has the old ones. Next: {}",
+            "files of {} were changed ({}), and running programs use the old ones. Next: {}",
             self.configs.join(", "),
             self.causes.join(", "),
             reboot_command()

@@ -27,7 +27,7 @@ impl TrialReport {
         let guard = match self.guarded {
             Some(true) => "",
             Some(false) => ". NO GUARD RUNS: the change is reverted only at the next boot",
-            None => ". It is not known if a guard runs: systemd does not tell",
+            None => ". It is unknown whether a guard is running: systemd does not report it",
         };
         let next = mco_rescue("confirm");
         let back = mco_rescue("rollback");
@@ -47,13 +47,13 @@ impl TrialReport {
         match &self.phase {
             Phase::Applying => format!("{what} is being applied{guard}"),
             Phase::Waiting { .. } => format!(
-                "{what} is reverted in {left} unless it is confirmed{guard}. Log in anew before you confirm it. Next: {next}, or {back} # reverts it now"
+                "{what} is reverted in {left} unless it is confirmed{guard}. Log in again before you confirm it. Next: {next}, or {back} # reverts it now"
             ),
             Phase::AwaitingBoot { .. } => {
                 format!("{what} is staged, and the node is about to reboot into it{guard}")
             }
             Phase::TrialBoot { .. } => format!(
-                "this is the first boot with {what}; it is reverted if the boot has not reached its end in {left}{guard}"
+                "this is the first boot with {what}; it is reverted if the boot has not finished in {left}{guard}"
             ),
             Phase::Reverting { why } => {
                 format!("{what} is reverted: {why}{guard}{}", self.failing_words())

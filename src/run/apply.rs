@@ -423,7 +423,7 @@ fn set_force(session: &Session<'_>, plan: &Plan) {
     if let Err(error) = result {
         let file = session.root.shown().join(paths::FORCE);
         log::warn!(
-            "all else is in place, but {error}. Next: {command} {}",
+            "everything else is in place, but {error}. Next: {command} {}",
             shell_word(&file.display().to_string())
         );
     }

@@ -236,7 +236,7 @@ impl CapsuleListing<'_> {
             .get(&name)
             .is_some_and(|known| *known != digest)
         {
-            bail!("{relative} is another config with the name {name}. Leave one of both out");
+            bail!("{relative} is another config with the name {name}. Leave one of the two out");
         }
         self.configs.insert(name, digest);
         Ok(())

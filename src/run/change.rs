@@ -207,8 +207,8 @@ fn check_mirrors(mirror: &MirrorRequest<'_>, rendered: &Value) -> Result<()> {
     };
     let has = if mirror.remove { "still has" } else { "lacks" };
     bail!(
-        "the new config {has} {wrong} as a mirror of {}: another MachineConfig of the cluster holds registries.conf, and goes \
-         over its mirrors. Nothing was changed. Edit the file on the node, then: {}; then: {}",
+        "the new config {has} {wrong} as a mirror of {}: another MachineConfig of the cluster holds registries.conf, and overrides \
+         its mirrors. Nothing was changed. Edit the file on the node, then: {}; then: {}",
         mirror.source,
         mco_rescue("keep /etc/containers/registries.conf --to FILE"),
         mco_rescue("change with FILE")
@@ -228,7 +228,7 @@ fn describe_rejection(mirror: &MirrorRequest<'_>, rendered: &Value) -> Option<St
     let ruling = policy.of_registry(&name.ok().filter(|_| !mirror.remove)?);
     ruling.rejects().then(|| {
         format!(
-            "{path} of this config rejects {source} (rule: {}), so that no mirror is asked: allow it with a \
+            "{path} of this config rejects {source} (rule: {}), so no mirror is used: allow it with a \
              ClusterImagePolicy, or in the lists of Image cluster.",
             ruling.rule
         )
@@ -424,7 +424,7 @@ fn take_objects(root: &Root, files: &[&str], has_parts: bool, rendered: &Value) 
         let known = inverted.ambiguities.iter();
         wanted
             .notes
-            .extend(known.map(|words| format!("The node's files do not tell {words}.")));
+            .extend(known.map(|words| format!("The node's files do not show {words}.")));
     }
     Ok(wanted)
 }
@@ -487,7 +487,8 @@ fn derive_change(
         .find(|object| object.is_machine_config() && !objects::has_role_of(object, pool));
     if let Some(stranger) = stranger {
         let role = role_of(&stranger.value).unwrap_or("no pool");
-        let message = format!("is of {role}, and this node is of {pool}; give those of {pool}");
+        let message =
+            format!("is for {role}, and this node belongs to {pool}; give those of {pool}");
         return Err(stranger.refuse("metadata.labels", message).into());
     }
     for object in &wanted.given {

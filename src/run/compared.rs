@@ -79,7 +79,7 @@ pub fn compare_last_good(runner: &dyn CommandRunner, root: &Root) -> Result<Snap
     let shelf = find_shelf(root)?;
     let shelf = shelf.context("there are no snapshots: the recorder has not run here")?;
     let good = shelf.last_good();
-    let good = good.context("no snapshot is of a boot that reached its end")?;
+    let good = good.context("no snapshot is from a boot that finished")?;
     Ok(compare_given(runner, Some(root), &shelf, Some(good), None))
 }
 
@@ -111,7 +111,7 @@ fn choose_sides<'a>(
                 )
             };
             anyhow!(
-                "no snapshot in {} is of a boot that reached its end. {next}",
+                "no snapshot in {} is from a boot that finished. {next}",
                 shelf.place
             )
         })

@@ -28,9 +28,9 @@ use crate::node::command::rpm_ostree::arguments::finalize_journal;
 use crate::node::command::rpm_ostree::status::finalize_failure;
 use crate::node::{Host, System};
 use crate::run::events::{self, NodeEvent};
+use crate::run::interrupted::{StartedUnits, at_boot, recover_first};
 use crate::run::node_change::NodeChange;
 use crate::run::opening::{Needs, Opening, is_held};
-use crate::run::interrupted::{StartedUnits, at_boot, recover_first};
 use crate::run::reverting::{RevertRequest, RunRevert};
 use crate::run::work::RunWork;
 
@@ -67,7 +67,7 @@ pub enum AwaitedOutcome {
     NotYet,
     /// The staged deployment runs.
     Arrived,
-    /// The deployment from before runs, as requested.
+    /// The previous deployment is running, as requested.
     Back,
     /// It no longer waits for a reboot.
     Settled,
@@ -267,7 +267,7 @@ fn not_yet(
     let history = state::summarise_runs(&transaction::read_history(root)?);
     let system = System::observe(root, &Host::observe(root)?, runner)?;
     if let System::Silent(why) = &system {
-        log::warn!("it is not known if the next boot enters it: {why}");
+        log::warn!("it is unknown whether the next boot enters it: {why}");
     }
     let next = match system.facts() {
         Some(facts) => observe_next_boot(root, runner, facts, Some(awaited))?,
@@ -302,7 +302,7 @@ fn bring_files(change: &NodeChange<'_>, awaited: &mut Awaited) -> Result<()> {
     }
     let name = awaited.config.name.clone();
     let again = mco_rescue(&format!("apply cached:{name}"));
-    log::warn!("the files of {name} did not come before the reboot; they come now");
+    log::warn!("the files of {name} were not applied before the reboot; they are applied now");
     let cached = Some(format!("cached:{name}"));
     let session = Session::observe(
         root.open_again()?,
@@ -318,7 +318,7 @@ fn bring_files(change: &NodeChange<'_>, awaited: &mut Awaited) -> Result<()> {
         ..PlanRequest::default()
     })?;
     if let Some(blocker) = plan.blockers.first() {
-        bail!("the files of {name} cannot come: {blocker}. Next: {again}");
+        bail!("the files of {name} cannot be applied: {blocker}. Next: {again}");
     }
     // Without jobs: the services start later.
     let work = RunWork {
@@ -375,7 +375,7 @@ impl<'a> JudgedBoot<'a> {
         )?;
         if let System::Silent(why) = &session.node.system {
             bail!(
-                "what runs cannot be compared with {}: {why}. Next: {}",
+                "the running system cannot be compared with {}: {why}. Next: {}",
                 awaited.config.name,
                 mco_rescue("complete")
             );
@@ -562,7 +562,7 @@ fn describe_drift(drift: &Drift) -> String {
 }
 
 /// Message if the deployment is still running because the reboot was a soft one.
-const SOFT: &str = "the reboot was soft, so the kernel and the deployment from before stayed; only a full reboot \
+const SOFT: &str = "the reboot was soft, so the previous kernel and deployment stayed; only a full reboot \
                     (SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1 systemctl reboot) enters another boot entry";
 
 /// Returns the reason why the previous deployment is running: ostree's message at shutdown, if the journal has it.
@@ -571,7 +571,7 @@ fn why_stayed(runner: &dyn CommandRunner, soft: bool) -> String {
     match answer.map(|answer| finalize_failure(&answer.stdout)) {
         Ok(Some(said)) => format!("the staged deployment was not finalized at shutdown: {said}"),
         _ if soft => SOFT.to_owned(),
-        Ok(None) => "the deployment from before was booted again (the staged one was lost at a power cut, or another boot entry was chosen)".to_owned(),
-        Err(error) => format!("the deployment from before was booted again; why is not known ({error})"),
+        Ok(None) => "the previous deployment was booted again (the staged one was lost at a power cut, or another boot entry was chosen)".to_owned(),
+        Err(error) => format!("the previous deployment was booted again; the reason is unknown ({error})"),
     }
 }

@@ -142,12 +142,12 @@ impl NodeEvent<'_> {
                 status = mco_rescue("status")
             ),
             Self::BootCompleted(Some(Way::Back)) => {
-                format!("The way back from {config} is completed")
+                format!("The rollback from {config} is complete")
             }
-            Self::BootCompleted(_) => format!("The boot into {config} is completed"),
+            Self::BootCompleted(_) => format!("The boot into {config} is complete"),
             Self::BootFailed(Some(Way::Back)) => {
                 format!(
-                    "The way back from {config} did not happen. Next: {status}",
+                    "The rollback from {config} did not happen. Next: {status}",
                     status = mco_rescue("status")
                 )
             }

@@ -209,7 +209,7 @@ fn take_data(
     })?;
     let config = document::parse_document(text.as_bytes(), &got.origin).map_err(|error| {
         anyhow::anyhow!(
-            "{error}; nothing was kept. See whether it is whole, and what it comes from"
+            "{error}; nothing was kept. Check whether it is complete, and where it comes from"
         )
     })?;
     check_config(&config, options, &got.origin)?;
@@ -408,8 +408,8 @@ fn verify_digest(options: &FetchOptions<'_>, bytes: &[u8]) -> Result<()> {
 fn check_config(config: &MachineConfig, options: &FetchOptions<'_>, origin: &str) -> Result<()> {
     if config.bare && config.spec2.is_some() && options.source.is_none() {
         bail!(
-            "{origin}: came as Ignition 2 although 3 was asked for, and without the MachineConfig. See what stands \
-             before the server and drops the Accept header, or whether it is older than Ignition 3"
+            "{origin}: came as Ignition 2 although 3 was asked for, and without the MachineConfig. Check what is \
+             in front of the server and drops the Accept header, or whether it is older than Ignition 3"
         );
     }
     let proven = || render::name_matches(&config.record) == Some(true);

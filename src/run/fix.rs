@@ -143,7 +143,7 @@ pub struct FixRun<'a> {
 }
 
 impl<'a> FixRun<'a> {
-    /// Observes the node and plans the cure of a finding.
+    /// Observes the node and plans the fix for a finding.
     ///
     /// # Errors
     /// The node cannot be read, or the check finds something else now.

@@ -81,7 +81,7 @@ pub fn plan_handover(
     let now = predict::make_forecast(root, runner, daemon, moment)?;
     let Some(config) = target_config(&now, daemon.desired) else {
         bail!(
-            "nothing here tells which config the node is to be in. Name it: {}",
+            "nothing here says which config the node should be in. Name it: {}",
             mco_rescue("status --for-cluster --desired NAME")
         );
     };

@@ -141,9 +141,7 @@ pub fn write_export<W: Write>(
         write_directory(planned, destination, &shown)?
     };
     written.with_context(|| {
-        format!(
-            "the export to {shown} was not completed; run the command again when this is mended"
-        )
+        format!("the export to {shown} was not completed; run the command again when this is fixed")
     })
 }
 

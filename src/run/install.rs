@@ -103,7 +103,7 @@ impl InstalledPaths {
                 continue;
             }
             if managed.contains(&path) {
-                let why = "the node's config is in charge of it";
+                let why = "the node's config manages it";
                 found.left.push((path, why));
             } else if install::is_mask(root, &path)? {
                 let why = "the unit was masked by hand; remove it by hand";

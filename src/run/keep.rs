@@ -180,7 +180,7 @@ fn recorded_pool(records: &Records) -> Result<String> {
             mco_rescue("apply CONFIG")
         ),
         Recorded::Broken(why) => bail!(
-            "/{} is damaged: {why}. An apply writes the record anew. Next: {}",
+            "/{} is damaged: {why}. An apply writes the record again. Next: {}",
             paths::CURRENT_CONFIG,
             mco_rescue("apply CONFIG")
         ),

@@ -185,14 +185,14 @@ pub fn warn_of_sshd(root: &Root, path: &str) {
     let login = match login::read_login(root) {
         Ok(login) => login,
         Err(error) => {
-            log::warn!("the key is in place, but whether sshd takes it is not known: {error}");
+            log::warn!("the key is in place, but it is unknown whether sshd accepts it: {error}");
             return;
         }
     };
     let next = format!("Next: {}", mco_rescue("doctor FP-33"));
     let mut files = login.files.iter().filter(|file| file.path == path);
     if let Some(why) = files.find_map(|file| file.refused.as_ref()) {
-        log::warn!("the key is in place, but sshd does not take it: {why}. {next}");
+        log::warn!("the key is in place, but sshd rejects it: {why}. {next}");
     }
     if let Some(cause) = login.kept_out.first() {
         let (place, said) = (&cause.place, &cause.said);

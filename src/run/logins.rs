@@ -16,7 +16,7 @@ pub fn show_trouble(root: &Root) {
     }
     let shown =
         find_trouble(root).and_then(|text| Ok(runtime::show_trouble_at_login(text.as_deref())?));
-    // Without an answer, the text of before stays.
+    // Without an answer, the previous text stays.
     if let Err(error) = shown {
         log::info!("the text at logins: {error:#}");
     }

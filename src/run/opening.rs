@@ -24,8 +24,8 @@ use crate::change::trial::on_disk::refuse_during_trial;
 use crate::host::root::Root;
 use crate::node::login_session::describe_caller;
 use crate::run::front::{Front, InterruptedAnswer};
-use crate::run::node_change::NodeChange;
 use crate::run::interrupted::{has_run_files, recover_first};
+use crate::run::node_change::NodeChange;
 
 /// Pause between two attempts to take the lock.
 const ASK_LOCK_AGAIN: Duration = Duration::from_millis(100);
@@ -40,7 +40,7 @@ pub struct Needs {
     machine: MachineNeed,
     /// The user must be able to write the files that every run writes.
     is_written: bool,
-    /// Files in the state directory that are of another version are refused.
+    /// Files in the state directory that have another version are refused.
     knows_state: bool,
     /// Maximum wait for another process that holds the lock.
     patience: Duration,

@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use super::front::Front;
-use super::opening::{Needs, Opening};
 use super::interrupted::{StartedUnits, at_boot, keep_result, recover_run, recovery_error};
+use super::opening::{Needs, Opening};
 use super::trial;
 use crate::change::session::own_state::expect_known_state;
 use crate::change::transaction::{self, Direction, Leave, Pending, Recovered};

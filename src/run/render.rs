@@ -82,7 +82,7 @@ fn gather_objects(request: RenderRequest<'_>) -> Result<Request> {
         .collect();
     for object in own.iter().filter(|object| !in_pool(object)) {
         log::warn!(
-            "{}: {} is of another pool than {}, and is left out",
+            "{}: {} belongs to a pool other than {}, and is left out",
             object.origin,
             object.name,
             pool.name

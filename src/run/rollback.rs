@@ -21,8 +21,8 @@ use crate::node::command::job::Job;
 use crate::node::command::rpm_ostree::status::Deployment;
 use crate::node::host::systemd_runs;
 use crate::node::{Host, OsRelease, Records, deploy_directories, kubelet_state};
-use crate::run::node_change::NodeChange;
 use crate::run::interrupted::recover_first;
+use crate::run::node_change::NodeChange;
 use crate::run::reverting::{RevertRequest, RunRevert, observe_run};
 use crate::run::trial::running::{self, RunningTrial, TrialOptions, TrialRequest};
 use anyhow::{Context, Result, anyhow, bail};
@@ -341,7 +341,7 @@ fn expect_named_run(root: &Root, run: &FinishedRun) -> Result<()> {
         Err(error) => format!("it is not known what ran last ({error})"),
     };
     bail!(
-        "{why}, and before {} this node had no config: all of it would go, with its units and SSH keys. \
+        "{why}, and before {} this node had no config: everything would be removed, with its units and SSH keys. \
          If that is meant: {}",
         run.config,
         mco_rescue(&format!("rollback --to {}", run.id))
@@ -394,7 +394,7 @@ fn kubelet_notices(root: &Root, deployment: &str) -> Result<Vec<Notice>> {
             "kubelet",
             format!(
                 "{}. {}",
-                file.describe_break(from, to, "the deployment from before"),
+                file.describe_break(from, to, "the previous deployment"),
                 file.advise_after_break()
             ),
         )
@@ -639,7 +639,7 @@ fn stopped_between(
         _ => "Next",
     };
     let said = format!(
-        "{} was reverted, and not {}: {error:#}. {then}: {}",
+        "{} was reverted, not {}: {error:#}. {then}: {}",
         gone.join(", "),
         names.join(", "),
         mco_rescue(&next)
@@ -674,7 +674,7 @@ pub fn forget_deployments(
     if_done: bool,
 ) -> Result<Option<Vec<Deployment>>> {
     if !root.is_live() {
-        bail!("only the running node can let its deployments go; run this on it");
+        bail!("only the running node can release its deployments; run this on it");
     }
     if if_done && (pins::read_pins(root)?.is_empty() || !is_daemon_done(root, runner)?) {
         return Ok(None);

@@ -187,7 +187,7 @@ pub fn take_snapshot(change: &NodeChange<'_>, request: &SnapshotRequest) -> Resu
     let written = write.first.iter().chain(&write.records);
     let written = written.map(|(_, bytes)| bytes.len()).sum();
     transaction::write_snapshots(root, lock, &write)
-        .context("writing the snapshot; the snapshots from before are as they were")?;
+        .context("writing the snapshot; earlier snapshots are unchanged")?;
     let copied = match boot_is_closed {
         Some(_) => false,
         None => match copy_to_boot(root, lock, &kept) {

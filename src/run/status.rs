@@ -274,7 +274,7 @@ fn busy_message(facts: &SystemFacts) -> Option<String> {
     let working = facts.deployments.transaction.as_ref();
     working.filter(|_| facts.engine == Engine::Bootc).map(|one| {
         format!(
-            "bootc is busy with {} ({}) and answers nothing until it ends; this is what ostree lists",
+            "bootc is busy with {} ({}) and does not answer until that ends; this is what ostree lists",
             one.method, one.client
         )
     })
@@ -435,7 +435,7 @@ impl NodeStatus {
         let api_server = unreadable.note_unreadable("api_server", annotations::name_cluster(root));
         let (trial, last_trial) = read_trials(root, runner, &mut unreadable)?;
         let neighbours =
-            Neighbours::observe(root, &host, runner).context("looking for others at work")?;
+            Neighbours::observe(root, &host, runner).context("looking for running updates")?;
         // A failure that the next boot resolves is reported as that mismatch.
         let is_told = awaited.as_ref().is_some_and(|one| one.half);
         let is_told = is_told && !half.as_ref().is_some_and(|half| half.reboot);
@@ -643,7 +643,7 @@ fn staged_report(system: &System, next: Option<&NextBoot>) -> Option<StagedRepor
     };
     enter += &enter_command(locked, Some(facts));
     if let Some(stay) = &next.stay {
-        enter += &format!("; stay with what runs: {stay}");
+        enter += &format!("; keep the running system: {stay}");
     }
     Some(StagedReport { by, enter })
 }
@@ -661,7 +661,7 @@ fn half_of(
     let runs = config_of(root, records, facts, seen);
     if let Some(name) = &runs {
         words += &format!(
-            ". What runs is the image of {name}: the node was booted into it before its files were written"
+            ". The running image is that of {name}: the node was booted into it before its files were written"
         );
     }
     let locked = facts.deployments.staged().filter(|one| {

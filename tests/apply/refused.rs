@@ -762,7 +762,7 @@ fn what_systemd_ignores_is_named() {
         (
             "var-log.mount",
             "[Mount]\nWhat=x\nWhere=var/log\n",
-            "its name alone counts, and says /var/log",
+            "only its name matters, and says /var/log",
         ),
         (
             "var-log.mount",

@@ -109,7 +109,7 @@ fn a_file_of_unknown_origin_gets_no_stamp() {
     assert!(!root.exists("etc/machine-config-daemon/noorig/usr/local/bin/tool.mcdnoorig"));
 }
 
-/// Nothing was there before the first run: its stamps settle that for every later one.
+/// Nothing existed before the first run: its stamps settle that for every later one.
 #[test]
 fn a_stamped_file_is_not_a_doubt_in_later_runs() {
     let root = TestRoot::new();

@@ -100,7 +100,7 @@ const ACCEPTED: &[(&str, Expected)] = &[
         Expected {
             notices: &[(
                 "spec.config.ignition.version",
-                "spec 3.6 is newer than what the Machine Config Daemon takes (3.5); it would refuse",
+                "spec 3.6 is newer than what the Machine Config Daemon accepts (3.5); it would refuse",
             )],
             ..ONE_FILE
         },

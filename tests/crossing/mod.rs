@@ -425,7 +425,7 @@ fn an_image_that_cannot_be_meant_is_an_error_with_a_way_out() {
         ),
         (
             &["--os-from", "/nonexistent"],
-            "look whether the medium is mounted",
+            "check whether the medium is mounted",
         ),
         (&["/nonexistent"], "there is no such file"),
         (&[], "preflight --os-from PATH"),

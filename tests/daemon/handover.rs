@@ -179,7 +179,7 @@ fn what_the_first_boot_service_will_change_is_predicted() {
         json!(["root=UUID=1", "rw"]),
         ", finds nothing to change, and removes its file",
     );
-    let changes = ", towards the content of its file: it changes";
+    let changes = ", to apply the content of its file: it changes";
     foretells(
         json!(["rw", "root=UUID=1"]),
         &format!("{changes} the order of the kernel arguments, and reboots"),

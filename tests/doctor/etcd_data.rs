@@ -832,7 +832,7 @@ fn verdict(root: &TestRoot) -> (Did, String) {
     };
     let did = if all.iter().any(refuses) {
         Did::Refused
-    } else if has("the log of etcd ends in half a record") || words.contains("offset ") {
+    } else if has("the log of etcd ends in an incomplete record") || words.contains("offset ") {
         Did::Repaired
     } else {
         Did::Started

@@ -283,7 +283,7 @@ const CURES: [Cure; 27] = [
     },
     Cure {
         id: "FP-67",
-        what: "SELINUXTYPE names a policy that is not there",
+        what: "SELINUXTYPE names a policy that does not exist",
         sicken: |root| {
             root.write("etc/selinux/targeted/contexts/files/file_contexts", "");
             root.write(

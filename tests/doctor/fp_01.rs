@@ -210,14 +210,14 @@ fn what_the_last_shutdown_and_the_awaited_boot_came_to_is_reported_with_the_gap(
         record_on(node, |spec| spec["osImageURL"] = json!(NEXT));
         let awaited = json!({"version": 1, "way": "forward", "config": {"name": NAME, "digest": "", "origin": ""},
             "run": null, "boot": "0", "from": format!("{BOOTED}.0"), "image": NEXT, "kernel_arguments": [],
-            "since": 1, "failed": "the deployment from before was booted again"});
+            "since": 1, "failed": "the previous deployment was booted again"});
         node.root
             .write("var/lib/mco-rescue/awaited.json", &awaited.to_string());
         says(
             &found(&doctor_on(node), "FP-01", "critical"),
             &[
                 "the recorded OS image is not running",
-                "the deployment from before was booted again",
+                "the previous deployment was booted again",
             ],
         );
         let failed = "printf 'Warning: failed to finalize previous deployment\\n  error: Installing kernel: x\\n'";

@@ -141,7 +141,7 @@ fn files_of_kubelet_and_networkmanager_are_judged_on_any_disk() {
             Branch {
                 id: ID,
                 severity: "warning",
-                what: "the kubelet does not take the manifest of a static pod",
+                what: "the kubelet rejects the manifest of a static pod",
                 seen: &[
                     "spec.volumes[0].projected.defaultMode: 644 is a decimal number",
                     "must be a number between 0 and 0777",
@@ -243,7 +243,7 @@ fn on_the_node_the_programs_judge_their_own_files() {
             (
                 "visudo",
                 "/etc/sudoers.d/core:1:15: syntax error",
-                "sudo does not take its rules",
+                "sudo rejects its rules",
                 "vi /etc/sudoers.d/core",
             ),
             (

@@ -217,7 +217,7 @@ fn what_is_not_in_force_does_not_count() {
     is(
         &report,
         "warning",
-        "the API's certificate of your own has expired",
+        "your own certificate of the API has expired",
         &["CN=api.example", "oc get apiserver cluster"],
     );
 }

@@ -76,7 +76,7 @@ const ROWS: [Row; 11] = [
         },
         "notice",
         &[
-            "the log of etcd ends in half a record",
+            "the log of etcd ends in an incomplete record",
             "offset ",
             "unexpected EOF",
         ],

@@ -21,7 +21,7 @@ fn of_node(root: &TestRoot, name: &str) {
 const CLONE: Branch = Branch {
     id: "FP-45",
     severity: "critical",
-    what: "the kubelet's certificate is of another node",
+    what: "the kubelet's certificate belongs to another node",
     seen: &["/etc/hostname", "worker-7", "system:node:worker-0", "clone"],
     next: &[
         "echo worker-0 >ROOT/etc/hostname",
@@ -108,7 +108,7 @@ const ROWS: [Row; 13] = [
         Branch {
             id: "FP-45",
             severity: "critical",
-            what: "the kubelet's certificate is of another node",
+            what: "the kubelet's certificate belongs to another node",
             seen: &["/etc/kubernetes/kubelet-env", "worker-7.example.com"],
             next: &[
                 "vi ROOT/etc/kubernetes/kubelet-env",

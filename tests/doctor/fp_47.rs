@@ -300,7 +300,7 @@ fn each_damage_is_found_and_nothing_else() {
             FINE,
             "notice",
             &[
-                "the database of Open vSwitch ends in half a record",
+                "the database of Open vSwitch ends in an incomplete record",
                 "6 records are sound",
             ],
         ),
@@ -323,7 +323,7 @@ fn each_damage_is_found_and_nothing_else() {
             &tail,
             FINE,
             "notice",
-            &["a database of OVN ends in half a record"],
+            &["a database of OVN ends in an incomplete record"],
         ),
     ];
     for (path, bytes, code, severity, words) in rows {

@@ -63,7 +63,7 @@ const ROWS: [Row; 10] = [
     // The first boot of this disk is still to come: FP-10 says so.
     well("FP-49", |root| { plain(root); root.write(ENCAPSULATED, &worker::config().to_string()); }),
     sick(|root| { plain(root); programs(root); root.link("opt/cni", "/var/lost"); },
-        Branch { id: "FP-49", severity: "critical", what: "/opt/cni is a link that leads nowhere",
+        Branch { id: "FP-49", severity: "critical", what: "/opt/cni is a dangling link",
             seen: &["leads to /var/lost, which is missing", "move-aside"], next: &["mv ROOT/opt/cni ROOT/opt/cni.mco-rescue-"] }),
     well("FP-49", |root| { plain(root); programs(root); root.link("opt/cni", "/var/there"); fs::create_dir_all(root.path("var/there")).unwrap(); }),
 ];

@@ -238,7 +238,7 @@ fn a_control_plane_that_is_not_whole_is_reported_with_its_cure() {
                 &[
                     "localhost.kubeconfig",
                     "staging/0a1b",
-                    "it may have the content from before",
+                    "it may have the old content",
                 ],
                 &[
                     "ls -lR ROOT/etc/kubernetes/static-pod-resources/staging/0a1b",

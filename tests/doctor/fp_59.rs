@@ -308,7 +308,7 @@ fn a_rescue_system_compares_its_firmware_with_the_mounted_disk() {
             id: "FP-59",
             severity: "warning",
             what: "no boot entry leads to this disk",
-            seen: &[OTHER, "Boot0001", "no boot came to the end of Ignition"],
+            seen: &[OTHER, "Boot0001", "no boot has completed Ignition"],
             next: &[
                 "efibootmgr -v",
                 "efibootmgr -c -d /dev/sdb -p 2 -L CoreOS -l ",

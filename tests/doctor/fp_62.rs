@@ -116,7 +116,7 @@ const STATES_OF_NMSTATE: [Row; 15] = [
             root.write(&format!("{STATES}/cluster.yml"), "interfaces: [\n");
         },
         Branch {
-            what: "nmstate does not take a file",
+            what: "nmstate rejects a file",
             seen: &["no YAML"],
             next: &["vi ROOT/etc/nmstate/openshift/cluster.yml"],
             ..UNREAD_STATE

@@ -1,4 +1,4 @@
-//! FP-63: files for pulls that count for nothing.
+//! FP-63: files for pulls that have no effect.
 
 use std::fs;
 use std::process::Command;

@@ -206,7 +206,7 @@ fn a_config_that_turns_selinux_off_or_asks_for_labels_says_so_in_the_plan() {
         (
             "/etc/selinux/config",
             "SELINUX=enforcing\nSELINUXTYPE=mls\n",
-            "SELINUXTYPE names a policy that is not there",
+            "SELINUXTYPE names a policy that does not exist",
         ),
         (
             "/etc/selinux/targeted/policy/policy.33",

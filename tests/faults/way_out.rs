@@ -546,7 +546,7 @@ fn moved_away(node: &Node, said: &str) -> bool {
 /// What a blocker says of something on the way to a path that is not a directory: it goes. Says whether there was one.
 fn put_right(node: &Node, said: &str) -> bool {
     let flat = flat(said);
-    let Some((before, _)) = flat.split_once("Put the directories above it right first") else {
+    let Some((before, _)) = flat.split_once("Fix the directories above it first") else {
         return false;
     };
     let (before, _) = before.rsplit_once(" cannot be reached").unwrap();

@@ -102,7 +102,7 @@ fn network(node: &Node, table: &mut Vec<Row>) {
         next,
     ));
     let port = support::unused_port(&["127.0.0.1"]);
-    let next = "see that the server runs and listens on that port, and that no firewall rejects it";
+    let next = "check that the server is running and listens on that port, and that no firewall rejects it";
     table.push(node.passing(
         "refused",
         &format!("127.0.0.1:{port}"),
@@ -129,7 +129,7 @@ fn network(node: &Node, table: &mut Vec<Row>) {
         skip(Lacks::Root, "a network namespace needs root");
     }
     let silent = node.answering(|| Response::raw("").hold());
-    let words = "is over, and the server was connected, but sent no answer within";
+    let words = "is over, and the server accepted the connection, but sent no answer within";
     table.push(node.passing("silence", &silent.url(""), words, "allow more time"));
 }
 
@@ -152,7 +152,7 @@ fn certificates(node: &Node, table: &mut Vec<Row>) {
         "expired",
         &with(&["127.0.0.1"], Years(2001, 2002)).url(""),
         "the server's certificate expired on",
-        "set this node's clock if it is wrong, else renew the server's certificate",
+        "set this node's clock if it is wrong, otherwise renew the server's certificate",
     ));
     table.push(node.passing(
         "not yet valid",
@@ -302,7 +302,7 @@ fn contents(node: &Node, table: &mut Vec<Row>) {
         "no JSON",
         &node.answering(|| Response::ok("{\"kind\": ")).url(""),
         "not valid JSON",
-        "See whether it is whole, and what it comes from",
+        "Check whether it is complete, and where it comes from",
     ));
     table.push(
         node.row(
@@ -311,7 +311,7 @@ fn contents(node: &Node, table: &mut Vec<Row>) {
                 .answering(|| Response::ok("{\"ignition\": {\"version\": \"2.2.0\"}}"))
                 .url(""),
             "came as Ignition 2 although 3 was asked for",
-            "See what stands before the server and drops the Accept header",
+            "Check what is in front of the server and drops the Accept header",
         ),
     );
     let config = rendered("rendered-master-a", "x\n");

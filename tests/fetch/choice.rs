@@ -101,7 +101,7 @@ fn the_wanted_config_is_taken_if_it_is_at_hand() {
     annotate(&root, name(&new));
     let missing = [(
         name(&new),
-        "desired last by the cluster, but the cache has no intact copy",
+        "last desired by the cluster, but the cache has no intact copy",
     )];
     takes(
         "wanted, but nowhere",

@@ -467,7 +467,8 @@ fn a_run_that_is_killed_while_it_stages_is_finished_by_the_next_one() {
         live.root.remove("kills-rebase");
         live.is_untouched();
         let said = flat(&live.run(&["status"]).ok());
-        let words = "rendered-worker-1, but the run was interrupted before its files; begun ";
+        let words =
+            "rendered-worker-1, but the run was interrupted before its files were written; begun ";
         assert!(said.contains(words), "{said}");
         let next = ". Next: mco-rescue apply cached:rendered-worker-1";
         assert!(said.contains(next), "{said}");

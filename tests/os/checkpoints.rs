@@ -38,7 +38,7 @@ fn the_way_back_names_the_files_that_the_older_kubelet_may_refuse() {
             let run = node.run(&["rollback"]);
             let shown = format!("{}{}", run.out(), run.err());
             let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
-            let told = "of the kubelet of Kubernetes 1.32; that of the deployment from before, 1.31, may refuse it";
+            let told = "of the kubelet of Kubernetes 1.32; that of the previous deployment, 1.31, may refuse it";
             assert_eq!(shown.contains(told), is_told, "{from} {to}: {shown}");
             assert!(shown.contains("rendered-worker-2"), "{shown}");
             node.root.remove(POD_STATUS);

@@ -202,7 +202,7 @@ fn what_somebody_staged_is_named_and_three_ways_are_offered() {
             let words = [
                 "an OS deployment is staged: quay.example/os@sha256:7777",
                 "by bootc, the only engine here",
-                "It is not dropped unasked. Wait: systemctl reboot enters it",
+                "It is not dropped unless requested. Wait: systemctl reboot enters it",
                 "take over: --takeover drops it",
                 "leave the operating system alone: --files-only",
             ];
@@ -269,7 +269,7 @@ fn where_rpm_ostree_is_missing_bootc_stages_and_the_staging_is_proven() {
         assert_eq!(status["os"]["staged_by"], Value::Null, "by a run of ours");
         reboots(&node, true);
         is_whole(&node);
-        // And back, to the deployment from before.
+        // And back, to the previous deployment.
         node.root.write("stub/log", "");
         node.run(&["rollback", "--yes"]).ok();
         assert_eq!(node.calls(), ["ostree admin set-default 1"]);

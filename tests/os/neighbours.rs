@@ -209,7 +209,7 @@ fn the_release_registry_of_a_control_plane_node_is_asked_first() {
         // A store that cannot be looked at is not a missing one.
         node.root.link("var/lib/iri-registry", "iri-registry");
         let unknown = said().unwrap();
-        assert!(unknown.contains("it is not known if"), "{unknown}");
+        assert!(unknown.contains("it is unknown whether"), "{unknown}");
         assert!(unknown.contains("/var/lib/iri-registry"), "{unknown}");
         node.root.remove("var/lib/iri-registry");
         fs::create_dir_all(node.root.path("var/lib/iri-registry")).unwrap();

@@ -823,7 +823,8 @@ fn a_node_without_the_rest_of_a_killed_run_is_named_a_half_with_both_ways_out() 
         let mut node = Node::new();
         node.takes(Act::Killed);
         let said = flat_run(&node.run(&["status"]).ok());
-        let words = "rendered-worker-c, but the run was interrupted before its files; begun ";
+        let words =
+            "rendered-worker-c, but the run was interrupted before its files were written; begun ";
         assert!(said.contains(words), "{said}");
         let next = ". Next: mco-rescue apply cached:rendered-worker-c or: mco-rescue rollback";
         assert!(said.contains(next), "{said}");

@@ -211,7 +211,7 @@ fn a_damaged_or_incomplete_repository_exports_nothing() {
     let run = sibling.run(&["image", "list", "/no/medium"]).exits(1);
     let said = flat(&run.err());
     assert!(
-        said.contains("look whether the medium is mounted"),
+        said.contains("check whether the medium is mounted"),
         "{said}"
     );
     // A node without OSTree.

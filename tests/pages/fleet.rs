@@ -274,7 +274,7 @@ fn a_file_that_cannot_be_used_is_listed_and_stops_nothing() {
         "half.json is not a JSON document, or only a part of one",
         // No link leads out of the directory.
         "link.json is a link to nothing",
-        "newer.json is of another version of the program: mco-rescue/status/v2",
+        "newer.json is from another version of the program: mco-rescue/status/v2",
         "other.json is not a document of mco-rescue",
         "worker-9.tar.gz.age is encrypted",
     ];

@@ -106,7 +106,7 @@ fn the_page_has_the_findings_with_evidence_and_commands_and_the_five_facts() {
         "<dt>Next boot</dt>",
         "<dt>Recorded config</dt><dd>rendered-worker-1</dd>",
         "<dt>Interrupted run</dt><dd>none</dd>",
-        "<dt>The daemon, at its start</dt>",
+        "<dt>The daemon, when it starts</dt>",
         "Not checked",
     ] {
         assert!(page.contains(words), "no {words:?} in {page}");
@@ -196,7 +196,7 @@ fn the_page_tells_boots_and_runs_and_what_changed_since_the_last_good_boot() {
     let page = &all["report.html"];
     is_closed(page);
     for words in [
-        "Boot reached its end",
+        "Boot finished",
         "apply: done",
         "Differences since the last good boot",
         "/etc/motd",

@@ -193,7 +193,7 @@ fn documents(history: &str, cached: &str) -> Vec<Document> {
         new(
             "awaited.json",
             json!({"version": 1, "way": "forward", "run": null, "boot": "b", "from": "f", "image": "i", "config": config,
-                "kernel_arguments": [], "since": 0, "failed": "the deployment from before was booted again"}),
+                "kernel_arguments": [], "since": 0, "failed": "the previous deployment was booted again"}),
             Refused("awaited.json.version-2"),
         ),
         new(

@@ -98,7 +98,7 @@ fn a_trial_of_another_root_is_refused_and_nothing_is_promised() {
         let run = root.run(&[command, "--try=10m", given.path()]).exits(1);
         let said = flat_run(&run);
         assert!(said.contains("Leave --try out for another root"), "{said}");
-        assert!(!said.contains("comes back by itself"), "{said}");
+        assert!(!said.contains("recovers by itself"), "{said}");
     }
 }
 

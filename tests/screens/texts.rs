@@ -103,7 +103,7 @@ fn rollback_signs_what_comes_again_as_new() {
     root.run(&args).ok();
     let lines = changes(&root.run(&["rollback"]).exits(1).out());
     for path in ["/etc/deep/er/one", "/opt/tool/bin/run"] {
-        let line = format!("+ {path}  was there before");
+        let line = format!("+ {path}  existed before");
         assert!(lines.iter().any(|one| one.starts_with(&line)), "{lines:?}");
     }
     assert_eq!(counted(&lines, "original").unwrap().0, '+', "{lines:?}");
@@ -709,7 +709,7 @@ fn what_is_not_a_public_key_is_refused_with_place_and_words_and_never_shown() {
         (&rsa.public, "RSA key of 1024 bits"),
         (
             "ssh-dss AAAAB3NzaC1kc3M= old",
-            "line 1 is a ssh-dss key, which sshd does not take",
+            "line 1 is a ssh-dss key, which sshd does not accept",
         ),
         (&rubbish, "line 3 is not a public key"),
         ("", "has no key"),

@@ -390,7 +390,7 @@ const CONFIRM: &[&str] = &["confirm", "--from-console"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Operation {
     Begin,
-    /// The guard, at the end of the time.
+    /// The guard, when the time is up.
     Guard,
     Confirm,
     /// Without a guard, and none can be started.

@@ -288,7 +288,7 @@ fn a_way_back_whose_old_contents_are_missing_is_tried_for_a_while_and_then_given
         let status = flat_run(&node.run(&["status"]));
         assert!(status.contains("It FAILS:"), "{status}");
         let doctor = flat_run(&node.run(&["doctor"]));
-        assert!(doctor.contains("the way back of a trial fails"), "{doctor}");
+        assert!(doctor.contains("reverting a trial fails"), "{doctor}");
         // Ten minutes later.
         let mut kept = unsealed(&node.root.read(TRIAL));
         kept["failing"]["since"] = json!(0);

@@ -81,9 +81,9 @@ enum Harm {
 }
 
 /// Neither the new deployment nor the boot loader says more than this.
-const OLD_BOOTED: &str = "the deployment from before was booted instead of the new one";
+const OLD_BOOTED: &str = "the previous deployment was booted instead of the new one";
 /// The guard of the new boot had begun its work.
-const CUT_OFF: &str = "the boot with the change did not reach its end";
+const CUT_OFF: &str = "the boot with the change did not finish";
 const BLOCKED: &str = "had not reached its end after";
 const UNCONFIRMED: &str = "no confirmation came within";
 
@@ -225,7 +225,7 @@ const DEATHS: &[Death] = &[
         name: "no sshd after the boot",
         harm: Harm::NoSshd,
         stuck: None,
-        notices: "guard, at the end of the time",
+        notices: "guard, when the time is up",
         why: UNCONFIRMED,
     },
 ];

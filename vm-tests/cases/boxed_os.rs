@@ -13,7 +13,7 @@
 //! 5. `/boot` fills up before the shutdown: 1.0 comes up, the kubelet finds A, and the error of the finalization is told.
 //!    It still has no room, and this time that is said before anything is staged. With room B comes.
 //! 6. What a registry gives damaged, and a fetcher without credentials, are told for what they are (rpm-ostree alone).
-//! 7. A soft reboot keeps the kernel. Into the deployment from before: the kubelet finds A, and `status` says why. Into
+//! 7. A soft reboot keeps the kernel. Into the previous deployment: the kubelet finds A, and `status` says why. Into
 //!    the other one: it counts as the boot that was awaited.
 //! 8. What an admin staged is named with who did it, and is not dropped unasked; a locked one is entered by no reboot. Booted
 //!    before the files of B were written, `status` names that, and the command that it prints leads to B (rpm-ostree alone).
@@ -138,7 +138,7 @@ fn a_box_loses_what_is_staged_at_a_power_cut_and_the_kubelet_finds_the_old_confi
     let said = unwrapped(&status);
     assert!(said.contains(configs::name(&story.b)), "{status}");
     assert!(
-        said.contains("the deployment from before was booted again"),
+        said.contains("the previous deployment was booted again"),
         "{status}"
     );
     // It is told once: the next boot of a whole node forgets it.

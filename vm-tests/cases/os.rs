@@ -78,7 +78,7 @@ fn a_staging_that_a_power_cut_loses_leaves_the_kubelet_the_old_config() {
     let status = unwrapped(&booted.ask(&format!("sudo {PROGRAM} status")));
     assert!(status.contains(configs::name(&story.b)), "{status}");
     assert!(
-        status.contains("the deployment from before was booted again"),
+        status.contains("the previous deployment was booted again"),
         "{status}"
     );
     case.tell(&status);

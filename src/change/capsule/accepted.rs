@@ -50,7 +50,7 @@ pub enum AcceptedError {
     /// The file cannot be read.
     #[error("reading which capsules this node has seen: {0}")]
     Read(#[from] RootError),
-    /// The file was changed, or is of another version.
+    /// The file was changed, or has another version.
     #[error(
         "{path} is damaged ({0}): an older capsule would not be recognised. To forget the last number: rm {path}",
         path = node_path(paths::CAPSULES)

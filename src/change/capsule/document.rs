@@ -158,7 +158,7 @@ impl CapsuleDocument {
             .collect();
         for list in [names, references] {
             if !list.is_sorted_by(|a, b| a < b) {
-                return value("a list that is not sorted, or an entry twice".to_owned());
+                return value("an unsorted list, or a duplicate entry".to_owned());
             }
         }
         for config in &self.configs {
@@ -190,7 +190,7 @@ impl CapsuleDocument {
     fn check_files(&self) -> Result<(), DocumentFault> {
         let value = |what: String| Err(DocumentFault::Value(what));
         if !self.files.is_sorted_by(|a, b| a.path < b.path) {
-            return value("files that are not sorted, or a path twice".to_owned());
+            return value("unsorted files, or a duplicate path".to_owned());
         }
         let mut known = BTreeSet::new();
         for file in &self.files {

@@ -62,7 +62,7 @@ pub fn why_not_here(document: &CapsuleDocument, node: &dyn NodeScope) -> Option<
         Some(match other {
             Some(own) => format!("is for {what} {list}, and this node is {own}"),
             None => format!(
-                "is for {what} {list}, and it is not known which one this node is. Ask for a capsule that was made without --{what}"
+                "is for {what} {list}, and it is unknown which one this node is. Ask for a capsule that was made without --{what}"
             ),
         })
     };
@@ -75,7 +75,7 @@ pub fn why_not_here(document: &CapsuleDocument, node: &dyn NodeScope) -> Option<
 pub fn why_not_now(document: &CapsuleDocument, time: &ProvenTime) -> Option<String> {
     let end = document.end_time().filter(|end| time.at > *end)?;
     Some(format!(
-        "was valid until {}, and it is {time}. Ask for a new one, or see if the clock is right: mco-rescue doctor",
+        "was valid until {}, and it is {time}. Ask for a new one, or check whether the clock is right: mco-rescue doctor",
         format_utc(end)
     ))
 }

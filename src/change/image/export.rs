@@ -84,7 +84,7 @@ pub enum ExportError {
     Store(#[from] StoreError),
     /// The target has too little room.
     #[error(
-        "{missing} more bytes are needed than are free there ({free}); make room, use a larger medium, or leave out with --since what the receiver has"
+        "{missing} more bytes are needed than are free there ({free}); make room, use a larger medium, or use --since to leave out what the receiver has"
     )]
     NoRoom {
         /// Bytes that are missing.

@@ -59,7 +59,7 @@ impl From<ArchiveReadError> for ImportError {
 /// Compares the image of this digest at a source with the node's repository; `None` if the source has no such image.
 ///
 /// # Errors
-/// One of both cannot be read, or objects are missing in both.
+/// One of the two cannot be read, or objects are missing in both.
 pub fn find_import_need(
     node: &ObjectStore,
     source: &ObjectSource,

@@ -20,7 +20,7 @@ use crate::node::command::CommandRunner;
 use crate::node::host::systemd_runs;
 use crate::node::space::MountState;
 
-/// Before a run on the live node: what is missing of what would mend it at boot after a power cut, or why that cannot be
+/// Before a run on the live node: what is missing of what would fix it at boot after a power cut, or why that cannot be
 /// told.
 #[allow(
     missing_debug_implementations,
@@ -178,8 +178,8 @@ impl Completion {
         match beforehand.install_missing(root, lock, runner) {
             Some(why) if plan.os.needs_reboot() && !self.by_hand => {
                 bail!(
-                    "nothing would complete this run at the next boot: {}. Nothing of the config was changed. \
-                     See to it: {}. {}",
+                    "nothing would complete this run at the next boot: {}. No part of the config was applied. \
+                     Fix this first: {}. {}",
                     why.trim_end_matches('.'),
                     mco_rescue("install"),
                     NOT_COMPLETED
@@ -219,7 +219,7 @@ fn not_completed(root: &Root, beforehand: Option<&Beforehand>) -> Result<Option<
     let due = match beforehand.map(|beforehand| &beforehand.due) {
         Some(Err(why)) => {
             return Ok(Some(format!(
-                "cannot be looked at ({}): nothing would complete this run at the next boot. See to it: mco-rescue \
+                "cannot be looked at ({}): nothing would complete this run at the next boot. Fix this first: mco-rescue \
                  install",
                 why.to_string().trim_end_matches('.')
             )));

@@ -29,7 +29,7 @@ pub struct CpioEntry {
 pub enum CpioError {
     /// The format has 32 bits for a size.
     #[error(
-        "{0} has {1} bytes, and an initramfs archive holds at most 4294967295 of one file. Leave it out"
+        "{0} has {1} bytes, and an initramfs archive holds at most 4294967295 bytes per file. Leave it out"
     )]
     TooLarge(String, usize),
 }

@@ -174,7 +174,7 @@ pub fn recorded_paths(records: &Records) -> BTreeSet<RootPath> {
         Recorded::Missing => BTreeSet::new(),
         Recorded::Present(config) => managed_paths(&Desired::from_config(config)),
         Recorded::Broken(why) => {
-            log::warn!("which files the node's MachineConfig is in charge of is not known: {why}");
+            log::warn!("it is unknown which files the node's MachineConfig manages: {why}");
             BTreeSet::new()
         }
     }

@@ -204,7 +204,7 @@ pub fn check_units(
 }
 
 impl Due {
-    /// Returns true if a unit of the program is there now.
+    /// Returns true if a unit of the program exists now.
     pub fn has_unit(&self, unit: &str) -> bool {
         let mut items = self.found.iter();
         let ours = |found: &FoundItem| {
@@ -275,19 +275,19 @@ impl UnitCheck {
         let (word, said) = match self {
             UnitCheck::OtherRoot => (
                 "other-root",
-                "The units' start could not be checked here: the root is not that of the running system.",
+                "The start of the units could not be checked: this root is not the running system.",
             ),
             UnitCheck::NoSystemd => (
                 "no-systemd",
-                "The units' start could not be checked here: systemd does not run.",
+                "The start of the units could not be checked: systemd is not running.",
             ),
             UnitCheck::Pending => (
                 "pending",
-                "The units' start was not checked: an earlier run is unfinished.",
+                "The start of the units was not checked: an earlier run is unfinished.",
             ),
             UnitCheck::NotOurs => (
                 "not-ours",
-                "No unit recovers an interrupted run at boot: it was left alone.",
+                "No unit recovers an interrupted run at boot: the recovery unit was left alone.",
             ),
             UnitCheck::Started(StartResult::Ran) => (
                 "started",
@@ -299,11 +299,11 @@ impl UnitCheck {
             ),
             UnitCheck::Started(StartResult::Masked) => (
                 "masked",
-                "No unit recovers an interrupted run at boot: it is masked.",
+                "No unit recovers an interrupted run at boot: the recovery unit is masked.",
             ),
             UnitCheck::Started(StartResult::CannotRun) => (
                 "cannot-run",
-                "systemd may not run the program (203/EXEC): its SELinux label is wrong, or its file system is mounted \
+                "systemd is not allowed to run the program (203/EXEC): its SELinux label is wrong, or its file system is mounted \
              noexec.",
             ),
             UnitCheck::Started(StartResult::OutOfMemory(how) | StartResult::Failed(how)) => {
@@ -336,7 +336,7 @@ pub fn describe_unlabelled(unlabelled: &[(RootPath, Reason)]) -> String {
     let paths: Vec<RootPath> = unlabelled.iter().map(|(path, _)| path.clone()).collect();
     let why = unlabelled.first().map(|(_, why)| why.to_string());
     format!(
-        "{} could not get the SELinux label of the policy ({}). Run {} on the node.",
+        "{} could not be given the SELinux label of the policy ({}). Run {} on the node.",
         count_noun(paths.len(), "file"),
         why.unwrap_or_default(),
         restorecon_command(&paths),

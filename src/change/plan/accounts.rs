@@ -212,14 +212,14 @@ impl Builder<'_> {
         match old {
             Some(_) if filled && exists => {
                 let message = format!(
-                    "the home is to be {path}, which is there already, and {from} still holds something. Move what \
+                    "the home should move to {path}, which already exists, and {from} is not empty. Move what \
                      is in {from} to {path} by hand, remove {from}, then run again"
                 );
                 self.add_blocker(format!("{origin}.homeDir"), message);
             }
             Some(old) if filled || !old.is_directory() => {
                 let message = format!(
-                    "the home is to be {path}, and {from} still holds something. Move it by hand, then run again: \
+                    "the home should move to {path}, and {from} is not empty. Move it by hand, then run again: \
                      mv -T {} {}",
                     quote_path(from),
                     quote_path(path)
@@ -275,7 +275,7 @@ impl Builder<'_> {
         }
         if home.owned.unnamed {
             let message = format!(
-                "files with names that are not text keep their owner. Change it with: {by_hand}"
+                "files whose names are not UTF-8 keep their owner. Change it with: {by_hand}"
             );
             self.add_notice(path.to_string(), message);
         }
@@ -320,11 +320,11 @@ impl Builder<'_> {
         let there = self.node().object(path).is_some() || self.is_made(path);
         if !there && !may_have_home(user) {
             let message = format!(
-                "the keys need the home {path}, which is not there, and noCreateHome is set"
+                "the keys need the home {path}, which does not exist, and noCreateHome is set"
             );
             return self.add_blocker(
                 origin,
-                format!("{message}. Make it first, or leave noCreateHome out"),
+                format!("{message}. Create it first, or leave noCreateHome out"),
             );
         }
         if !there {

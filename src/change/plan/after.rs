@@ -143,7 +143,7 @@ pub(super) fn add_after(
     if !spared.is_empty() {
         plan.notices.push(Notice::new(
             spared.join(", "),
-            format!("is not started anew. {BY_PACEMAKER}"),
+            format!("is not restarted. {BY_PACEMAKER}"),
         ));
     }
     plan.after = Some(after);
@@ -171,7 +171,7 @@ fn crypto_policies(plan: &Plan) -> Option<Notice> {
     let path = paths.find(changed)?;
     Some(Notice::new(
         path.to_string(),
-        "gets effect by `update-crypto-policies`, which is not run here, and a reboot does not run it either: run it \
+        "takes effect only through `update-crypto-policies`, which is not run here, and a reboot does not run it either: run it \
          on the node, then reboot. Only a release whose daemon knows these files runs it by itself",
     ))
 }
@@ -181,7 +181,7 @@ fn refused_record(inputs: &PlanInputs<'_>) -> Option<Notice> {
     let read = matches!(inputs.records.reader, RecordReader::Reads(_)) && !inputs.desired.bare;
     read.then(|| Notice::new(
         format!("/{}", paths::CURRENT_CONFIG),
-        "is refused here and read by the daemon, so what its update would do is not known: reckon with a drain \
+        "is refused here but read by the daemon, so what its update would do is unknown: expect a drain \
          and a reboot",
     ))
 }

@@ -75,7 +75,7 @@ pub(super) fn find_activity(activity: &Activity, scene: StagedScene<'_>) -> Vec<
     all.extend(working.map(|process| {
         let subject = format!("process {}", process.pid);
         ActivityEvidence {
-            notice: activity_notice(&subject, format!("{} is at work", process.args.join(" "))),
+            notice: activity_notice(&subject, format!("{} is running", process.args.join(" "))),
             first_boot: completes_a_first_boot(process, &by_pid),
             ways: None,
         }
@@ -112,9 +112,9 @@ fn staged_evidence(activity: &Activity, scene: StagedScene<'_>) -> Option<Activi
                 name_stager(staged, scene.facts)
             };
             let next = if locked {
-                "It is locked (a download only): no reboot enters it as it is"
+                "It is locked (a download only): no reboot enters it in this state"
             } else {
-                "The next reboot takes /etc as it is then along into it"
+                "The next reboot carries over /etc as it is then"
             };
             let mut message = format!("an OS deployment is staged: {what}, by {who}. {next}");
             if activity.soft_reboot {
@@ -151,7 +151,7 @@ fn locked_sysroot(activity: &Activity, facts: Option<&SystemFacts>) -> Option<No
     if processes.any(Process::changes_deployments) {
         return None;
     }
-    let words = "a program that is neither bootc nor ostree has it, and bootc waits for it; see `lsof /sysroot/ostree/lock`";
+    let words = "a program other than bootc and ostree holds it, and bootc waits for it; see `lsof /sysroot/ostree/lock`";
     Some(activity_notice("/sysroot/ostree/lock", words.to_owned()))
 }
 
@@ -192,17 +192,17 @@ pub(super) fn note_watching(activity: &Activity) -> Vec<Notice> {
 fn describe_meanwhile(frozen: Result<(&str, Controls), Reason>) -> String {
     match frozen {
         Ok((_, Controls { kill: true, .. })) => {
-            "its container stands still while names change, and is ended afterwards, so that it starts anew and judges \
+            "its container is frozen while names change, and ended afterwards, so that it restarts and judges \
              the finished state"
                 .to_owned()
         }
         Ok(_) => format!(
-            "its container stands still while names change, but this kernel cannot end it (since 5.14): let it start \
-             anew afterwards: {START_ANEW}"
+            "its container is frozen while names change, but this kernel cannot end it (possible since 5.14): restart \
+             it afterwards: {START_ANEW}"
         ),
         Err(why) => format!(
-            "it runs and cannot be made to stand still: {why}. It may judge a partly applied state while names change: let it start \
-             anew afterwards: {START_ANEW}"
+            "it is running and cannot be frozen: {why}. It may judge a partly applied state while names change: restart \
+             it afterwards: {START_ANEW}"
         ),
     }
 }
@@ -213,10 +213,10 @@ fn frozen_with<'a>(
     daemon: &'a Process,
 ) -> Result<(&'a str, Controls), Reason> {
     let Some(cgroup) = daemon.cgroup.as_deref() else {
-        return Err("no cgroup of version 2 is known of it".into());
+        return Err("its cgroup of version 2 is unknown".into());
     };
     let Some(container) = container_of(cgroup) else {
-        return Err(format!("its cgroup {cgroup} is of no container").into());
+        return Err(format!("its cgroup {cgroup} belongs to no container").into());
     };
     let ours = activity.own_cgroup.as_deref().unwrap_or_default();
     if ours == container || ours.starts_with(&format!("{container}/")) {
@@ -224,7 +224,7 @@ fn frozen_with<'a>(
     }
     match activity.containers.get(container) {
         Some(controls) if controls.freeze => Ok((container, *controls)),
-        _ => Err(format!("no cgroup.freeze was found of {container}").into()),
+        _ => Err(format!("{container} has no cgroup.freeze").into()),
     }
 }
 
@@ -242,17 +242,17 @@ pub(super) fn refuse_activity(evidence: ActivityEvidence) -> Notice {
             ""
         };
         format!(
-            "It is not dropped unasked. Wait: {}, then run this again; take over: {over}{alone}",
+            "It is not dropped unless requested. Wait: {}, then run this again; take over: {over}{alone}",
             ways.enter
         )
     } else if evidence.first_boot {
         format!(
-            "The first boot is not completed yet: let it end; or, where it cannot, do its work in its place: {}; or \
+            "The first boot is not complete yet: let it finish; or, if it cannot, do its work here: {}; or \
              use --takeover",
             mco_rescue("firstboot --complete")
         )
     } else {
-        "An update of this node seems to be under way: let it end, or use --takeover".to_owned()
+        "An update of this node seems to be under way: let it finish, or use --takeover".to_owned()
     };
     evidence.with_message(|message| format!("{message}. {next}"))
 }
@@ -311,13 +311,13 @@ pub(super) fn note_staged_by_others(
     let who = name_stager(staged, facts);
     Some(activity_notice(
         "/run/ostree/staged-deployment",
-        format!("what this config wants is staged already, by {who}; nothing is staged again"),
+        format!("what this config wants is already staged, by {who}; it is not staged again"),
     ))
 }
 
 /// Returns a notice about the service whose work this run does.
 pub(super) fn stood_in_for(evidence: ActivityEvidence) -> Notice {
-    evidence.with_message(|message| format!("{message}; its work is done here, in its place"))
+    evidence.with_message(|message| format!("{message}; its work is done here instead"))
 }
 
 impl ActivityEvidence {
@@ -546,7 +546,7 @@ mod tests {
             (Some(SCOPE), own, no, "no cgroup.freeze was found"),
             (Some(SCOPE), SCOPE, ALL, "runs in the same container"),
             (Some("/"), own, ALL, "its cgroup / is of no container"),
-            (None, own, no, "no cgroup of version 2 is known of it"),
+            (None, own, no, "its cgroup of version 2 is unknown"),
         ] {
             let said = note_watching(&daemon_in(cgroup, own, controls));
             assert_eq!(said.len(), 1);

@@ -12,7 +12,7 @@ use crate::judge::drift::{UnknownOwner, group_id, text_object, user_id, wanted_f
 impl Builder<'_> {
     /// Adds the notice for every bare config.
     pub(super) fn note_bare(&mut self) {
-        self.add_notice("", "a bare Ignition config has no name: the daemon's record is left as it is, and it knows nothing of this");
+        self.add_notice("", "a bare Ignition config has no name: the daemon's record is left as it is, and the daemon knows nothing about this run");
     }
 
     /// Plans a file by Ignition's rules.
@@ -35,7 +35,7 @@ impl Builder<'_> {
                 self.put_attributes(&file.path, old, new, Section::Files, why);
             }
             Some(found) if !(bare.overwrite || bare.keep && is_file(found)) => {
-                let message = "is there as something else, and overwrite is not set. Move it away, then run again";
+                let message = "exists as another kind of object, and overwrite is not set. Move it away, then run again";
                 self.add_blocker(file.path.to_string(), message);
             }
             _ => {

@@ -163,10 +163,10 @@ impl<'a> Builder<'a> {
         }
         let (path, why) = (&claim.path, owned.why);
         let what = if inside {
-            format!("{path} is not for a config: {why}")
+            format!("{path} must not be in a config: {why}")
         } else {
             format!(
-                "{path} is not for a config, as /{} is below it: {why}",
+                "{path} must not be in a config, as /{} is below it: {why}",
                 owned.path
             )
         };
@@ -177,7 +177,7 @@ impl<'a> Builder<'a> {
             }
             OwnedRule::Accounts if inside => {
                 let message = format!(
-                    "{what}. Use passwd.users in its place, or --allow-account-files if that is meant"
+                    "{what}. Use passwd.users instead, or --allow-account-files if that is meant"
                 );
                 self.add_blocker(claim.place.in_document(self.inputs.config), message);
             }
@@ -192,7 +192,7 @@ impl<'a> Builder<'a> {
         let longest = longest_name(&claim.path);
         if longest > NAME_MAX {
             let message = format!(
-                "a name in its path has {longest} bytes, and a file system takes {NAME_MAX} at most. Shorten it"
+                "a name in its path has {longest} bytes, but file systems allow at most {NAME_MAX}. Shorten it"
             );
             self.add_blocker(claim.place.in_document(self.inputs.config), message);
         }

@@ -110,7 +110,7 @@ pub(super) fn add_findings(
         if blocks && !accepted.has_check(check) {
             plan.blockers.push(Notice::new(
                 finding.subject.clone(),
-                format!("{message}. To go on all the same: --accept-risk {check}"),
+                format!("{message}. To continue anyway: --accept-risk {check}"),
             ));
         } else {
             let suffix = match (blocks, finding.severity) {

@@ -69,7 +69,7 @@ impl Builder<'_> {
             uid: found.owner.0,
             gid: found.owner.1,
         };
-        let why = "its last link goes";
+        let why = "its last link is removed";
         self.push_step(step, Payload::None, Section::Enablement, why);
     }
 }

@@ -192,7 +192,7 @@ impl Builder<'_> {
             Origin::Unknown => {
                 self.add_notice(
                     path.to_string(),
-                    "may have come with the OS: kept neither as original nor as ours",
+                    "may have come with the OS: neither an original nor a stamp is kept",
                 );
             }
         }
@@ -316,10 +316,13 @@ impl Builder<'_> {
              {path}: stat {path}: no such file or directory"
         );
         if self.options.ignore_unsupported {
-            self.add_notice(path.to_string(), format!("{fails}; left there as asked"));
+            self.add_notice(
+                path.to_string(),
+                format!("{fails}; left in place, as requested"),
+            );
         } else {
             let next =
-                "Take the file into the config again, or leave it there with --ignore-unsupported";
+                "Add the file to the config again, or leave it there with --ignore-unsupported";
             self.add_blocker(path.to_string(), format!("{fails}. {next}"));
         }
     }
@@ -345,7 +348,7 @@ impl Builder<'_> {
             } else {
                 let message = format!(
                     "is empty, and the daemon's update would end with: {said}. Leave `source` out, or write \"data:,\" for \
-                     an empty file. Use --ignore-unsupported to apply the config all the same: the daemon will go \
+                     an empty file. Use --ignore-unsupported to apply the config anyway: the daemon will go \
                      Degraded"
                 );
                 self.add_blocker(place, message);
@@ -368,7 +371,7 @@ impl Builder<'_> {
                 &orig,
                 path,
                 Section::Stale,
-                "no longer in the config; back to the OS's own",
+                "no longer in the config; restored to the OS's own version",
             );
         } else if path.relative() == paths::KUBECONFIG && node.object(path).is_some() {
             return self.dropped_kubeconfig(path);

@@ -141,7 +141,7 @@ impl Doubtful {
         } else {
             plan.blockers.push(Notice::new(
                 self.subject,
-                format!("{}. To go on all the same: --{option}", self.why),
+                format!("{}. To continue anyway: --{option}", self.why),
             ));
         }
     }
@@ -191,7 +191,7 @@ fn other_pool(evidence: &FitEvidence<'_>) -> Option<Doubtful> {
         return None;
     };
     let said = format!(
-        "{} is of pool {pool}, and this node is of pool {} by {}. Take a config of its own pool: {}",
+        "{} is for pool {pool}, but this node belongs to pool {} according to {}. Use a config of its own pool: {}",
         evidence.name,
         witness.says,
         witness.place,
@@ -205,15 +205,15 @@ fn other_cluster(claims: &Claims, node: &NodeIdentity) -> Option<Doubtful> {
     let (same, other) = compare_hosts(&claims.hosts, &node.hosts);
     if let (false, Some((host, witness))) = (same, other) {
         return doubt(format!(
-            "the config is of the cluster with the API {host}, and this node is of that with {} by {}. Take a config \
+            "the config is for the cluster with the API {host}, but this node belongs to the one with {}, according to {}. Use a config \
              of this node's own cluster",
             witness.says, witness.place
         ));
     }
     let path = strange_bundle(&claims.bundles, &node.bundles)?;
     doubt(format!(
-        "no authority of the config is one of this node's, first in /{path}: it is of another cluster, such as one that \
-         was installed anew under the same name, or all of them were replaced since. Compare: {}",
+        "no certificate authority of the config matches this node's, first in /{path}: it is for another cluster, such as one that \
+         was reinstalled under the same name, or all of them were replaced since. Compare: {}",
         mco_rescue(&format!("show CONFIG /{path}"))
     ))
 }
@@ -274,8 +274,8 @@ fn doubt_edited(evidence: &FitEvidence<'_>) -> Option<Doubtful> {
     }
     let name = evidence.name;
     let said = format!(
-        "the hash in {name} is not that of the contents: they were changed, or the end is missing, since the operator rendered them. The \
-         daemon compares the node with the cluster's own object of that name, and is Degraded over each difference. Take the \
+        "the hash in {name} does not match the contents: they were changed or cut short since the operator rendered them. The \
+         daemon compares the node with the cluster's own object of that name, and goes Degraded on any difference. Get the \
          original: oc get mc {name} -o yaml"
     );
     Some(Doubtful::new(Doubt::EditedConfig, "metadata.name", said))

@@ -306,7 +306,7 @@ impl Builder<'_> {
         }
         if !attributes && self.inputs.old.is_some_and(|old| contains_path(old, &path)) {
             let message = format!(
-                "is of the recorded config, so nothing but the config decides about it. Compare and correct it: {}, {}",
+                "belongs to the recorded config, so only the config may change it. Compare and correct it: {}, {}",
                 mco_rescue("verify"),
                 mco_rescue("apply")
             );
@@ -331,7 +331,7 @@ impl Builder<'_> {
     fn block_unlike(&mut self, path: &RootPath, found: Option<&Object>, wanted: &str) {
         let what = found.map_or("missing".to_owned(), |found| kind_noun(&found.kind));
         let message = format!(
-            "is {what}, and not {wanted}. Look again: {}",
+            "is {what}, not {wanted}. Look again: {}",
             mco_rescue("doctor")
         );
         self.add_blocker(path.to_string(), message);
@@ -433,7 +433,7 @@ impl Builder<'_> {
             matches!(found.kind, ObjectKind::File { .. }) && !found.kind.is_unread()
         };
         let (Some(source), Some(found)) = (&source, found.filter(is_read)) else {
-            let message = "is missing, or no file that can be copied. Look at it: ls -l";
+            let message = "is missing, or is not a file that can be copied. Check it: ls -l";
             return self.add_blocker(from, message);
         };
         let (uid, gid) = self.node().host.attainable_owner(found.owner());

@@ -57,7 +57,7 @@ fn find_held(flags: BTreeMap<RootPath, Flags>, plan: &Plan) -> Vec<Held> {
 fn flags_notice((path, flags): (RootPath, Flags)) -> Notice {
     let letters = flags.letters();
     let message = format!(
-        "is {} (chattr +{letters}), so that nothing can be changed there. Clear it with `chattr -{letters} {path}`, \
+        "is {} (chattr +{letters}), so nothing can be changed there. Clear it with `chattr -{letters} {path}`, \
          or use --clear-immutable, which sets it again afterwards",
         flags.words(),
     );
@@ -67,12 +67,12 @@ fn flags_notice((path, flags): (RootPath, Flags)) -> Notice {
 fn describe_mount(path: &RootPath, node: &NodeState) -> String {
     if path.relative() == paths::CRYPTO_POLICY && node.host.fips == Some(true) {
         return "is a mount point: a system in FIPS mode has its own policy mounted there, and keeps it. Take this file out of \
-                the MachineConfigs of nodes in FIPS mode; the update of the daemon fails over it, too, unless its release \
+                the MachineConfigs of nodes in FIPS mode; the daemon's update fails on it, too, unless its release \
                 skips the file in FIPS mode"
             .to_owned();
     }
     format!(
-        "is a mount point, so that it cannot be replaced or removed. See `findmnt {path}`, then `umount {path}`, and stop what \
+        "is a mount point, so it cannot be replaced or removed. See `findmnt {path}`, then `umount {path}`, and stop what \
          mounts it"
     )
 }
@@ -111,13 +111,13 @@ impl FoundFlags {
         match obstacle {
             Obstacle::Mount(below) => {
                 let message = format!(
-                    "cannot go: something is mounted below it. See `findmnt {below}`, then `umount {below}`"
+                    "cannot be removed: something is mounted below it. See `findmnt {below}`, then `umount {below}`"
                 );
                 self.add_blocker(path.to_string(), message);
             }
             Obstacle::Flagged(below, flags) => {
                 let message = format!(
-                    "cannot go: {below} below it is {}. Run `chattr -R -{} {path}` first",
+                    "cannot be removed: {below} below it is {}. Run `chattr -R -{} {path}` first",
                     flags.words(),
                     flags.letters(),
                 );
@@ -139,7 +139,7 @@ impl FoundFlags {
             None if node.root_flags.is_empty() => {}
             None => {
                 let message = format!(
-                    "would be a new name in the root directory, which is {}: on OSTree systems by design, so that this \
+                    "would be a new name in the root directory, which is {}: on OSTree systems by design, so this \
                      flag is never cleared here. Use a path below /etc or /var; elsewhere see `lsattr -d /`",
                     node.root_flags.words(),
                 );
@@ -178,7 +178,7 @@ impl FoundFlags {
         }
         if let Some(above) = nearest_existing(path, node) {
             let message = format!(
-                "carries flags like every directory above it on its mount, so that nothing can be staged there. \
+                "carries flags like every directory above it on its mount, so nothing can be staged there. \
                  Clear one of them by hand (`lsattr -d {above}`)"
             );
             self.add_blocker(above.to_string(), message);

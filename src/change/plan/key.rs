@@ -40,11 +40,11 @@ impl Builder<'_> {
         let found = self.node().object(key.file);
         let is_file = found.is_some_and(|found| matches!(found.kind, ObjectKind::File { .. }));
         if is_file && key.text.is_none() {
-            let message = "is larger than files of keys are read (1 MiB). Look at what is in it";
+            let message = "is larger than 1 MiB, the limit for key files. Check what is in it";
             return self.add_blocker(key.file.to_string(), message);
         }
         for directory in [paths::CORE_SSH, paths::CORE_KEYS_DIR] {
-            let why = "belongs to another user than core";
+            let why = "belongs to a user other than core";
             self.own_directory(&RootPath::fixed(directory), core, why);
         }
         let text = with_line(key.text.unwrap_or_default(), key.line);
@@ -61,16 +61,16 @@ impl Builder<'_> {
         }
         let message = if key.of_config {
             format!(
-                "the config does not bring this key: verify reports the difference, and the next {} takes \
-                 the key away. The daemon does not compare keys; it takes the key away when it writes those of core. \
-                 To keep it, bring it by a MachineConfig. Undo: {}",
+                "the config does not contain this key: verify reports the difference, and the next {} removes \
+                 the key. The daemon does not compare keys; it removes the key when it writes those of core. \
+                 To keep it, add it to a MachineConfig. Undo: {}",
                 mco_rescue("apply"),
                 mco_rescue("rollback")
             )
         } else {
             format!(
-                "no config brings this file, and verify does not look at it; the daemon removes it when it writes the \
-                 keys of core. To keep the key, bring it by a MachineConfig. Undo: {}",
+                "no config contains this file, and verify does not check it; the daemon removes it when it writes the \
+                 keys of core. To keep the key, add it to a MachineConfig. Undo: {}",
                 mco_rescue("rollback")
             )
         };

@@ -56,8 +56,8 @@ impl Builder<'_> {
         let paths: Vec<RootPath> = steps.map(|planned| planned.step.path().clone()).collect();
         if !paths.is_empty() {
             let message = format!(
-                "the root's policy gives no labels: {why}. What is replaced keeps its label, new objects get the \
-                 kernel's choice. Run {} on the node afterwards",
+                "the root's policy gives no labels: {why}. Replaced objects keep their label, new ones get the \
+                 kernel's default. Run {} on the node afterwards",
                 restorecon_command(&paths),
             );
             self.add_notice("SELinux", message);
@@ -83,7 +83,7 @@ impl Builder<'_> {
         };
         let paths: Vec<RootPath> = puzzles.iter().map(|(path, _)| path.clone()).collect();
         let message = format!(
-            "the policy's line `{pattern}` is not understood here, and may be the one that counts. Run {} on the node \
+            "the policy's line `{pattern}` is not understood here, and may be the one that applies. Run {} on the node \
              afterwards",
             restorecon_command(&paths),
         );
@@ -105,7 +105,7 @@ impl Builder<'_> {
         let found = found.as_deref().map_or("no label", type_of);
         let paths: Vec<RootPath> = wrong.iter().map(|one| one.path.clone()).collect();
         let message = format!(
-            "{} of the paths that are left alone have another label than the policy gives: {first} has {found} \
+            "{} of the unchanged paths have a label that differs from the policy: {first} has {found} \
              instead of {}. Run {} on the node",
             wrong.len(),
             type_of(wanted),

@@ -56,7 +56,7 @@ pub(super) fn check_transient(
             continue;
         };
         let what = format!(
-            "every boot makes it anew ({evidence}): {} of this plan would be gone after the next reboot",
+            "every boot recreates it ({evidence}): {} of this plan would be gone after the next reboot",
             count_noun(changes, "change")
         );
         let subject = place.to_owned();

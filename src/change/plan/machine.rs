@@ -30,7 +30,7 @@ pub fn wrong_machine(machine: &Machine, meant: bool) -> Option<Notice> {
     };
     let message = format!(
         "{is}. It is not CoreOS, was not booted by OSTree, and has no record of the Machine Config Daemon. {} If this \
-         machine is meant all the same: --not-a-node",
+         machine is meant anyway: --not-a-node",
         next(machine)
     );
     Some(Notice::new("this is not a node of a cluster", message))

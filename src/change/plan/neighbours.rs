@@ -12,8 +12,8 @@ pub(super) const BY_PACEMAKER: &str = "Pacemaker manages kubelet and etcd here (
      After the other node's etcd votes: pcs node standby NODE, then pcs node unstandby NODE";
 
 /// The message about a leftover marker.
-const LEFT_OVER: &str = "/run/ostree/nextroot-booted is left over: the soft reboot into what runs succeeded, but \
-     ostree-boot-complete.service failed, mostly as /boot was not mounted, and ostree stages nothing until it has run. Mount \
+const LEFT_OVER: &str = "/run/ostree/nextroot-booted is left over: the soft reboot into the running system succeeded, but \
+     ostree-boot-complete.service failed, usually because /boot was not mounted, and ostree stages nothing until it has run. Mount \
      /boot, then: systemctl restart ostree-boot-complete.service";
 
 /// Returns a notice for each influence.
@@ -72,7 +72,7 @@ fn monitor_words(monitor: &Monitor) -> String {
     };
     format!(
         "it boots the other stateroot {when} if the upgrade is not complete by then, and everything that is done here is gone \
-         with this one. A run with a reboot, or a repair that takes longer, is undone. It is left alone; to end it is your decision: \
+         with this one. A run with a reboot, or a repair that takes longer, is undone. It is left alone; ending it is your decision: \
          systemctl stop {MONITOR}"
     )
 }

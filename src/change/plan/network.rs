@@ -41,7 +41,7 @@ fn judge_ipv6(inputs: &PlanInputs<'_>) -> Option<Notice> {
 fn fault_notice(fault: &NetworkFault) -> Notice {
     let consequence = match fault.kind {
         NetworkFaultKind::NotStarted => "NetworkManager does not start with this file: ",
-        NetworkFaultKind::BadState => "nmstate does not take this file: ",
+        NetworkFaultKind::BadState => "nmstate rejects this file: ",
         NetworkFaultKind::TwoConnections => "NetworkManager uses one of two connections: ",
         NetworkFaultKind::Apart | NetworkFaultKind::Renamed => "this connection does not start: ",
         NetworkFaultKind::Bridge => "configure-ovs.sh fails with this file: ",

@@ -54,7 +54,7 @@ impl Builder<'_> {
         if self.options.files_only {
             self.add_notice(
                 engine,
-                format!("the operating system is left alone, as asked: {why}"),
+                format!("the operating system is left alone, as requested: {why}"),
             );
         } else {
             self.add_blocker(engine, format!("{REST}: {why}"));
@@ -270,19 +270,19 @@ impl Builder<'_> {
         if facts.engine != Engine::Bootc || !plan.steps.iter().any(changes_image) {
             return;
         }
-        let brings = "and those of the new image come";
+        let brings = "and those of the new image are added";
         let message = match &facts.image_arguments {
             Ok(brought) if brought.is_empty() => return,
             Ok(brought) => {
                 let shown = shown_arguments(brought.tokens());
                 self.keep_asked_for(brought, plan);
                 format!(
-                    "the kernel arguments of the running image go, as far as the new image does not bring them too, {brings}: {}",
+                    "the kernel arguments of the running image are removed unless the new image has them too, {brings}: {}",
                     shell_words(&shown)
                 )
             }
             Err(why) => format!(
-                "the kernel arguments of the running image go, {brings}, and they are not known: {why}"
+                "the kernel arguments of the running image are removed, {brings}, and they are unknown: {why}"
             ),
         };
         self.add_notice("/usr/lib/bootc/kargs.d", message);
@@ -345,10 +345,10 @@ impl Builder<'_> {
             let spared = seed.filter(|node| !node.stateroots.is_empty());
             let spared = spared.map_or_else(String::new, |node| {
                 let all = node.stateroots.join(", ");
-                format!(", but none of the stateroot {all}, which is the way back of the upgrade")
+                format!(", but none of the stateroot {all}, which is needed to revert the upgrade")
             });
             let message = format!(
-                "{missing} bytes are missing for another kernel: what is staged could not be written at shutdown, and the old \
+                "another kernel needs {missing} more bytes: what is staged could not be written at shutdown, and the old \
                  image would boot again. Remove an old deployment: rpm-ostree cleanup -r, or ostree admin undeploy INDEX{spared}",
             );
             self.add_blocker("/boot", facts.engine.spell(&message));
@@ -357,7 +357,7 @@ impl Builder<'_> {
             && let Fit::TooSmall { missing } = space.fit_import(0, MIN_FREE_PERCENT)
         {
             let message = format!(
-                "{missing} bytes are missing for what ostree leaves free ({MIN_FREE_PERCENT} percent). Make room: \
+                "{missing} more bytes are needed, as ostree keeps {MIN_FREE_PERCENT} percent free. Make room: \
                  podman image prune --all, or rpm-ostree cleanup -m"
             );
             self.add_blocker("/sysroot", facts.engine.spell(&message));
@@ -370,12 +370,12 @@ pub(super) fn not_flushed(facts: &SystemFacts) -> Option<Notice> {
     let message = match &facts.flushed {
         Ok(true) => return None,
         Ok(false) => {
-            "says fsync=false, as it does while a first boot is at work: what is staged is not flushed, and a power cut can \
+            "says fsync=false, as it does while a first boot is in progress: what is staged is not flushed, and a power cut can \
              damage the repository of the operating system. Wait until the first boot is over: systemctl status \
              machine-config-daemon-firstboot.service"
                 .to_owned()
         }
-        Err(why) => format!("cannot be read, so it is unknown if what is staged is flushed: {why}"),
+        Err(why) => format!("cannot be read, so it is unknown whether what is staged is flushed: {why}"),
     };
     let subject = format!("/{CONFIG}");
     Some(Notice::new(subject, message))

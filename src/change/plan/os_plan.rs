@@ -296,7 +296,7 @@ impl OsPlan {
         let what = name_deployment(queued);
         let said = change_notice(
             "the next boot",
-            format!("{what} is queued, and not wanted; what runs stays"),
+            format!("{what} is queued but not wanted; the running deployment stays"),
         );
         self.steps.push(OsStep::Stay {
             what,

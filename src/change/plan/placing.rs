@@ -130,7 +130,7 @@ impl<'a> Builder<'a> {
             let cause = self.obstacle_above(path, errno);
             self.add_blocker(
                 path.to_string(),
-                format!("cannot be reached: {cause}. Put the directories above it right first"),
+                format!("cannot be reached: {cause}. Fix the directories above it first"),
             );
             return false;
         }
@@ -140,7 +140,7 @@ impl<'a> Builder<'a> {
         };
         if in_the_way == InTheWay::Goes {
             if *kind == ObjectKind::Directory {
-                let message = "the directory goes with everything in it, as overwrite is set";
+                let message = "the directory is removed with everything in it, as overwrite is set";
                 self.add_notice(path.to_string(), message);
             }
             return true;

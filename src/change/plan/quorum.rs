@@ -21,7 +21,7 @@ pub fn judge_quorum(etcd: &Etcd) -> Quorum {
         Etcd::NotHere => return Quorum::Holds,
         Etcd::Silent(why) => {
             return Quorum::Told(format!(
-                "this node is of the control plane, but its etcd gives no answer ({why}), so it is not known if the \
+                "this is a control-plane node, but its etcd does not answer ({why}), so it is unknown whether the \
                  other members have a quorum without it. Before the reboot, on another member: etcdctl endpoint health --cluster"
             ));
         }
@@ -39,7 +39,7 @@ pub fn judge_quorum(etcd: &Etcd) -> Quorum {
     }
     if voters.len() == 1 {
         return Quorum::Told(
-            "this node is the only member of etcd: the control plane is away while it boots"
+            "this node is the only member of etcd: the control plane is down while it boots"
                 .to_owned(),
         );
     }
@@ -59,7 +59,7 @@ pub fn judge_quorum(etcd: &Etcd) -> Quorum {
         format!("; not well: {}", ill.join(", "))
     };
     Quorum::Lost(format!(
-        "with this node away {} of {} members of etcd are left, and {needed} are needed{ill}. Mend the others first, or \
+        "without this node {} of {} members of etcd are left, and {needed} are needed{ill}. Repair the others first, or use \
          --ignore-quorum",
         well.len(),
         voters.len(),
@@ -71,19 +71,19 @@ pub fn judge_quorum(etcd: &Etcd) -> Quorum {
 fn judge_fenced(members: &[EtcdMember]) -> Quorum {
     let lost = |why: String| {
         Quorum::Lost(format!(
-            "{why}, so no etcd would be left that can go on alone. See: pcs status, etcdctl member list. Wait for it, or \
+            "{why}, so no etcd would be left that can go on alone. See: pcs status, etcdctl member list. Wait for it, or use \
              --ignore-quorum"
         ))
     };
     let Some(other) = members.iter().find(|member| !member.own) else {
         return Quorum::Told(
-            "the other node is not a member of etcd now: the control plane is away while this one boots. Two nodes that both go on \
+            "the other node is not a member of etcd now: the control plane is down while this one boots. Two nodes that both continue \
              alone lose data: see pcs status first"
                 .to_owned(),
         );
     };
     match &other.ill {
-        Some(why) => lost(format!("{} is not well ({why})", member_name(other))),
+        Some(why) => lost(format!("{} is unhealthy ({why})", member_name(other))),
         None if other.learner => lost(format!(
             "{} has no vote yet (a learner)",
             member_name(other)

@@ -19,7 +19,7 @@ impl Builder<'_> {
             let path = format!("/{}", paths::CURRENT_CONFIG);
             self.add_notice(
                 path,
-                "stays as it is, so that the daemon goes on from there and does the rest",
+                "stays as it is, so that the daemon continues from there and does the rest",
             );
             return;
         }
@@ -68,18 +68,17 @@ impl Builder<'_> {
         let path = RootPath::fixed(paths::FORCE);
         let live = self.node().host.live;
         if self.options.request_force && !live {
-            let message =
-                "is of the running system's memory: --request-mcd-force is for the node that runs";
+            let message = "is in the running system's memory: --request-mcd-force works only on the running node";
             self.add_blocker(path.to_string(), message);
         } else if self.options.request_force {
             self.plan.force = Force::Requested;
             let message = "is made at the end: when the daemon starts in this boot, it compares nothing, writes all of \
-                           the desired config anew, drains and reboots";
+                           the desired config again, drains and reboots";
             self.add_notice(path.to_string(), message);
         } else if live && self.node().object(&path).is_some() && !self.options.files_only {
             self.plan.force = Force::Withdrawn;
-            let message = "is there, so the daemon would compare nothing, write everything anew, drain and reboot; it \
-                           is removed once all is in place";
+            let message = "exists, so the daemon would compare nothing, write everything again, drain and reboot; it \
+                           is removed once everything is in place";
             self.add_notice(path.to_string(), message);
         }
     }
@@ -90,7 +89,7 @@ impl Builder<'_> {
             return;
         }
         let Some(found) = self.node().object(&path) else {
-            self.add_notice(path.to_string(), "is missing: the daemon's next update will fail over it. Restore it from another node");
+            self.add_notice(path.to_string(), "is missing: the daemon's next update will fail without it. Restore it from another node");
             return;
         };
         let is_file = matches!(found.kind, ObjectKind::File { .. });
@@ -156,7 +155,7 @@ impl Builder<'_> {
             let path = format!("/{}", paths::REVERT);
             self.add_notice(
                 path,
-                "is still there: the revert service will run at the next boot, towards its content",
+                "still exists: the revert service will run at the next boot, and apply its content",
             );
         }
     }
@@ -174,7 +173,7 @@ impl Builder<'_> {
         } else {
             self.add_notice(
                 path.to_string(),
-                "is still there, as the daemon has not taken the node in yet: it will ignore currentconfig and take \
+                "still exists, as the daemon has not adopted the node yet: it will ignore currentconfig and use \
                  the config named in it",
             );
         }
@@ -188,7 +187,7 @@ impl Builder<'_> {
             let path = format!("/{}", paths::ENCAPSULATED);
             self.add_notice(
                 path,
-                "is still there: the first-boot service runs at the next boot, towards its content",
+                "still exists: the first-boot service runs at the next boot, and applies its content",
             );
         }
     }

@@ -112,8 +112,8 @@ impl<'a> Builder<'a> {
             "detected change to FIPS flag; refusing to modify FIPS on a running cluster. \
              FIPS mode is set at installation only"
         } else if wanted {
-            "is true, and the kernel was booted without FIPS mode: what is made in this boot is not made by its rules. Boot \
-             with fips=1 on the kernel command line (and boot=UUID=... of a /boot of its own), or install with it"
+            "is true, but the kernel was booted without FIPS mode: what is created in this boot does not follow its rules. Boot \
+             with fips=1 on the kernel command line (and boot=UUID=... if /boot is a separate file system), or install with it"
         } else {
             "is false, and the kernel was booted with fips=1: the daemon would refuse the difference. Boot without it, or \
              give the config of a cluster that was installed in FIPS mode"
@@ -131,7 +131,7 @@ impl<'a> Builder<'a> {
         let said = self.plan.notices.iter().any(|one| one.subject == path);
         if !said {
             let message = format!(
-                "{what}; the cluster lets that pass ({name} in {OVERRIDES_FIELD}), and nothing of it is applied to this \
+                "{what}; the cluster allows that ({name} in {OVERRIDES_FIELD}), but it is not applied to this \
                  node"
             );
             self.add_notice(path, message);
@@ -166,7 +166,7 @@ impl<'a> Builder<'a> {
         } else {
             let mut hint = self.override_hint(&refusal);
             if refusal.harmless {
-                hint.push_str(" Use --ignore-unsupported to apply the config all the same");
+                hint.push_str(" Use --ignore-unsupported to apply the config anyway");
             }
             self.add_blocker(
                 refusal.path,

@@ -83,7 +83,7 @@ pub(super) fn find_removals(
         return None;
     }
     let said = format!(
-        "{} of {} of the recorded config would go{}. See whether this is the right config",
+        "{} of {} of the recorded config would be removed{}. Check whether this is the right config",
         gone.len(),
         count_noun(before.len(), "path"),
         list_essential(&essential)

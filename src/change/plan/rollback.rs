@@ -373,8 +373,8 @@ fn inverse_step(run: &FinishedRun, index: usize, step: &Step, section: Section) 
         }
     };
     let why = match step.sign() {
-        '-' => "was not there before",
-        '+' => "was there before",
+        '-' => "did not exist before",
+        '+' => "existed before",
         _ => "as it was before",
     };
     PlannedStep {

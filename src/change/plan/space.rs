@@ -6,7 +6,7 @@ use super::{Builder, Payload, Step};
 use crate::base::paths;
 use crate::host::root::RootPath;
 
-/// Approximate size of a step in journal and history, in bytes.
+/// Approximate size of a step in the journal and the history, in bytes.
 const JOURNAL_BYTES: u64 = 1024;
 /// Inodes for directories, markers and the status file, a block each: a new version of a file briefly exists next to the old
 /// one.

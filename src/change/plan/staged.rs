@@ -122,7 +122,7 @@ pub fn name_queued(facts: &SystemFacts, ours: bool) -> Option<String> {
     let who = if ours {
         "by mco-rescue rollback"
     } else {
-        "by a rollback or as the default, and not by mco-rescue"
+        "by a rollback or as the default, not by mco-rescue"
     };
     Some(format!(
         "{what} is queued for the next boot, {who}. What this run stages takes its place, and a later clean-up can remove \
@@ -133,7 +133,7 @@ pub fn name_queued(facts: &SystemFacts, ours: bool) -> Option<String> {
 
 /// The message about a prepared soft reboot.
 pub const SOFT_REBOOT: &str = "a soft reboot is prepared (/run/ostree/nextroot-booted): systemctl reboot enters that \
-    deployment without the kernel's start, and staging anything ends the preparation. End it: ostree admin \
+    deployment without restarting the kernel, and staging anything cancels it. Cancel it: ostree admin \
     prepare-soft-reboot --reset";
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ impl Builder<'_> {
         let failures = simulated
             .failures
             .iter()
-            .map(|failure| format!("{failure}. The daemon's update would fail over this too"));
+            .map(|failure| format!("{failure}. The daemon's update would fail on this too"));
         for problem in failures.chain(simulated.unjudged.iter().cloned()) {
             let message = format!("{problem}. Correct or remove it, then run again");
             self.add_blocker("spec.config.systemd.units", message);
@@ -113,7 +113,7 @@ impl Builder<'_> {
             Ok(false) => {}
             Err(why) if self.node().object(path).is_none() => self.add_blocker(
                 path.to_string(),
-                format!("cannot be examined: {why}. The daemon's update would fail over this too"),
+                format!("cannot be examined: {why}. The daemon's update would fail on this too"),
             ),
             _ => self.remove_object(path, Section::Units, "the drop-in is empty in the config"),
         }

@@ -107,7 +107,7 @@ pub trait LiveEvidence {
     /// The node cannot be read.
     fn possible_logins(&self, plan: &Plan) -> Result<Logins>;
 
-    /// Returns the updates, processes and units at work.
+    /// Returns the running updates, processes and units.
     ///
     /// # Errors
     /// The node cannot be read.
@@ -348,7 +348,7 @@ fn add_way_back(plan: &mut Plan, node: &NodeState, evidence: &dyn LiveEvidence) 
         plan.blockers.push(Notice::new(
             "history",
             format!(
-                "{waiting} runs wait for a reboot, and the history holds no more of them: the way back would be lost. \
+                "{waiting} runs wait for a reboot, and the history cannot hold more: one could no longer be reverted. \
                  Reboot into the last one: {}; or revert them: {}",
                 reboot_command(),
                 mco_rescue("rollback")

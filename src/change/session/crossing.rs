@@ -33,7 +33,7 @@ pub fn judge_image(
         Ok(Some(tree)) => tree,
         Ok(None) => return unseen(describe_missing(image, options.os_from)),
         // The plan refuses an unusable medium, with advice.
-        Err(error) => return unseen(format!("the image cannot be looked at: {error:#}")),
+        Err(error) => return unseen(format!("the image cannot be inspected: {error:#}")),
     };
     let node = Platform::observe_next(root, next).with_image(root, next, &tree);
     Ok(crossing::judge_crossing(&Target::from_tree(tree), &node))
@@ -64,7 +64,7 @@ pub fn judge_staged(
     }
     if !against.is_empty() {
         log::warn!(
-            "do not reboot yet: the image that was staged was not available before, and these findings stand against it. A \
+            "do not reboot yet: the staged image could only be inspected now, and has these findings. A \
              run cures what it can; or revert the image. Next: {}, then {}, or {}",
             mco_rescue("preflight"),
             mco_rescue("apply"),

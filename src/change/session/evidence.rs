@@ -84,7 +84,7 @@ impl LiveEvidence for NodeEvidence<'_> {
         let after = NodeView::after(self.root, find_leftovers(plan));
         let read =
             || Ok::<_, RootError>((login::read_login(self.root)?, login::read_view(&after)?));
-        let (before, after) = read().context("looking if core can log in afterwards")?;
+        let (before, after) = read().context("checking whether core can log in afterwards")?;
         Ok(Logins { before, after })
     }
 
@@ -92,16 +92,16 @@ impl LiveEvidence for NodeEvidence<'_> {
         let observed = Activity::observe(self.root, self.runner);
         observed.with_context(|| {
             if running::exists("/proc/self") {
-                "looking for updates at work"
+                "looking for running updates"
             } else {
-                "looking for updates at work; /proc is not mounted here (mount -t proc proc /proc)"
+                "looking for running updates; /proc is not mounted here (mount -t proc proc /proc)"
             }
         })
     }
 
     fn read_transient(&self) -> Result<Transient> {
         let transient = Transient::observe(self.root, &self.node.host);
-        transient.context("looking for what every boot makes anew")
+        transient.context("looking for what every boot recreates")
     }
 
     fn missing_permission(&self, plan: &Plan) -> Option<Notice> {

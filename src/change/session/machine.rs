@@ -39,7 +39,7 @@ pub fn warn_without_traces(root: &Root) {
     match observe_machine(root).map(|machine| no_trace(&machine)) {
         Ok(Some(doubt)) => log::warn!("{doubt}"),
         Ok(None) => {}
-        Err(error) => log::warn!("it is not known if this is a node: {error:#}"),
+        Err(error) => log::warn!("it is unknown whether this is a node: {error:#}"),
     }
 }
 

@@ -34,7 +34,7 @@ const OTHERS: [(&str, u32); 7] = [
     (paths::CHANGES, changes::VERSION),
 ];
 
-/// Refuses to continue if a file is of another version. The error names all such files and the solutions.
+/// Refuses to continue if a file has another version. The error names all such files and the solutions.
 pub fn expect_known_state(root: &Root) -> Result<()> {
     let run = find_others(root, &OF_A_RUN)?;
     let others = find_others(root, &OTHERS)?;
@@ -46,7 +46,7 @@ pub fn expect_known_state(root: &Root) -> Result<()> {
         .chain(&others)
         .any(|(_, found, known)| found > known);
     let named = run.iter().chain(&others).map(|(path, found, known)| {
-        format!("{path} is of version {found}, this program knows {known}")
+        format!("{path} has version {found}, this program knows {known}")
     });
     let named: Vec<String> = named.collect();
     let mut ways = Vec::new();
@@ -81,7 +81,7 @@ fn describe_meaning(first: &RootPath, is_no_run: bool) -> &'static str {
     }
     let is = |file| *first == RootPath::fixed(file);
     if is(paths::TRIAL) {
-        ": the change stays, and does not go back by itself"
+        ": the change stays, and is not reverted automatically"
     } else if is(paths::AWAITED) {
         ": nothing then proves at the next boot that what was staged runs"
     } else if is(paths::OS_RUNS) {

@@ -324,17 +324,17 @@ fn lost_candidate(witness: ChoiceWitness<'_>, kept: &KnownSources<'_>) -> Candid
                 .to_owned()
         }
         (ChoiceWitness::Log(_), Some(desired), _) => format!(
-            "desired last by the daemon's log, but the node's annotations name {desired}, and they take precedence"
+            "last desired according to the daemon's log, but the node's annotations name {desired}, and they take precedence"
         ),
         (ChoiceWitness::Log(_), None, _) => {
             format!(
-                "desired last by the daemon's log, but {}",
+                "last desired according to the daemon's log, but {}",
                 describe_missing(entry)
             )
         }
         (ChoiceWitness::Annotations(..), ..) => {
             format!(
-                "desired last by the cluster, but {}",
+                "last desired by the cluster, but {}",
                 describe_missing(entry)
             )
         }

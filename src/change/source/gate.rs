@@ -83,7 +83,7 @@ pub enum GateError {
     Capsule(#[from] CapsuleError),
     /// There is no capsule.
     #[error(
-        "{what} is read through a capsule only ({key} = required in the policy), and there is none. Make one: mco-rescue capsule make \
+        "{what} may be read only through a capsule ({key} = required in the policy), and there is none. Make one: mco-rescue capsule make \
          DIR --sign KEY"
     )]
     Demanded {
@@ -94,8 +94,8 @@ pub enum GateError {
     },
     /// The node trusts no key.
     #[error(
-        "this node has no /etc/mco-rescue/allowed_signers, so no capsule can be verified. A MachineConfig brings it, and to a first boot \
-         the image, in /usr/lib/mco-rescue"
+        "this node has no /etc/mco-rescue/allowed_signers, so no capsule can be verified. A MachineConfig provides it; for a first boot \
+         the image does, in /usr/lib/mco-rescue"
     )]
     NoSigners,
     /// The capsule is not for this node, or not any more.
@@ -343,7 +343,7 @@ impl NodeScope for IdentifiedNode {
         match &self.name {
             None => ScopeAnswer::Unknown,
             Some(own) if own.eq_ignore_ascii_case(name) => ScopeAnswer::Same,
-            // One of both may lack the domain.
+            // One of the two may lack the domain.
             Some(own) if own.contains('.') != name.contains('.') && short(own) == short(name) => {
                 ScopeAnswer::Same
             }

@@ -227,8 +227,8 @@ impl Awaited {
         match (self.way, &self.staged) {
             _ if stayed => Arrival::Stayed,
             (Way::Back, Some(wanted)) if deployment != Some(wanted) => {
-                let other = deployment.unwrap_or("no deployment that is known");
-                Arrival::Elsewhere(format!("{wanted} was to run, {other} {enters}"))
+                let other = deployment.unwrap_or("an unknown deployment");
+                Arrival::Elsewhere(format!("{wanted} should run, but {other} {enters}"))
             }
             (Way::Back, _) => Arrival::Arrived,
             (Way::Forward, _) => self
@@ -390,8 +390,8 @@ impl Awaited {
         if let Some(image) = &self.image
             && entered.image.as_ref() != Some(image)
         {
-            let other = entered.image.as_deref().unwrap_or("no image that is known");
-            return Some(format!("{image} was staged, {other} {enters}"));
+            let other = entered.image.as_deref().unwrap_or("an unknown image");
+            return Some(format!("{image} was staged, but {other} {enters}"));
         }
         let of_boot = Kargs::from_entries(entered.kernel_arguments.as_ref()?);
         let known = [&self.kernel_arguments[..], &self.gone_arguments].concat();
@@ -436,7 +436,9 @@ impl Awaited {
             }
             (Verdict::Failed, _) if self.half => format!("{name} is incomplete: {failed}"),
             (Verdict::Failed, _) => format!("{name} did not come up: {failed}"),
-            (Verdict::CutOff, _) => format!("{name}, but the run was interrupted before its files"),
+            (Verdict::CutOff, _) => {
+                format!("{name}, but the run was interrupted before its files were written")
+            }
             (Verdict::Dropped, Way::Back) => {
                 format!("the rollback from {name}, but the next boot no longer enters it")
             }
@@ -458,10 +460,10 @@ impl Awaited {
                 format!("{name}, but the next boot does not enter it: {what}{files}")
             }
             (Verdict::NotKnown, Way::Forward) => {
-                format!("{name}; it is not known if the next boot enters it")
+                format!("{name}; it is unknown whether the next boot enters it")
             }
             (Verdict::NotKnown, Way::Back) => {
-                format!("the rollback from {name}; it is not known if the next boot enters it")
+                format!("the rollback from {name}; it is unknown whether the next boot enters it")
             }
             (Verdict::Due(_), _) => format!("{name}: this boot was not checked yet"),
             (Verdict::Waits, Way::Forward) => format!("{name}, at the next boot"),

@@ -282,7 +282,7 @@ pub fn describe_half(root: &Root, runner: &dyn CommandRunner) -> Result<Option<S
         OsMatch::Recorded | OsMatch::NoneToCompare => Ok(None),
         OsMatch::Differs(words) => Ok(Some(words)),
         OsMatch::Unknown(why) => bail!(
-            "what runs cannot be compared with the record: {why}. Next: {}",
+            "the running system cannot be compared with the record: {why}. Next: {}",
             mco_rescue("complete")
         ),
     }
@@ -313,8 +313,8 @@ pub fn go_back(
     let booted = all.require_booted()?.name();
     if booted != leaving.to && all.find_named(&leaving.to).is_none() {
         let missing = format!(
-            "the deployment that ran before {config} is gone, so its operating system cannot come back by itself. \
-             Stage its image: {}; or take only the files back: {}",
+            "the deployment that ran before {config} is gone, so its operating system cannot be restored automatically. \
+             Stage its image: {}; or revert only the files: {}",
             mco_rescue("pivot IMAGE"),
             mco_rescue("rollback --files-only")
         );
@@ -326,7 +326,7 @@ pub fn go_back(
         state::store_awaited(root, &awaited_back(leaving, config, booted, boot))?;
     }
     let failed = |error: anyhow::Error| match state::forget_awaited(root) {
-        Ok(()) if !is_back => error.context("making the deployment from before the next one"),
+        Ok(()) if !is_back => error.context("making the previous deployment the next one"),
         _ => error,
     };
     if all.staged().is_some() || is_back && all.queued().is_none() {

@@ -325,7 +325,7 @@ impl Search<'_> {
             let paths: Vec<String> = found.iter().map(ToString::to_string).collect();
             let paths = paths.join(" ");
             let message = format!(
-                "{paths}: the immutable attribute is set in a deployment that does not run, so ostree cannot clean up and \
+                "{paths}: the immutable attribute is set in a deployment that is not running, so ostree cannot clean up and \
              fails. Find out who set it, then: chattr -i {paths}"
             );
             self.add_blocker("old deployments", message);
@@ -472,7 +472,7 @@ impl Search<'_> {
             for (what, found, signed) in compared {
                 if let Some(signed) = signed.as_ref().filter(|signed| *signed != found) {
                     return Err(format!(
-                        "the checksum of its {what} is {found}, and the capsule of {signer} says {signed}: one of both was \
+                        "the checksum of its {what} is {found}, and the capsule of {signer} says {signed}: one of the two was \
                          changed. Take the image from another node"
                     ).into());
                 }
@@ -490,8 +490,8 @@ impl Search<'_> {
             [] => None,
             _ => annotations::name_cluster(self.root).map_err(|error| {
                 format!(
-                    "{error}, so it is not known if the other nodes are of this cluster. Mend that file, or leave out --os-proof \
-                     and say --unproven-image"
+                    "{error}, so it is unknown whether the other nodes belong to this cluster. Fix that file, or leave out --os-proof \
+                     and use --unproven-image"
                 )
             })?,
         };
@@ -506,7 +506,7 @@ impl Search<'_> {
             )),
             ContentTrust::Contradicted(node, other) => {
                 return Err(format!(
-                    "its content is {content}, and on {node} the same image has the content {other}: one of both was changed. \
+                    "its content is {content}, and on {node} the same image has the content {other}: one of the two was changed. \
                      Take the image from another node"
                 ).into());
             }
@@ -577,7 +577,7 @@ impl Search<'_> {
             self.add_blocker("policy", error.to_string());
         }
         let missing = format!(
-            "{image} is not there under this very name. Bring it: skopeo copy --preserve-digests SOURCE containers-storage:{image}"
+            "{image} is not in containers-storage under exactly this name. Copy it: skopeo copy --preserve-digests SOURCE containers-storage:{image}"
         );
         match self.in_storage(image) {
             Ok(Some(found)) => {
@@ -646,7 +646,7 @@ impl Search<'_> {
                 self.found.notices.push(Notice::new(
                     "release registry",
                     format!(
-                        "it is not known if this node has a release registry, so it is not asked: {error}"
+                        "it is unknown whether this node has a release registry, so it is not queried: {error}"
                     ),
                 ));
                 return false;
@@ -665,7 +665,7 @@ impl Search<'_> {
         let (message, taken) = match (mirror, found) {
             (Some(source), _) => (
                 format!(
-                    "the release registry of this cluster is asked: {}. If it gives no answer: systemctl status iri-registry",
+                    "the release registry of this cluster is queried: {}. If it does not answer: systemctl status iri-registry",
                     source.name
                 ),
                 false,
@@ -735,7 +735,7 @@ impl Search<'_> {
         self.found.notices.push(Notice::new(
             "credentials",
             format!(
-                "bootc takes them from {places} alone, and none of these is there. If the registry wants some: mkdir -p \
+                "bootc reads them only from {places}, and none of these exists. If the registry needs some: mkdir -p \
                  /run/ostree && ln -s /{} /{}",
                 paths::PULL_SECRETS[2], BOOTC_SECRETS[0]
             ),
@@ -774,7 +774,7 @@ fn repository_in(directory: &Path) -> Result<String, Reason> {
 fn refuse_medium(ruling: &Ruling, address: &Address, image: &str) -> String {
     format!(
         "/{} does not let {address} be copied: {ruling}. If its digest is proof enough: skopeo --insecure-policy copy \
-         --preserve-digests {address} containers-storage:{image}; then say --from-storage",
+         --preserve-digests {address} containers-storage:{image}; then use --from-storage",
         paths::POLICY
     )
 }

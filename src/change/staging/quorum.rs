@@ -30,7 +30,7 @@ pub fn allow_stopping(root: &Root, ignored: bool) -> Result<()> {
 pub fn allow_reboot(root: &Root, ignored: bool) -> Result<()> {
     match plan::judge_quorum(&read_etcd(root)?) {
         Quorum::Lost(why) if !ignored => Err(anyhow::anyhow!(
-            "not rebooting: {why}. What is staged stays; reboot as soon as they are. Next: {}",
+            "not rebooting: {why}. What is staged stays; reboot once etcd would keep its quorum. Next: {}",
             reboot_command()
         )),
         _ => Ok(()),

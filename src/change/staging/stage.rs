@@ -304,7 +304,7 @@ impl Staging<'_> {
             pins::unpin_deployments(self.root, self.runner, |one| one.name() == self.plan.booted)
         {
             log::warn!(
-                "unpinning what runs: {error:#}. Next: {}",
+                "unpinning the running deployment: {error:#}. Next: {}",
                 mco_rescue("rollback --forget")
             );
         }
@@ -408,7 +408,7 @@ impl Staging<'_> {
             Err(RpmOstreeError::NotInstalled(program))
                 if facts.engine == Engine::Bootc && matches!(step, OsStep::Pin { .. }) =>
             {
-                log::warn!("what runs is not pinned: {program} is not installed");
+                log::warn!("the running deployment is not pinned: {program} is not installed");
                 Ok(())
             }
             // It may have been staged nevertheless, which the later verification detects.
@@ -557,7 +557,7 @@ impl Staging<'_> {
         let left: Vec<&str> = gone.filter(is_there).collect();
         if !left.is_empty() {
             return Some(format!(
-                "packages that are to go are still in the staged deployment: [{}]",
+                "packages that should be removed are still in the staged deployment: [{}]",
                 left.join(" ")
             ));
         }
@@ -567,7 +567,7 @@ impl Staging<'_> {
             .kernel_type
             .as_deref()
             .filter(|wanted| *wanted != kernel);
-        wanted.map(|wanted| format!("the next boot has kernel type {kernel}, and not {wanted}"))
+        wanted.map(|wanted| format!("the next boot has kernel type {kernel}, not {wanted}"))
     }
 
     /// Describes what is wrong with the file from which ostree writes the staged deployment at shutdown. Under rpm-ostree it
@@ -588,16 +588,14 @@ impl Staging<'_> {
                 "{} is staged, but locked: no reboot would enter it",
                 next.name()
             )),
-            Some(file) if file.name != next.name() => Some(format!(
-                "{place} names {}, and not {}",
-                file.name,
-                next.name()
-            )),
+            Some(file) if file.name != next.name() => {
+                Some(format!("{place} names {}, not {}", file.name, next.name()))
+            }
             None if engine == Engine::Bootc => {
                 Some(format!("{place} does not name {}", next.name()))
             }
             _ if engine == Engine::Bootc && next.digest.is_none() => {
-                Some(format!("bootc tells no digest of {}", next.name()))
+                Some(format!("bootc reports no digest for {}", next.name()))
             }
             _ => None,
         })
@@ -624,7 +622,7 @@ impl Staging<'_> {
         };
         if !self.plan.needs_reboot() {
             let stays = all.next_boot().is_some_and(|next| next.booted);
-            let words = "the next boot would still not enter what runs".to_owned();
+            let words = "the next boot would still not enter the running deployment".to_owned();
             return if stays { Ok(()) } else { wrong(words) };
         }
         self.staged.replace(all.next_boot().map(Deployment::name));
@@ -694,7 +692,7 @@ fn step_gerund(step: &OsStep) -> &'static str {
     match step {
         OsStep::Pin { .. } => "pinning what runs",
         OsStep::DropStaged { .. } => "dropping what is staged",
-        OsStep::Stay { .. } => "making what runs the next boot again",
+        OsStep::Stay { .. } => "making the running deployment the next boot again",
         OsStep::Bring { .. } => "bringing the image (this can take minutes)",
         OsStep::Import { .. } => "importing the image",
         OsStep::Image { .. } => "staging the image (this can take minutes)",

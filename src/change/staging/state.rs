@@ -70,7 +70,7 @@ pub fn find_os_run(root: &Root, run: &str) -> Result<Option<OsRun>> {
 pub fn settle_files(root: &Root) {
     if let Err(error) = try_settle_files(root) {
         log::warn!(
-            "all is in place, but it cannot be noted for the way back: {error:#}. Next: {}",
+            "everything is in place, but it could not be recorded for a rollback: {error:#}. Next: {}",
             mco_rescue("status")
         );
     }

@@ -139,13 +139,13 @@ fn read_own_repository(root: &Root, image: &str) -> Result<Option<ImageTree>> {
 pub fn describe_missing(image: &str, os_from: Option<&Path>) -> String {
     match os_from {
         Some(archive) => format!(
-            "{} is an archive or a stream, so {image} cannot be looked at before it is in the repository of this node. To look at it \
+            "{} is an archive or a stream, so {image} cannot be inspected before it is in the repository of this node. To inspect it \
              first, export it to a directory instead, or unpack the archive, and then: {}",
             archive.display(),
             mco_rescue("preflight --os-from DIRECTORY")
         ),
         None => format!(
-            "{image} is not on this node, so it cannot be looked at before it is staged. Copy it to a medium: skopeo copy \
+            "{image} is not on this node, so it cannot be inspected before it is staged. Copy it to a medium: skopeo copy \
              --all --preserve-digests docker://{image} oci:DIRECTORY; then: {}",
             mco_rescue("preflight --os-from DIRECTORY")
         ),

@@ -25,7 +25,7 @@ pub enum StepError {
     /// A staged object cannot be read.
     #[error(
         "reading what is staged for {0}: {1}. Nothing was changed. Next: {recover}, or {leave} # \
-         where it stays so", recover = mco_rescue("recover"), leave = mco_rescue(&format!("recover --leave {}", .0))
+         if this persists", recover = mco_rescue("recover"), leave = mco_rescue(&format!("recover --leave {}", .0))
     )]
     Staged(RootPath, Reason),
     /// The path has neither its old nor its new object.
@@ -40,7 +40,7 @@ pub enum StepError {
 pub(super) enum StepProgress {
     /// The old object is there.
     Before,
-    /// Mode and owner are partly changed.
+    /// Mode and owner have been changed only in part.
     Between,
     /// The path is empty, although there should be an object both before and after the step.
     Absent,

@@ -28,15 +28,15 @@ use crate::node::{Host, Labels};
 pub enum PlaceError {
     /// A path could not be written.
     #[error(
-        "putting {0} in place: {1}. What was put before it is whole. See to the cause first. Next: {again}", again = whole_command()
+        "putting {0} in place: {1}. What was put in place before it is complete. Fix the cause first. Next: {again}", again = whole_command()
     )]
     Put(RootPath, Reason),
     /// A path could not be removed.
-    #[error("removing {0}: {1}. See to the cause first. Next: {remove}", remove = mco_rescue("install --remove"))]
+    #[error("removing {0}: {1}. Fix the cause first. Next: {remove}", remove = mco_rescue("install --remove"))]
     Remove(RootPath, Reason),
     /// A link in place of a directory is broken, and its target cannot be created.
     #[error(
-        "{0} is a link to {1}, and nothing can be made there. Make that directory, or mount what holds it. Next: {again}", again = whole_command()
+        "{0} is a link to {1}, and nothing can be created there. Create that directory, or mount what holds it. Next: {again}", again = whole_command()
     )]
     Link(RootPath, String),
     /// The lock is not held for writing.

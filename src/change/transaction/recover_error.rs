@@ -33,12 +33,12 @@ pub enum RecoverError {
     Stuck(Box<Stuck>),
     /// A path of `--leave` does not belong to the run.
     #[error(
-        "--leave {0}: no path of the interrupted run is there or below. Nothing was changed. Next: {recover}", recover = mco_rescue("recover")
+        "--leave {0}: the interrupted run has no path there or below. Nothing was changed. Next: {recover}", recover = mco_rescue("recover")
     )]
     NotItsPath(RootPath),
     /// No journal is damaged or of another version, so there is nothing to give up.
     #[error(
-        "--give-up is for an interrupted run whose journal is damaged, or of another version; here none is. Nothing was changed. \
+        "--give-up is for an interrupted run whose journal is damaged or has another version; there is none here. Nothing was changed. \
          Next: {recover}", recover = mco_rescue("recover")
     )]
     Whole,

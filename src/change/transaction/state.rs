@@ -46,9 +46,9 @@ pub enum StateError {
     /// One of our files is damaged.
     #[error("/{dir}/{0}: {1}. It is left as it is. {next}", dir = paths::STATE, next = way_out(.0))]
     Damaged(String, String),
-    /// One of our files is of another version. Unlike a damaged one, recovery never removes or replaces it.
+    /// One of our files has another version. Unlike a damaged one, recovery never removes or replaces it.
     #[error(
-        "/{dir}/{0} is of version {1}, this program knows {VERSION}. It is left as it is, for the version of mco-rescue that \
+        "/{dir}/{0} has version {1}, this program knows {VERSION}. It is left as it is, for the version of mco-rescue that \
          wrote it. {next}",
         dir = paths::STATE, next = way_out(.0)
     )]
@@ -279,7 +279,7 @@ fn is_unwritten(marker: &[u8]) -> bool {
 pub(super) enum ParseError {
     /// It is damaged, in words.
     Damaged(String),
-    /// It is of this other version.
+    /// It has this other version.
     Version(u64),
 }
 
@@ -328,7 +328,7 @@ fn way_out(file: &str) -> String {
     }
     if file.starts_with("history/") {
         return format!(
-            "Without it that run cannot be reverted; the runs before it can be, once it is away. Next: rm -r {}",
+            "Without it that run cannot be reverted; the runs before it can be, once it is removed. Next: rm -r {}",
             node_path(&format!("{}/{file}", paths::STATE))
         );
     }

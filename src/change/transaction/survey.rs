@@ -138,8 +138,8 @@ fn fmt_foreign(
     let paths: Vec<RootPath> = all.iter().map(|one| one.path.clone()).collect();
     write!(
         f,
-        ". Nothing was changed. Put each right by hand with one of its contents, or move it away, then run again; or \
-         let them stay as they are. Next: {}",
+        ". Nothing was changed. Restore each by hand to one of its two contents, or move it away, then run again; or \
+         leave them as they are. Next: {}",
         recover_command(asked.direction, &asked.leave, &paths)
     )
 }
@@ -153,8 +153,8 @@ fn fmt_lost(
     if *direction == Direction::Back && forward.is_empty() {
         return write!(
             f,
-            "the interrupted run cannot be undone: the staged objects from before are damaged or missing for {}. Nothing \
-             was changed. The run can be finished, or all else undone. Next: {}, or {}",
+            "the interrupted run cannot be undone: the staged old objects are damaged or missing for {}. Nothing \
+             was changed. The run can be finished, or everything else undone. Next: {}, or {}",
             join_paths(back),
             recover_command(Direction::Forward, leave, &[]),
             recover_command(Direction::Back, leave, back)
@@ -163,7 +163,7 @@ fn fmt_lost(
     write!(
         f,
         "the interrupted run can be neither finished nor undone: staged objects are damaged or missing, the new ones for \
-         {}, those from before for {}. Nothing was changed. It can be finished but for the former, or undone but for the \
+         {}, the old ones for {}. Nothing was changed. It can be finished except for the former, or undone except for the \
          latter. Next: {}, or {}",
         join_paths(forward),
         join_paths(back),
@@ -470,7 +470,7 @@ fn judge_step(
     let is_nothing = is_nothing(&step.step, progress);
     if matches!(step.step, Step::Metadata { .. }) {
         return Ok(if is_nothing {
-            StepOutlook::Gone("nothing is there any more")
+            StepOutlook::Gone("it no longer exists")
         } else {
             StepOutlook::Open
         });

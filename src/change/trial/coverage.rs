@@ -33,9 +33,9 @@ impl Accident {
     /// Returns the accident with what becomes of the node.
     pub fn describe_accident(&self) -> String {
         if self.covered {
-            format!("{}: comes back by itself ({})", self.what, self.by)
+            format!("{}: recovers by itself ({})", self.what, self.by)
         } else {
-            format!("{}: does NOT come back by itself: {}", self.what, self.by)
+            format!("{}: does NOT recover by itself: {}", self.what, self.by)
         }
     }
 }
@@ -45,7 +45,7 @@ pub fn list_accidents(facts: &CoverageFacts) -> Vec<Accident> {
     let mut all = vec![
         covered_accident(
             "login, network, sshd or a firewall broken",
-            "the guard, at the end of the time",
+            "the guard, when the time is up",
         ),
         covered_accident(
             "the guard killed",
@@ -68,7 +68,7 @@ pub fn list_accidents(facts: &CoverageFacts) -> Vec<Accident> {
     }
     all.push(covered_accident(
         "the boot ends without a network or login",
-        "the guard, at the end of the time",
+        "the guard, when the time is up",
     ));
     all.push(covered_accident(
         "a unit that blocks the boot",

@@ -209,7 +209,7 @@ impl TrialResult {
 pub enum TrialPlace {
     /// The trial does not change the operating system.
     Same,
-    /// The deployment from before runs.
+    /// The previous deployment is running.
     Old,
     /// Another one is running.
     New,
@@ -268,14 +268,14 @@ pub fn judge_boot(trial: &Trial, is_same_boot: bool, place: TrialPlace) -> BootS
         Phase::Applying => revert("the node was rebooted while the change was made"),
         Phase::Waiting { .. } => revert("the node was rebooted before the change was confirmed"),
         Phase::AwaitingBoot { .. } if place == TrialPlace::Old => {
-            revert("the deployment from before was booted instead of the new one")
+            revert("the previous deployment was booted instead of the new one")
         }
         Phase::AwaitingBoot { .. } => BootStep::BeginBoot,
         Phase::TrialBoot { .. } if place == TrialPlace::Old => {
-            revert("the boot with the change did not reach its end")
+            revert("the boot with the change did not finish")
         }
         Phase::TrialBoot { .. } => {
-            revert("the node was rebooted before the boot with the change reached its end")
+            revert("the node was rebooted before the boot with the change had finished")
         }
         Phase::Reverting { why } => revert(why),
     }
@@ -331,7 +331,7 @@ pub fn judge_guard(trial: &Trial, scene: GuardScene) -> GuardStep {
             duration_words(REBOOT_LIMIT.as_secs())
         )),
         Phase::TrialBoot { .. } if is_over => GuardStep::Revert(format!(
-            "the boot with the change had not reached its end after {}",
+            "the boot with the change had not finished after {}",
             duration_words(trial.boot_limit)
         )),
         Phase::Reverting { why } => GuardStep::Revert(why.clone()),

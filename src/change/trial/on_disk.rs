@@ -15,13 +15,13 @@ const LEFTOVERS: [&str; 2] = [paths::TRIAL_RESERVE, paths::GUARD_PROGRAM_KEPT];
 /// The way back of a trial with another operating system, as the command that completes a boot finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnderWay {
-    /// No such trial runs.
+    /// No such trial is running.
     None,
-    /// A trial runs here, and its guard may have the lock for moments.
+    /// A trial is running here, and its guard may have the lock for moments.
     Here,
     /// Its guard leaves the deployment that runs, and has the lock until the node reboots.
     Leaving,
-    /// The deployment from before runs: its guard brings back what is left.
+    /// The previous deployment is running: its guard restores what is left.
     Arriving,
 }
 
@@ -49,11 +49,11 @@ pub fn find_way_back(root: &Root) -> Result<UnderWay> {
     )
 }
 
-/// Refuses a command that changes the node while a trial runs. Without a trial, what one has left is removed; so the lock
+/// Refuses a command that changes the node during a trial. Without one, what one has left is removed; so the lock
 /// has to be held.
 ///
 /// # Errors
-/// A trial runs, or its file is damaged.
+/// A trial is running, or its file is damaged.
 pub fn refuse_during_trial(root: &Root) -> Result<()> {
     let Some(trial) = read_trial(root)? else {
         sweep_leftovers(root);

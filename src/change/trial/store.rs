@@ -15,7 +15,7 @@ use crate::host::state_file::other_version;
 pub enum TrialFileError {
     /// The file is damaged, or of another version.
     #[error(
-        "/{file}: {why}. It is left as it is, and no change is reverted by it. Move it away, and revert the last run if it is not to stay. Next: mv {place} {place}.damaged, then {back}",
+        "/{file}: {why}. It is left as it is, and it does not revert any change. Move it away, and revert the last run if it should not stay. Next: mv {place} {place}.damaged, then {back}",
         place = node_path(file),
         back = mco_rescue("rollback")
     )]
@@ -84,7 +84,7 @@ fn read_file<T: DeserializeOwned>(
     let damaged = |why: String| TrialFileError::Damaged { file, why };
     // Before the seal and the keys, which may differ in another version.
     if let Some(other) = other_version(&bytes, VERSION) {
-        let why = format!("is of version {other}, this program knows {VERSION}");
+        let why = format!("has version {other}, this program knows {VERSION}");
         return Err(damaged(why));
     }
     sealed::check_seal(&bytes).map_err(|broken| damaged(broken.to_string()))?;

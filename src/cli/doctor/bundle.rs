@@ -40,7 +40,9 @@ pub(super) fn write(
     // An earlier bundle is never overwritten.
     transaction::write_output(path, &bytes, |_| false).map_err(|why| {
         let path = path.display();
-        anyhow!("writing {path}: {why}; give another FILE, where nothing is yet and there is room")
+        anyhow!(
+            "writing {path}: {why}; give another FILE that does not exist yet, where there is room"
+        )
     })?;
     Ok(list)
 }

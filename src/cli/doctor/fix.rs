@@ -52,7 +52,7 @@ pub struct FixArgs {
     #[arg(long, requires = "fix", hide_short_help = true, help_heading = OVERRIDES)]
     pub takeover: bool,
 
-    /// With --fix: go on although every boot of this system makes /etc or the root anew
+    /// With --fix: go on although every boot of this system recreates /etc or the root
     /// [default: refuse]
     #[arg(long, requires = "fix", hide_short_help = true, help_heading = OVERRIDES)]
     pub until_reboot: bool,

@@ -47,7 +47,7 @@ pub struct DoctorArgs {
     /// Write an archive for support, without secrets
     ///
     /// The checked evidence goes into a .tar.gz, and its parts are listed: no content of any file
-    /// that a config brings, only digests. FILE must not be there yet
+    /// that a config brings, only digests. FILE must not exist yet
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     pub bundle: Option<PathBuf>,
 
@@ -69,7 +69,7 @@ pub struct DoctorArgs {
     #[arg(long, conflicts_with = "id")]
     pub deep: bool,
 
-    /// Show if a node that is off till DATE comes back
+    /// Show whether a node that is off until DATE comes back
     ///
     /// Instead of checks: suppose that the node is off from now until DATE, such as
     /// 2026-01-31 or 2026-01-31T12:00:00Z, and show if it comes back by itself, and

@@ -48,7 +48,7 @@ pub struct FirstbootArgs {
     #[command(flatten)]
     pub capsule: CapsuleArgs,
 
-    /// How an image is had.
+    /// Where the image comes from.
     #[command(flatten)]
     pub bits: BitsArgs,
 

@@ -178,7 +178,7 @@ fn translate_version(
     let input = match decode::decode_butane(root, &schema::CONFIG, version) {
         Ok(input) => input,
         Err(error) => {
-            let advice = "give the value at this line the type that the key has";
+            let advice = "give the value on this line the type that the key requires";
             return Translation::failed(error.to_string(), advice);
         }
     };

@@ -76,7 +76,7 @@ fn has_effect(object: &ApiObject, cluster: &Cluster, notes: &mut Vec<Note>) -> b
         }
         None => {
             let text = format!(
-                "It counts only with the feature gate {KIND}, which is on from OpenShift 5.0 on, and is not known here. Give the \
+                "It takes effect only with the feature gate {KIND}, which is on from OpenShift 5.0 on, and is unknown here. Give the \
                  object FeatureGate cluster, too."
             );
             notes.push(note_about(object, text, true));

@@ -69,7 +69,7 @@ pub enum DeriveError {
     Document(#[from] DocumentError),
     /// The parts contain a generated MachineConfig that the known objects do not produce.
     #[error(
-        "{0} holds more than the objects that are known make. Objects of the cluster are missing: {1}. Give them with \
+        "{0} contains more than the known objects generate. Objects of the cluster are missing: {1}. Give them with \
          --parts, or give the node's rendered config with --base in place of the parts"
     )]
     ObjectsMissing(String, &'static str),
@@ -289,7 +289,7 @@ fn take_stream(
         notes.push(Note::exact(
             "OSImageStream cluster".to_owned(),
             format!(
-                "The pool {} takes the OS stream {}, so its image is {}, and not {given}.",
+                "The pool {} takes the OS stream {}, so its image is {}, not {given}.",
                 pool.name, images.stream, images.os
             ),
         ));
@@ -445,7 +445,7 @@ fn merge_doubts(
     let mut texts = Vec::new();
     if !new.is_empty() {
         texts.push(format!(
-            "New in the list of files, and last there: {}. In the cluster they stand before the files that a later \
+            "New files, at the end of the list: {}. In the cluster they come before the files that a later \
              MachineConfig adds, if one does.",
             new.join(", ")
         ));
@@ -466,7 +466,7 @@ fn merge_doubts(
         let names = configs.iter().map(|(object, _)| object.name.as_str());
         let names: Vec<&str> = names.collect();
         texts.push(format!(
-            "{} goes over everything here. In the cluster a MachineConfig with a later name goes over it.",
+            "{} overrides everything here. In the cluster a MachineConfig with a later name overrides it.",
             names.join(", ")
         ));
     }

@@ -141,7 +141,7 @@ pub fn is_of_registries(kind: &str) -> bool {
 pub fn if_forgotten(kind: &str) -> &'static str {
     match kind {
         "MachineConfig" => {
-            "the cluster's next rendered config lacks this MachineConfig, and the node reverts to the files from before"
+            "the cluster's next rendered config lacks this MachineConfig, and the node reverts to the old files"
         }
         "KubeletConfig" => {
             "the KubeletConfig controller writes kubelet.conf without it, and the node reboots into the old limits"
@@ -153,10 +153,10 @@ pub fn if_forgotten(kind: &str) -> &'static str {
             "the controller gives the kubelet CRI-O's credential provider without it, and the kubelet is restarted"
         }
         "MachineConfigPool" | "OSImageStream" => {
-            "the operator renders the pool by the object in the API, with its OS image, and the node reboots into that"
+            "the operator renders the pool from the object in the API, with its OS image, and the node reboots into that"
         }
         "Node" | "APIServer" | "FeatureGate" => {
-            "the controllers write kubelet.conf by the object in the API, and the node reboots into it"
+            "the controllers write kubelet.conf from the object in the API, and the node reboots into it"
         }
         _ => {
             "the controllers write registries.conf and policy.json without it, and the node's pods pull from the old places"

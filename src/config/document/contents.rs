@@ -275,7 +275,7 @@ fn base64_payload(url: &str) -> Result<Option<&str>, ContentsError> {
     split_data_url(url).map(|(base64, payload)| base64.then_some(payload))
 }
 
-/// Splits a `data:` URL into whether it is base64, and the text after its header.
+/// Splits a `data:` URL. Returns whether it is base64, and the text after its header.
 fn split_data_url(url: &str) -> Result<(bool, &str), ContentsError> {
     let Some(header) = url.strip_prefix("data:") else {
         return Err(remote_error(url));

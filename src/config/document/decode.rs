@@ -20,7 +20,7 @@ pub(super) struct Decoded {
     pub config: Ignition,
     /// Warnings for the user.
     pub warnings: Vec<Finding>,
-    /// The conversion, if it was of spec 2.
+    /// The conversion, if it was written in spec 2.
     pub converted: Option<Converted>,
     /// It has nothing but a version, like the encapsulated first-boot object.
     pub emptied: bool,
@@ -162,7 +162,7 @@ fn without_newer(text: &str, minor: u64, at: &str) -> Result<Ignition, Finding> 
 
 fn newer_than_the_daemon(minor: u64, at: &str) -> Option<Finding> {
     let message = format!(
-        "spec 3.{minor} is newer than what the Machine Config Daemon takes (3.{DAEMON_MINOR}); it would refuse this config"
+        "spec 3.{minor} is newer than what the Machine Config Daemon accepts (3.{DAEMON_MINOR}); it would refuse this config"
     );
     (minor > DAEMON_MINOR).then(|| Finding::warning(path_below(at, "ignition.version"), message))
 }

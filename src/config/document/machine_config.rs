@@ -89,7 +89,7 @@ pub struct MachineConfig {
     pub origin: String,
     /// Warnings for the user.
     pub warnings: Vec<Finding>,
-    /// Set if the Ignition part was of spec 2, which the daemon validates by different rules and in its written form.
+    /// Set if the Ignition part was in spec 2, which the daemon validates by different rules and in its written form.
     pub spec2: Option<Written>,
     /// A bare Ignition config: it has no name and no record, and the daemon does not know about it.
     pub bare: bool,

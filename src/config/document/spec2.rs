@@ -173,7 +173,7 @@ fn declared_minor(config: &Value, at: &str) -> Result<u64, Finding> {
         [Some(_), Some(_), Some(_)] => Err(Finding::error(
             path,
             format!(
-                "unsupported Ignition version {text:?}; of spec 2, 2.0.0 to 2.{NEWEST_MINOR}.0 are understood"
+                "unsupported Ignition version {text:?}; spec 2 is understood from 2.0.0 to 2.{NEWEST_MINOR}.0"
             ),
         )),
         _ => Err(Finding::error(
@@ -188,7 +188,7 @@ fn newer_than_the_daemon(minor: u64, at: &str) -> Vec<Finding> {
         return Vec::new();
     }
     let message = format!(
-        "of spec 2 the Machine Config Daemon takes at most 2.{DAEMON_MINOR}; it would refuse this 2.{minor} config"
+        "the Machine Config Daemon accepts spec 2 up to 2.{DAEMON_MINOR}; it would refuse this 2.{minor} config"
     );
     vec![Finding::warning(
         path_below(at, "ignition.version"),

@@ -26,10 +26,10 @@ pub(super) enum UrlError {
     #[error("the text before the first colon is not a scheme; remove blanks before the URL")]
     Colon,
     /// `%` without two hex digits, or an encoded character that is invalid in a host name.
-    #[error("`%` is not followed by two hex digits of a character that may stand there")]
+    #[error("`%` is not followed by two hex digits of a character that is allowed there")]
     Percent,
     /// A character that is invalid in a host name.
-    #[error("the host name holds a character that may not stand there")]
+    #[error("the host name holds a character that is not allowed there")]
     Host,
     /// Something other than digits after the colon of the host.
     #[error("the port is not a number")]

@@ -59,7 +59,7 @@ fn refuse_disputed(text: &str) -> Result<(), YamlError> {
     let before = text.get(..at).unwrap_or_default();
     Err(YamlError {
         line: 1 + before.matches('\n').count(),
-        message: "a line separator of Unicode, which not every reader takes as one; give JSON instead (`oc get -o json`)".to_owned(),
+        message: "a Unicode line separator, which not every reader treats as one; give JSON instead (`oc get -o json`)".to_owned(),
     })
 }
 

@@ -69,10 +69,7 @@ fn hashed_fields<'s, 't>(
         let absent = || Cow::Owned(absent_value(key));
         let value = value.map_or_else(absent, Cow::Borrowed);
         if !has_right_type(key, &value) {
-            return Err(Finding::error(
-                format!("spec.{key}"),
-                "is of the wrong type",
-            ));
+            return Err(Finding::error(format!("spec.{key}"), "has the wrong type"));
         }
         all.push((key, value));
     }
@@ -153,7 +150,7 @@ pub fn name_hash_of(record_json: &str) -> NameHash {
         return NameHash::Right;
     }
     match newer_key(spec) {
-        Some(key) => NameHash::Unknown(format!("spec.{key} is of a newer operator")),
+        Some(key) => NameHash::Unknown(format!("spec.{key} is from a newer operator")),
         None => NameHash::Wrong,
     }
 }

@@ -321,7 +321,7 @@ pub fn render_on_top(
     render_inputs(&inputs, &pool)
 }
 
-/// Removes and replaces files and arguments of the base.
+/// Removes and replaces files and arguments in the base.
 fn change_base(object: &mut Value, changes: &RenderedChanges) {
     if let Some(files) = object.pointer_mut("/spec/config/storage/files")
         && let Some(files) = files.as_array_mut()

@@ -182,11 +182,11 @@ fn step_of(one: &ColdCertificate, node: NodeKind) -> OutlookStep {
     let (verdict, means) = match one.renewer {
         Renewer::Regeneration => (
             ByItself,
-            "the cert-regeneration-controller in kube-apiserver's pod makes a new one at the start",
+            "the cert-regeneration-controller in kube-apiserver's pod makes a new one when it starts",
         ),
         Renewer::Recovery => (
             ByItself,
-            "the recovery-controller in kube-controller-manager's pod makes a new one at the start",
+            "the recovery-controller in kube-controller-manager's pod makes a new one when it starts",
         ),
         Renewer::Operator if one.path.contains("/node-kubeconfigs/") => (
             NeedsHands,
@@ -206,7 +206,7 @@ fn step_of(one: &ColdCertificate, node: NodeKind) -> OutlookStep {
         ),
         Renewer::KubeletClient => (
             NeedsHands,
-            "the kubelet asks anew as node-bootstrapper, and that request of a known node stays Pending",
+            "the kubelet asks again as node-bootstrapper, and that request of a known node stays Pending",
         ),
         Renewer::KubeletServing => (
             ByItself,
@@ -222,7 +222,7 @@ fn step_of(one: &ColdCertificate, node: NodeKind) -> OutlookStep {
         ),
         Renewer::Nothing => (
             Lost,
-            "the controllers that renew all else cannot reach the API server by the name localhost-recovery",
+            "the controllers that renew everything else cannot reach the API server by the name localhost-recovery",
         ),
     };
     let means = match &one.ended_by {
@@ -371,7 +371,7 @@ fn note_pods(pods: &StaticPods) -> Vec<String> {
     let mut notes = Vec::new();
     if !pods.pods.iter().all(is_whole) {
         notes.push(
-            "A static pod is not whole (FP-54). Repair it before the node goes off.".to_owned(),
+            "A static pod is not complete (FP-54). Repair it before the node goes off.".to_owned(),
         );
     }
     notes.push("The recovery also needs etcd with its quorum, and the images of the static pods on the node.".to_owned());

@@ -85,7 +85,7 @@ pub fn five_facts(status: &Value) -> [StatusFact; 5] {
         fact("Recorded config", recorded, "none", note.is_some()),
         fact("Interrupted run", interrupted, "none", is_half),
         fact(
-            "The daemon, at its start",
+            "The daemon, when it starts",
             daemon,
             "not known",
             daemon_alarm,

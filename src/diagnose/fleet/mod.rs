@@ -45,7 +45,7 @@ pub fn read_document(bytes: &[u8]) -> Result<NodeDocument, Reason> {
         Some("mco-rescue/status/v1") => Ok(NodeDocument::Status(document)),
         Some("mco-rescue/doctor/v1") => Ok(NodeDocument::Doctor(document)),
         Some(other) if is_of_another_version(other) => {
-            Err(format!("is of another version of the program: {other}").into())
+            Err(format!("is from another version of the program: {other}").into())
         }
         Some(other) if other.starts_with("mco-rescue/") => Ok(NodeDocument::Other),
         _ => Err("is not a document of mco-rescue".into()),
@@ -105,7 +105,7 @@ pub struct FleetNode {
     pub status: Option<Value>,
     /// The doctor document.
     pub doctor: Option<Value>,
-    /// True if a document is of another day than the page.
+    /// True if a document is from another day than the page.
     pub is_stale: bool,
 }
 

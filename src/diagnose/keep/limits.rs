@@ -170,20 +170,20 @@ pub(super) fn limit_of(path: &RootPath) -> Option<Limit> {
 pub(super) fn better_as_object(path: &RootPath) -> Option<Limit> {
     match path.relative() {
         "etc/kubernetes/kubelet.conf" => Some((
-            "a KubeletConfig says it better: a MachineConfig with this file stops the feature gates and ciphers of every later \
+            "a KubeletConfig is the better place: a MachineConfig with this file stops the feature gates and ciphers of every later \
              release from reaching the kubelet",
             "`mco-rescue change kubelet KEY=VALUE`; or name the file, and it is kept",
         )),
         paths::REGISTRIES => Some((
-            "an ImageDigestMirrorSet says it better: a MachineConfig with this file hides every later mirror of the cluster",
+            "an ImageDigestMirrorSet is the better place: a MachineConfig with this file hides every later mirror of the cluster",
             "`mco-rescue change mirror SOURCE MIRROR`; or name the file, and it is kept",
         )),
         "etc/containers/storage.conf" => Some((
-            "a ContainerRuntimeConfig says it better: a MachineConfig with this file hides every later change of the cluster",
+            "a ContainerRuntimeConfig is the better place: a MachineConfig with this file hides every later change of the cluster",
             "`mco-rescue change runtime overlaySize=SIZE`; or name the file, and it is kept",
         )),
         paths::POLICY => Some((
-            "an image policy of the cluster says it better: a MachineConfig with this file hides every later one",
+            "an image policy of the cluster is the better place: a MachineConfig with this file hides every later one",
             "make a ClusterImagePolicy, or change the Image object; or name the file, and it is kept",
         )),
         _ => None,

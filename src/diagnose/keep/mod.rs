@@ -252,7 +252,7 @@ fn keep_file(builder: &mut Builder<'_>, path: &RootPath) {
         .rfind(|file| file.path == *path);
     let was_private = before.is_some_and(|file| secrets::is_private(file.mode));
     let secret = reason_of(path, &object, bytes)
-        .or(was_private.then_some("the config lets not everyone read it"));
+        .or(was_private.then_some("the config does not let everyone read it"));
     if !builder.may_take(&subject, secret) {
         return;
     }
@@ -281,7 +281,7 @@ fn refuse_lines(builder: &mut Builder<'_>, subject: &str, found: &[&str]) {
         let name = lost.split_whitespace().next_back().unwrap_or_default();
         builder.refuse_subject(
             subject,
-            &format!("the key {name:?} is not there any more, and a MachineConfig only adds keys"),
+            &format!("the key {name:?} no longer exists, and a MachineConfig only adds keys"),
             "take it out of the MachineConfig that brings it, such as 99-worker-ssh",
         );
     }
@@ -289,7 +289,7 @@ fn refuse_lines(builder: &mut Builder<'_>, subject: &str, found: &[&str]) {
         builder.refuse_subject(
             subject,
             &format!("the line {other:?} is not a key"),
-            "take the line out; comments go behind the key",
+            "take the line out; comments go after the key",
         );
     }
 }

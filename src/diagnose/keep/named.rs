@@ -25,7 +25,7 @@ pub fn check_name(name: &str, pool: &str) -> Option<NameProblem> {
     if name.is_empty() || name.len() > 253 || !name.chars().all(is_plain) || !has_ends || !parts_fit
     {
         return Some(NameProblem::Refused(format!(
-            "{name:?} is not a name of an object: small letters, digits, `-` and `.`, at most 253; such as {}",
+            "{name:?} is not an object name: small letters, digits, `-` and `.`, at most 253; such as {}",
             default_name(pool)
         )));
     }

@@ -645,7 +645,7 @@ fn read_copy(root: &Root, line: &str) -> Result<Option<String>, Reason> {
         return Err("is not a file".into());
     }
     if stat.st_mode & 0o004 == 0 {
-        return Err("is not for all users to read".into());
+        return Err("is not readable by all users".into());
     }
     if u64::try_from(stat.st_size).unwrap_or(u64::MAX) > MAX_COPY {
         return Err(format!("has more than {} KiB", MAX_COPY >> 10).into());

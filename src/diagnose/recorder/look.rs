@@ -91,7 +91,7 @@ pub fn is_of_node(shelf: &Shelf) -> bool {
     shelf.place == RootPath::fixed(paths::RECORDER).to_string()
 }
 
-/// Returns the facts of now, with the id of the key of their digests.
+/// Returns the current facts, with the id of the key of their digests.
 pub fn observe_now(
     runner: &dyn CommandRunner,
     root: &Root,

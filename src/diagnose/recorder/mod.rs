@@ -227,7 +227,7 @@ pub struct SnapshotRecord {
     pub event: Event,
     /// The result.
     pub outcome: Outcome,
-    /// Boot id, if the snapshot is of the running system.
+    /// Boot id, if the snapshot is from the running system.
     pub boot: Option<String>,
     /// Id of the run.
     pub run: Option<String>,

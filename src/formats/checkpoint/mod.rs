@@ -103,7 +103,7 @@ impl CheckpointFile {
     pub fn describe_break(self, from: u32, to: u32, whose: &str) -> String {
         let path = self.path();
         format!(
-            "/{path} is of the kubelet of Kubernetes 1.{from}; that of {whose}, 1.{to}, may refuse it and not start"
+            "/{path} was written by the kubelet of Kubernetes 1.{from}; that of {whose}, 1.{to}, may refuse it and not start"
         )
     }
 
@@ -346,9 +346,7 @@ fn judge_memory(object: &Map<String, Value>) -> CheckpointVerdict {
     if made.any(|made| Some(made) == stored) {
         CheckpointVerdict::Sound
     } else {
-        CheckpointVerdict::Unknown(
-            "its checksum is not the one of the forms that are known here".to_owned(),
-        )
+        CheckpointVerdict::Unknown("its checksum matches none of the known forms".to_owned())
     }
 }
 

@@ -66,7 +66,7 @@ pub enum BoltFault {
     #[error("file size too small ({0} bytes)")]
     TooSmall(u64),
     /// A page in use is beyond the end of the file.
-    #[error("page {page} is in use and behind the end of the file")]
+    #[error("page {page} is in use and beyond the end of the file")]
     Truncated {
         /// The page.
         page: u64,

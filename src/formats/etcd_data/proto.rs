@@ -127,7 +127,7 @@ impl<'a> ProtoFields<'a> {
     }
 }
 
-/// Returns the number in a field, or an error if the field is of another kind.
+/// Returns the number in a field, or an error if the field has another kind.
 pub(super) fn read_number(value: Value<'_>) -> Result<u64, Malformed> {
     match value {
         Value::Number(read_number) => Ok(read_number),
@@ -135,7 +135,7 @@ pub(super) fn read_number(value: Value<'_>) -> Result<u64, Malformed> {
     }
 }
 
-/// Returns the bytes in a field, or an error if the field is of another kind.
+/// Returns the bytes in a field, or an error if the field has another kind.
 pub(super) fn read_bytes(value: Value<'_>) -> Result<&[u8], Malformed> {
     match value {
         Value::Bytes(read_bytes) => Ok(read_bytes),

@@ -64,7 +64,7 @@ pub struct EtcdStart {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EtcdRefusal {
     /// There is no log.
-    #[error("no file of the log is there")]
+    #[error("the log has no files")]
     NoLog,
     /// The log is damaged.
     #[error("{0}")]
@@ -81,7 +81,7 @@ pub enum EtcdRefusal {
     /// The log has a record of a type that etcd does not know.
     #[error("unexpected block type {0}")]
     Unknown(i64),
-    /// An entry, given by its index, is of a type that etcd does not apply.
+    /// An entry, given by its index, has a type that etcd does not apply.
     #[error("unknown entry type; must be either EntryNormal or EntryConfChange (entry {0})")]
     Entry(u64),
     /// The log belongs to two members.

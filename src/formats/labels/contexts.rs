@@ -30,7 +30,7 @@ pub struct PolicySources {
 
 /// An invalid line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} of {file} is none that SELinux understands")]
+#[error("SELinux does not understand line {line} of {file}")]
 pub struct ContextsError {
     /// Name of the file.
     pub file: &'static str,

@@ -13,7 +13,7 @@ pub fn describe_loss(unit: &str) -> Option<&'static str> {
         "ovs-configuration.service" => {
             "the bridge br-ex is not made, and the network of the cluster does not start"
         }
-        "nodeip-configuration.service" => "the kubelet gets no address of the node",
+        "nodeip-configuration.service" => "the kubelet gets no node address",
         "node-valid-hostname.service" => "the kubelet may register as localhost",
         "on-prem-resolv-prepender.service" => "the kubelet waits for the node's resolver",
         "dbus.service" | "dbus-broker.service" | "dbus.socket" => {

@@ -405,7 +405,7 @@ impl<'n> LoadedUnit<'n> {
             } else {
                 "is not an absolute path"
             };
-            format!("{key}={value}, which {why}: its name alone counts, and says {from_name}")
+            format!("{key}={value}, which {why}: only its name matters, and says {from_name}")
         });
         self.ignored.extend(notes.collect::<Vec<_>>());
         let place = self.last_path(section, key)?;

@@ -94,7 +94,7 @@ pub enum FetchCause {
     },
     /// Connected, but no answer to the request.
     #[error(
-        "the server was connected, but sent no answer within {}",
+        "the server accepted the connection, but sent no answer within {}",
         seconds_text(waited)
     )]
     HeaderTimeout {
@@ -299,17 +299,17 @@ impl FetchCause {
             Self::BadHeader(_) => "correct it in the config",
             Self::NoRoute { .. } => "give this node an address and a route to it (`ip route`)",
             Self::Refused(_) => {
-                "see that the server runs and listens on that port, and that no firewall rejects it"
+                "check that the server is running and listens on that port, and that no firewall rejects it"
             }
             Self::ConnectTimeout { .. } => {
-                "see that the server is up and that no firewall drops the packets"
+                "check that the server is up and that no firewall drops the packets"
             }
             Self::HeaderTimeout { .. } | Self::Closed | Self::Broken(_) => {
-                "look at the log of the server, or of the load balancer before it"
+                "look at the log of the server, or of the load balancer in front of it"
             }
             Self::NotHttp(_) => "correct the port, or begin the URL with https://",
-            Self::Truncated { .. } => "try again, and look at the server if it stays so",
-            Self::TooLarge { .. } => "see that the URL names the right thing",
+            Self::Truncated { .. } => "try again, and check the server if this persists",
+            Self::TooLarge { .. } => "check that the URL names the right thing",
             Self::TooManyRedirects | Self::RedirectLoop | Self::BadRedirect => {
                 "give the URL that it should end at"
             }
@@ -335,11 +335,13 @@ impl TlsProblem {
         let fixed = match self {
             Self::UnknownIssuer(presented) => return authority_hint(presented.as_deref()),
             Self::Expired { .. } => {
-                "set this node's clock if it is wrong, else renew the server's certificate"
+                "set this node's clock if it is wrong, otherwise renew the server's certificate"
             }
             Self::NotYetValid { .. } => "set this node's clock",
             Self::WrongName { .. } => "use one of these names in the URL",
-            Self::Timeout(_) => "look at the log of the server, or of the load balancer before it",
+            Self::Timeout(_) => {
+                "look at the log of the server, or of the load balancer in front of it"
+            }
             Self::NotTls => "correct the port, or begin the URL with http://",
             Self::BadCertificate(_) => "renew the server's certificate",
             Self::Other(_) => "look at the log of the server and at its TLS settings",
@@ -368,12 +370,12 @@ fn authority_hint(presented: Option<&Presented>) -> String {
 /// Returns the meaning of a status for a config or a file.
 fn status_meaning(code: u16) -> &'static str {
     match code {
-        300..=399 => "(a redirect that is none)",
+        300..=399 => "(a redirect to nowhere)",
         400 => "(bad request)",
         401 => "(a login is needed)",
         403 => "(forbidden)",
         404 => "(not found)",
-        407 => "(the proxy wants a login)",
+        407 => "(the proxy requires a login)",
         429 => "(too many requests)",
         500 => "(it failed itself; a Machine Config Server: no such pool, or not rendered yet)",
         502..=504 => "(a proxy in front of the server cannot reach it)",
@@ -386,8 +388,8 @@ fn after_status(code: u16) -> &'static str {
         401 | 403 => "give the headers or the login that it wants",
         408 | 429 => "try again later",
         400..=499 => "correct the URL",
-        500..=599 => "look at the log of the server, or of the load balancer before it",
-        _ => "see that the URL names the right thing",
+        500..=599 => "look at the log of the server, or of the load balancer in front of it",
+        _ => "check that the URL names the right thing",
     }
 }
 
@@ -422,7 +424,7 @@ fn seconds_text(time: &Duration) -> impl fmt::Display {
 fn portion_text(received: u64, expected: Option<u64>) -> String {
     match expected {
         Some(expected) => format!("{received} of {expected} bytes came"),
-        None => format!("{received} bytes came, and no end"),
+        None => format!("{received} bytes came, but no end"),
     }
 }
 

@@ -25,7 +25,7 @@ use super::error::TlsProblem;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
     /// A line outside of any block.
-    #[error("line {0} is behind the last certificate and no part of one; remove it")]
+    #[error("line {0} is after the last certificate and not part of one; remove it")]
     Stray(usize),
     /// A block without an end.
     #[error("the block that begins in line {0} has no end; give the whole file")]
@@ -135,7 +135,7 @@ impl ClientIdentity {
     }
 }
 
-/// Returns true if a private key belongs to the first certificate of a chain; `None` if one of them is of an unknown kind or
+/// Returns true if a private key belongs to the first certificate of a chain; `None` if the kind of one is unknown or
 /// cannot be read.
 pub fn key_matches(chain: &[u8], key: &[u8]) -> Option<bool> {
     let identity = ClientIdentity::parse(chain, key).ok()?;
@@ -317,7 +317,7 @@ pub(super) fn error_words(error: &Error) -> String {
             format!("the server sent a damaged message: {}", spaced_name(why))
         }
         Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
-            "the server sent a message out of its turn".to_owned()
+            "the server sent a message out of order".to_owned()
         }
         Error::NoCertificatesPresented => "the server showed no certificate".to_owned(),
         Error::DecryptError => "a message of the server cannot be decrypted".to_owned(),
@@ -330,7 +330,7 @@ pub(super) fn error_words(error: &Error) -> String {
 
 fn certificate_words(problem: &CertificateError) -> String {
     let fixed = match problem {
-        CertificateError::BadEncoding => "it is damaged, or no X.509 certificate",
+        CertificateError::BadEncoding => "it is damaged, or not an X.509 certificate",
         CertificateError::Revoked => "it is revoked",
         CertificateError::UnhandledCriticalExtension => {
             "it has a critical extension that is not known here"

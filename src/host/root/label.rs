@@ -1,4 +1,4 @@
-//! The SELinux label of the object at a name.
+//! The SELinux label of a named object.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};

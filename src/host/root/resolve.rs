@@ -33,10 +33,10 @@ pub enum ResolveError {
     )]
     NoOpenat2,
     /// Something else is where a directory should be.
-    #[error("{0} is there, but it leads to no directory")]
+    #[error("{0} exists, but does not lead to a directory")]
     NoDirectory(String),
     /// There is a link where none may be followed.
-    #[error("a symbolic link is there or on the way to it, and is not followed")]
+    #[error("a symbolic link is at this path or on the way to it, and is not followed")]
     Link,
     /// A link of an ordinary user leads to another user's directory.
     #[error(

@@ -68,7 +68,7 @@ const ANSWERS: [&str; 7] = [
     "stopped; nothing was changed",
     "stopped.\nNext: ",
     "stopping; what was staged is removed, and nothing is changed",
-    "the files are changing: the run goes to its end first",
+    "the files are changing: the run finishes first",
     "stopping what stages, and dropping what it has staged; this can take minutes",
     "the trial goes on without this command.\nNext: ",
     "",
@@ -170,7 +170,7 @@ impl InterruptIgnored {
 impl Drop for InterruptIgnored {
     fn drop(&mut self) {
         if let Some(before) = self.0.take() {
-            // SAFETY: this is the action from before.
+            // SAFETY: this is the previous action.
             let _ = unsafe { sigaction(Signal::SIGINT, &before) };
         }
     }

@@ -316,7 +316,7 @@ impl Run<'_> {
             }
             Err(Unable::NotRoot) => format!("{program} needs root. Run as root"),
             Err(Unable::Missing(program)) => format!(
-                "{program} is not installed on the system that runs here. Install shadow-utils, or run where they \
+                "{program} is not installed on the running system. Install shadow-utils, or run where they \
                  are, with --root"
             ),
         };
@@ -392,7 +392,7 @@ impl Run<'_> {
         };
         self.base.insert(paths::SHADOW, text.into_bytes());
         self.files = self.base.clone();
-        let message = "usermod cannot run here: the password is set without it, and the date of its last change stays";
+        let message = "usermod cannot run here: the password is set without it, and the date of its last change is not updated";
         self.notices.push(account_notice(at, message));
         true
     }

@@ -62,7 +62,7 @@ pub enum Cure {
 pub enum CrossingFailure {
     /// GRUB stops at its prompt.
     GrubPrompt,
-    /// GRUB's configuration is of an old style.
+    /// GRUB's configuration has an old format.
     OldGrubConfig,
     /// An interrupted update of the boot loader left no space for the next one.
     BootLoaderSpace,

@@ -58,7 +58,7 @@ impl RevocationLevel {
                 .copied()
                 .filter(|least| own < *least)?;
             Some(format!(
-                "{name} is of generation {own}, and {least} is wanted"
+                "{name} has generation {own}, and {least} is required"
             ))
         })
     }

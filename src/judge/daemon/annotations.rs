@@ -192,8 +192,8 @@ pub fn parse_annotations(answer: &[u8], seen: u64) -> Result<Annotations, ApiErr
     let name = node.pointer("/metadata/name").and_then(Value::as_str);
     let is_node = node.get("kind").and_then(Value::as_str) == Some("Node");
     let name = name.filter(|_| is_node);
-    let name = name
-        .ok_or_else(|| ApiError::Answer("Node", "it has no name, or is of another kind".into()))?;
+    let name =
+        name.ok_or_else(|| ApiError::Answer("Node", "it has no name, or has another kind".into()))?;
     let given = |key: &str| {
         let all = node.pointer("/metadata/annotations")?;
         let value = all.get(format!("{PREFIX}{key}"))?.as_str()?;

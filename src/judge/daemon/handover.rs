@@ -171,7 +171,7 @@ fn give_objects(change: &OfflineChange) -> HandoverStep {
     HandoverStep {
         what: format!(
             "give the API the objects of the change that was made on this node ({}); without them the controllers make the \
-             files from before, and the node reverts to them{name}{notes}",
+             old files, and the node reverts to them{name}{notes}",
             change.what
         ),
         check: format!("oc get {checked}"),

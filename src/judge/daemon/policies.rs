@@ -287,7 +287,7 @@ fn parse_object(text: &[u8]) -> Result<PolicyObject, Reason> {
     if object.kind == "MachineConfiguration" {
         Ok(object)
     } else {
-        Err("it is of another kind".into())
+        Err("it has another kind".into())
     }
 }
 

@@ -220,7 +220,7 @@ fn arguments_left(
         kind: DriftKind::Arguments,
         subject: "kernel arguments".to_owned(),
         detail: format!(
-            "{} still present, of a config from before",
+            "{} still present, from an earlier config",
             redacted_arguments(&list)
         ),
         daemon: None,

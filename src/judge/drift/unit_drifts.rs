@@ -27,7 +27,7 @@ pub(super) fn written_unit_drifts(units: &[Unit], node: &NodeState) -> Vec<Drift
         let new = new.map(|drift| match drift.daemon {
             Some(_) if is_shadowed => Drift {
                 detail: format!(
-                    "{}; but a later entry of the same unit counts: only another config changes that",
+                    "{}; but a later entry of the same unit is used: only another config changes that",
                     drift.detail
                 ),
                 ..drift

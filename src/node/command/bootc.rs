@@ -134,7 +134,7 @@ pub enum BootcError {
     Unreadable(String),
     /// It is a different kind of document.
     #[error(
-        "bootc status gave a document of {kind} ({version}), and not of BootcHost (org.containers.bootc/v1); check it: \
+        "bootc status gave a document of {kind} ({version}), not of BootcHost (org.containers.bootc/v1); check it: \
          bootc status --json --format-version 1"
     )]
     OtherDocument {

@@ -71,7 +71,7 @@ impl fmt::Display for Job {
             Self::GoneConnection(path) => write!(f, "forget the connection {path}"),
             Self::UdevRules => write!(f, "udevadm control --reload"),
             Self::Sysctls(_) => write!(f, "restart {SYSCTL}"),
-            Self::SysctlsBack(_) => write!(f, "set the kernel's settings of before"),
+            Self::SysctlsBack(_) => write!(f, "restore the kernel's previous settings"),
         }
     }
 }
@@ -590,7 +590,7 @@ mod tests {
         let failed = carry_out_all(&runner, &jobs_back(&jobs));
         let wanted = [
             "stop new.service: running systemctl: no",
-            "set the kernel's settings of before: running systemd-run: cannot",
+            "restore the kernel's previous settings: running systemd-run: cannot",
         ];
         assert_eq!(failed, wanted);
         assert_eq!(runner.0.borrow().len(), 0, "unused answers");

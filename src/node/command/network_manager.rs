@@ -200,7 +200,7 @@ pub fn activate_file(runner: &dyn CommandRunner, path: &str) -> Result<bool, Com
         }
         if is_in_ovs_bridge(runner, &settings.device)? {
             log::warn!(
-                "{path}: its device is in a bridge of Open vSwitch, which is made of this file at the boot: not activated now"
+                "{path}: its device is in a bridge of Open vSwitch, which is built from this file at boot: not activated now"
             );
             return Ok(false);
         }

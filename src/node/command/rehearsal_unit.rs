@@ -132,7 +132,7 @@ fn about_unit(words: &[&str]) -> CommandLine {
 /// Runs a program in the namespaces of a process, as that process sees it.
 ///
 /// # Errors
-/// As for any program.
+/// The same as for any program.
 pub fn run_inside(
     runner: &dyn CommandRunner,
     pid: u32,

@@ -88,7 +88,7 @@ fn check_file(value: &Value) -> Result<Vec<String>, Reason> {
         return match value {
             Value::Null => Ok(Vec::new()),
             _ => Err(
-                "it is not a map with docker: or default-docker:; TOML belongs into registries.conf.d"
+                "it is not a map with docker: or default-docker:; TOML belongs in registries.conf.d"
                     .into(),
             ),
         };

@@ -73,7 +73,7 @@ pub enum RegistriesError {
     Form(String, String),
     /// It is in the old format, in a file that has to be in the new one.
     #[error(
-        "reading {0}: it is of version 1, which counts only in registries.conf and alone; write it in version 2"
+        "reading {0}: it uses version 1, which is allowed only in registries.conf and only on its own; write it in version 2"
     )]
     Old(String),
     /// A table has neither prefix nor location.
@@ -401,7 +401,7 @@ impl RawFile {
                     _ => continue,
                 };
                 return Err(form(format!(
-                    "{} is there twice, with another {said}",
+                    "{} appears twice, with a different {said}",
                     place_of(one)
                 )));
             }
@@ -436,7 +436,7 @@ impl RawRegistry {
         }
         if !self.pull_from_mirror.is_empty() {
             return form(format!(
-                "pull-from-mirror of {prefix} belongs into a [[registry.mirror]]"
+                "pull-from-mirror of {prefix} belongs in a [[registry.mirror]]"
             ));
         }
         let by_digest = self.mirror_by_digest_only;

@@ -129,7 +129,7 @@ const EFFECTS: [FaultEffect<NetworkFaultKind>; 12] = [
     (
         NetworkFaultKind::BadState,
         FaultWeight::Partial,
-        "nmstate does not take a file",
+        "nmstate rejects a file",
         "nmstate.service fails with it, and the interfaces that it describes are not made.",
     ),
     (

@@ -98,7 +98,7 @@ fn of_root(root: &Root, runner: &dyn CommandRunner, daemon: GivenDaemon<'_>) -> 
 
 fn file(root: &Root, path: &'static str, name: &'static str, what: &'static str) -> BundlePiece {
     let bytes = root.read(&RootPath::fixed(path)).context("reading it");
-    let text = bytes.and_then(|bytes| bytes.with_context(|| format!("/{path} is not there")));
+    let text = bytes.and_then(|bytes| bytes.with_context(|| format!("/{path} does not exist")));
     let text = text.map(|bytes| foreign_text(&String::from_utf8_lossy(&bytes)));
     BundlePiece::new(name, what, text)
 }
@@ -113,7 +113,7 @@ fn of_system(runner: &dyn CommandRunner) -> Vec<BundlePiece> {
         let lines = answer.stdout.lines().map(redacted_arguments);
         Ok(lines.map(|line| line + "\n").collect::<String>() + &foreign_text(&answer.stderr))
     };
-    let command_line = kernel_command_line().context("the kernel does not tell");
+    let command_line = kernel_command_line().context("the kernel does not report it");
     vec![
         BundlePiece::new(
             "kernel-command-line.txt",

@@ -48,7 +48,7 @@ pub fn to_html(fleet: &Fleet, now: u64) -> String {
     html.line(
         "p",
         "",
-        "This page has no scripts and loads nothing. Siblings are the nodes whose recorded configs are of the same pool.",
+        "This page has no scripts and loads nothing. Siblings are the nodes whose recorded configs belong to the same pool.",
     );
     html.end("footer");
     page("Fleet \u{2013} mco-rescue", "fleet", html)
@@ -218,7 +218,7 @@ fn parts(html: &mut Html, places: &Places<'_>, nodes: &[FleetNode]) {
 fn stale_words(node: &FleetNode) -> String {
     match node.oldest_time() {
         Some(date) => format!(
-            "Stale: a document is of {}. Gather it again.",
+            "Stale: a document is from {}. Gather it again.",
             format_utc(date)
         ),
         None => "Stale: gather its documents again.".to_owned(),

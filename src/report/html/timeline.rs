@@ -99,9 +99,9 @@ fn notes_of(entry: &Value) -> Vec<String> {
 fn event_words(entry: &Value, outcome: &str) -> String {
     let event = text_of(entry, "event").unwrap_or("event");
     match (event, outcome) {
-        ("boot", "good") => "Boot reached its end".to_owned(),
+        ("boot", "good") => "Boot finished".to_owned(),
         ("boot", "no-kubelet") => "Boot without a running kubelet".to_owned(),
-        ("boot", "no-end") => "Boot did not reach its end".to_owned(),
+        ("boot", "no-end") => "Boot did not finish".to_owned(),
         ("boot", "running") => "This boot".to_owned(),
         ("by-hand", _) => "Recorded by hand".to_owned(),
         (event, outcome) => {
@@ -120,7 +120,8 @@ fn event_words(entry: &Value, outcome: &str) -> String {
 pub(super) fn add_differences(html: &mut Html, diff: Option<&Value>) {
     html.heading("differences", "What changed");
     let Some(diff) = diff else {
-        let words = "Not known: there is no snapshot of a boot that reached its end. diff.json has the reason.";
+        let words =
+            "Not known: there is no snapshot of a boot that finished. diff.json has the reason.";
         html.line("p", "card soft", words);
         return;
     };

@@ -98,7 +98,7 @@ fn of_own_pool(root: &Root, all: &mut Vec<AvailableConfig>) -> Result<()> {
         let stands = one.pool.as_deref().map(|pool| node.membership_of(pool));
         if let Some(Membership::Stranger(witness)) = stands {
             log::warn!(
-                "{} ({}) is skipped: this node is of pool {} by {}",
+                "{} ({}) is skipped: this node belongs to pool {} according to {}",
                 one.name,
                 one.place,
                 witness.says,

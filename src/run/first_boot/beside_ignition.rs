@@ -66,7 +66,7 @@ pub fn wait_beside_ignition(parameters: &Parameters, front: &dyn Front) {
                 front,
                 Some(format!("{error:#}")),
                 started,
-                "Ignition goes on asking. Boot with mco_rescue=shell to look",
+                "Ignition keeps asking. Boot with mco_rescue=shell to look",
             ),
         }
         next = Instant::now() + AGAIN;
@@ -198,7 +198,7 @@ fn make_ignition_read(runner: &dyn CommandRunner) -> Result<()> {
     let answer = runner.run(&ignition::fetch_offline(platform))?;
     if answer.status != Some(0) || !running::exists(FETCHED) {
         bail!(
-            "Ignition does not take it: {}",
+            "Ignition rejects it: {}",
             ignition::failure_line(&answer.stderr)
         );
     }

@@ -172,7 +172,7 @@ fn not_waiting(trial: &Trial) -> String {
             format!("the node has not rebooted into {what} yet. Try again after the reboot")
         }
         Phase::TrialBoot { .. } => {
-            "the boot has not reached its end yet. Try again in a moment".to_owned()
+            "the boot has not finished yet. Try again in a moment".to_owned()
         }
         Phase::Reverting { why } => format!(
             "{what} is being reverted: {why}. It is too late to confirm it. Next: {}",

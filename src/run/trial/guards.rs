@@ -51,7 +51,7 @@ pub fn require_units(root: &Root) -> Result<()> {
         return Ok(());
     }
     bail!(
-        "no unit would revert the change after a reboot or a power cut: {} is missing, not enabled, or {} is of an \
+        "no unit would revert the change after a reboot or a power cut: {} is missing, not enabled, or {} has an \
          older version. Nothing was changed. Next: {}",
         install::TRIAL,
         install::RECOVER,

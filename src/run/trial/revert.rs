@@ -29,8 +29,8 @@ use crate::node::command::{CommandRunner, motd, systemctl, wall};
 use crate::node::login_session::milliseconds_since_boot;
 use crate::node::{Host, boot_counter};
 use crate::run::events::{self, NodeEvent};
-use crate::run::node_change::NodeChange;
 use crate::run::interrupted::undo_interrupted;
+use crate::run::node_change::NodeChange;
 use crate::run::reverting::{RevertRequest, RunRevert};
 use crate::run::trial::boot_loader::disarm_boot_counter;
 use crate::run::trial::notice;
@@ -355,7 +355,7 @@ fn wait_for_completion(root: &Root, trial: &Trial) -> Result<()> {
         .is_some_and(|awaited| awaited.failed.is_none() && !awaited.boot.is_same(&trial.boot));
     if is_due && milliseconds_since_boot() < COMPLETES {
         bail!(
-            "the files come back first. Next: {}",
+            "the files are restored first. Next: {}",
             mco_rescue("complete")
         );
     }

@@ -234,7 +234,7 @@ impl<'a> RunningTrial<'a> {
         let name = RootPath::fixed(paths::TRIAL_RESERVE);
         store
             .put_file(name.name(), &vec![0; bytes])
-            .context("keeping space for the way back")
+            .context("reserving space for the revert")
     }
 
     /// Removes the trial after the command failed and left nothing of its change.
@@ -433,7 +433,7 @@ impl<'a> RunningTrial<'a> {
     /// Returns the error if the guard did not end the trial in time: another process is working on this root, or the guard is not.
     fn unguarded_error(&self, limit: Duration) -> anyhow::Error {
         let late = format!(
-            "its guard did not take the trial of {} back within {}",
+            "its guard did not revert the trial of {} within {}",
             self.trial.what,
             duration_words(limit.as_secs())
         );
@@ -481,7 +481,7 @@ fn list_jobs_back(runner: &dyn CommandRunner, request: &TrialRequest<'_>) -> Vec
         return jobs;
     }
     let known = systemctl::query_activity(runner, &KEPT_RUNNING).unwrap_or_else(|error| {
-        log::warn!("it is not known which services are to run after the way back: {error}");
+        log::warn!("it is unknown which services should run after the revert: {error}");
         Vec::new()
     });
     let running = known

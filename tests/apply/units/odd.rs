@@ -41,7 +41,7 @@ fn a_link_to_a_directory_takes_the_links_of_enabled_units() {
             "{target}"
         );
         assert_eq!(root.target(X).as_deref(), Some(target));
-        // What was there before is replaced, as systemctl does with a link of a wish.
+        // What existed before is replaced, as systemctl does with a link of a wish.
         root.remove(&link);
         root.link(&link, "/usr/lib/systemd/system/other.service");
         root.run(&["verify"]).exits(3);
@@ -109,7 +109,7 @@ fn a_drop_in_behind_a_link_to_a_directory_counts() {
         );
         assert!(!root.exists(&format!("{directory}/10.conf")), "{target}");
     }
-    // A drop-in that was there before the config.
+    // A drop-in that existed before the config.
     let root = root();
     root.write(VENDOR, "[Service]\nExecStart=/bin/true\n");
     root.write("etc/site/10.conf", "[Install]\nWantedBy=x.target\n");
@@ -190,7 +190,7 @@ fn names_and_directories_that_the_daemon_takes_are_taken() {
         let root = self::root();
         applies_once(&root, &units(A, unit(false)));
         assert!(root.exists(&format!("etc/systemd/system/{name}")), "{name}");
-        let words = "is not a valid unit name. The daemon's update would fail over this too";
+        let words = "is not a valid unit name. The daemon's update would fail on this too";
         blocked(&root, &units(B, unit(true)), words);
     }
 
@@ -250,7 +250,7 @@ fn what_the_daemon_s_update_fails_over_is_a_blocker_with_its_reason() {
     for (make, unit, words) in table {
         let root = root();
         make(&root);
-        let words = format!("{words}. The daemon's update would fail over this too");
+        let words = format!("{words}. The daemon's update would fail on this too");
         blocked(&root, &units(A, json!([unit])), &words);
     }
     // A preset may fail, and a unit that has not changed is not switched.

@@ -95,10 +95,10 @@ impl fmt::Display for Why {
             Self::Boot => write!(f, "is read at the next boot"),
             Self::Unknown => write!(
                 f,
-                "is read by no service that is known here: a program that has read it keeps the old content"
+                "is not read by any known service: programs that have read it keep the old content"
             ),
             Self::NotRunning(unit) => {
-                write!(f, "is read by {unit} when it starts; it does not run")
+                write!(f, "is read by {unit} when it starts; it is not running now")
             }
             Self::Failed(unit) => write!(
                 f,
@@ -106,7 +106,7 @@ impl fmt::Display for Why {
             ),
             Self::Kept(unit) => write!(
                 f,
-                "gets effect at the next boot: {unit} is not restarted on a running node"
+                "takes effect at the next boot: {unit} is not restarted on a running node"
             ),
             Self::Pacemaker(unit) => write!(f, "is read by {unit}. {BY_PACEMAKER}"),
         }
@@ -200,7 +200,7 @@ pub fn revert_jobs(jobs: &[Job]) -> Vec<Job> {
     job::jobs_back(jobs)
 }
 
-/// Returns true if a keyfile is of a port, which names its controller.
+/// Returns true if a keyfile describes a port, which names its controller.
 fn is_port(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.lines().filter_map(|line| line.split_once('='));

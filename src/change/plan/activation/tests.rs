@@ -344,7 +344,7 @@ fn the_other_names_of_services_are_known() {
 const RESTORED: &[&str] = &[
     "stop new.service",
     "daemon-reload",
-    "set the kernel's settings of before",
+    "restore the kernel's previous settings",
     "reload-or-restart NetworkManager.service",
     "activate the connection /etc/NetworkManager/system-connections/ens3.nmconnection",
     "activate the connection /etc/NetworkManager/system-connections/a-port.nmconnection",

@@ -95,7 +95,7 @@ const WANTED: &str = "the cluster's last desired config for this node, from the 
 const BY_LOG: &str = "from the daemon's log of 1970-01-01T00:00:09Z";
 const SINCE: &str = "recorded, but the cluster desired another one later";
 const UNASKED: &str = "in the cache, not requested";
-const NOT_INTACT: &str = "desired last by the cluster, but the cache has no intact copy";
+const NOT_INTACT: &str = "last desired by the cluster, but the cache has no intact copy";
 const PAST: &str = "desired by the cluster earlier, but the node has moved on";
 const A: &str = "rendered-worker-a";
 const B: &str = "rendered-worker-b";
@@ -257,7 +257,7 @@ fn log_rows() -> Vec<Row> {
             logged: Some((A, B)),
             others: &[(
                 B,
-                "desired last by the daemon's log, but the cache has no intact copy",
+                "last desired according to the daemon's log, but the cache has no intact copy",
             )],
             ..row(
                 "no annotations, and what the log names is nowhere",

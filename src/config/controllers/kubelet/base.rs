@@ -257,7 +257,7 @@ fn sync_tls(cluster: &Cluster, generation: &mut Generation) {
         .collect();
     if !bases.iter().all(|fields| known_tls(fields, &settings)) {
         generation.notes.push(note_tls(
-            "The TLS settings of the base are those of no profile that is known here: they have ciphers of their own, or the operator \
+            "The TLS settings of the base match no known profile: their ciphers are customized, or the operator \
              is another version. They stay as they are.",
         ));
         return;

@@ -177,7 +177,7 @@ fn note_object(
         );
         notes.extend(values::find_faults(config, None).into_iter().map(|fault| {
             note_about(object, format!(
-                "spec.kubeletConfig.{}. The operator takes it, and no kubelet starts with it: {}",
+                "spec.kubeletConfig.{}. The operator accepts it, but the kubelet does not start with it: {}",
                 fault.said, fault.words
             ))
         }));
@@ -299,7 +299,7 @@ fn note_several(cluster: &Cluster, generation: &mut Generation) {
         names.sort_unstable();
         if let [_, .., last] = names.as_slice() {
             let text = format!(
-                "The pool {} has {} KubeletConfigs. They do not merge: only {last} counts, over the base.",
+                "The pool {} has {} KubeletConfigs. They do not merge: only {last} is used, on top of the base.",
                 pool.name,
                 names.len()
             );

@@ -100,7 +100,7 @@ fn unreadable_value(error: &UndecodedValue) -> Invalid {
     Invalid::new(
         &path.collect::<Vec<_>>().join("."),
         format!("KubeletConfig could not be unmarshalled, err: {error}"),
-        "correct the value; a number or true and false stand without quotes, a duration is one like 1m30s, a quantity one like 2Gi",
+        "correct the value; write numbers, true and false without quotes, a duration as in 1m30s, a quantity as in 2Gi",
     )
 }
 

@@ -336,8 +336,9 @@ fn counts_policies(
             Ok(false)
         }
         None => {
-            let message =
-                format!("the feature gate {GATE} is unknown, and policies count only with it");
+            let message = format!(
+                "the feature gate {GATE} is unknown, and policies take effect only with it"
+            );
             let advice =
                 "give the object FeatureGate cluster too (`oc get featuregate cluster -o yaml`)";
             Err(refuse_object(first, "kind", message, advice))

@@ -27,7 +27,7 @@ pub struct Inverted {
     /// The objects: always an `Image cluster`, then mirror sets and image policies.
     pub objects: Vec<Value>,
     /// Facts that the files do not show: the cluster may have other objects that produce the same files. Each completes the
-    /// sentence `The files do not tell …`.
+    /// sentence `The files do not show …`.
     pub ambiguities: Vec<String>,
     /// Used in place of the release image, with the repository that the files suggest.
     pub release_image: String,
@@ -151,10 +151,7 @@ fn compare_texts(path: &str, expected: &str, found: &str) -> Result<(), Inexpres
         .count();
     let line = lines.get(same).copied().unwrap_or_default();
     let defect = match (line.trim(), expected.get(same)) {
-        ("", Some(wanted)) => format!(
-            "objects of the API make `{}` here",
-            make_inline(wanted.trim())
-        ),
+        ("", Some(wanted)) => format!("API objects produce `{}` here", make_inline(wanted.trim())),
         (text, _) if text.starts_with('#') => format!("`{}` is a comment", make_inline(text)),
         (text, None) => format!("`{}` is too much", make_inline(text)),
         (text, Some(wanted)) if text == wanted.trim() => {
@@ -164,7 +161,7 @@ fn compare_texts(path: &str, expected: &str, found: &str) -> Result<(), Inexpres
             )
         }
         (text, Some(wanted)) => format!(
-            "no object of the API makes `{}`; they make `{}` here",
+            "no API object produces `{}`; they produce `{}` here",
             make_inline(text),
             make_inline(wanted.trim())
         ),
@@ -462,7 +459,7 @@ impl Found {
             if !hidden.is_empty() && list.len() > 1 {
                 let hidden = hidden.join(", ");
                 ambiguities.push(format!(
-                    "the places of {hidden} in {name}: they count only when its mirrors are removed"
+                    "the places of {hidden} in {name}: they matter only when its mirrors are removed"
                 ));
             }
         }
@@ -474,7 +471,7 @@ impl Found {
         let inside: Vec<&str> = inside.map(Entry::scope).collect();
         if !inside.is_empty() {
             ambiguities.push(format!(
-                "if {} stand in blockedRegistries or insecureRegistries themselves, or only lie in a scope that does",
+                "if {} are listed in blockedRegistries or insecureRegistries themselves, or only within a scope that is",
                 inside.join(", ")
             ));
         }
@@ -554,7 +551,7 @@ fn compare_files(
     let made = RegistryInputs::read_cluster(&cluster, &mut Vec::new());
     let made = made.and_then(|inputs| write_files(&inputs, &template));
     let made = made.map_err(|refusal| {
-        let message = format!("the controller does not take this: {}", refusal.message);
+        let message = format!("the controller rejects this: {}", refusal.message);
         line_of(REGISTRIES_CONF, 1, message)
     })?;
     let is_foreign = |path: &str| found.has_foreign_policy && path == POLICY_JSON;

@@ -61,7 +61,7 @@ pub fn add_mirror(
     let mut notes = Vec::new();
     if is_there {
         notes.push(format!(
-            "Every one of these mirrors is a mirror of {source} already; nothing changes."
+            "Every one of these mirrors is already a mirror of {source}; nothing changes."
         ));
     }
     Ok(MirrorChange {
@@ -92,7 +92,7 @@ pub fn remove_mirror(
     let resource = format!("{}s", kind.to_lowercase());
     let list = mirrors.join(", ");
     let mut notes = vec![format!(
-        "In the cluster take {list} out of the object that has it, else it comes back: `oc get {resource} -o yaml` (and \
+        "In the cluster, remove {list} from the object that has it, otherwise it comes back: `oc get {resource} -o yaml` (and \
          imagecontentsourcepolicies) shows it. If mco-rescue added it: `oc delete {resource} {name}`."
     )];
     let hidden = inverted
@@ -100,7 +100,7 @@ pub fn remove_mirror(
         .iter()
         .find(|text| text.starts_with("the places of"));
     notes.extend(hidden.map(|text| {
-        format!("The files do not tell {text}. The name of the rendered config may differ from the cluster's; the effect does not.")
+        format!("The files do not show {text}. The name of the rendered config may differ from the cluster's; the effect does not.")
     }));
     Ok(MirrorChange {
         objects,
@@ -212,8 +212,8 @@ fn check_policy(inverted: &Inverted, source: &str, policy: &str) -> Result<(), M
     for rule in rules {
         if policy_of(rule) != policy {
             let advice = if policy == NEVER {
-                "the cluster refuses two policies for one source: leave --never-contact-source out, or remove the mirrors \
-                 that are there first"
+                "the cluster refuses two policies for one source: leave --never-contact-source out, or remove the existing mirrors \
+                 first"
             } else {
                 "the cluster refuses two policies for one source: give --never-contact-source too"
             };
@@ -245,7 +245,7 @@ fn check_order(
         return Ok(());
     }
     Err(MirrorError(format!(
-        "this order contradicts that of the mirrors of {source} that are there ({}); give the mirrors in that order, or \
+        "this order contradicts that of the existing mirrors of {source} ({}); give the mirrors in that order, or \
          only the new ones",
         known.join(", ")
     )))

@@ -76,7 +76,7 @@ impl Checker<'_> {
             self.add_warning(at, hint);
         } else if mode & SPECIAL_BITS != 0 && self.minor < 6 {
             let message = format!(
-                "{mode:05o} has special bits, which count from spec 3.6 on; {:04o} is used. Raise ignition.version or leave them out",
+                "{mode:05o} has special bits, which take effect from spec 3.6 on; {:04o} is used. Raise ignition.version or leave them out",
                 mode & !SPECIAL_BITS
             );
             self.add_warning(at, message);

@@ -232,8 +232,9 @@ fn malformed_hash(hash: &str, minor: u64) -> Option<&'static str> {
         "sha256" => return Some("is sha256, which came with spec 3.1; use sha512"),
         _ => return Some("is neither sha512 nor sha256; use one of them"),
     };
-    (sum.len() != wanted)
-        .then_some("has not as many hexadecimal digits as its function gives: 128 or 64")
+    (sum.len() != wanted).then_some(
+        "has the wrong number of hexadecimal digits for its function: it gives 128 or 64",
+    )
 }
 
 fn foreign_scheme(scheme: &str, minor: u64) -> Option<String> {

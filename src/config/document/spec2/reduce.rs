@@ -135,8 +135,9 @@ fn last_files(
     let mut kept: Vec<Placed<Spec2File>> = Vec::new();
     for file in files.into_iter().rev() {
         if let Some(winner) = seen.get(&file.entry.path) {
-            let message =
-                format!("{winner} has the same path and comes later: it counts, this is dropped");
+            let message = format!(
+                "{winner} has the same path and comes later: it is used, and this one is dropped"
+            );
             findings.extend(shadowed_problems(&file));
             findings.push(Finding::warning(file.at, message));
             continue;
@@ -184,7 +185,7 @@ fn last_units(units: Vec<PlacedUnit>, findings: &mut Vec<Finding>) -> Vec<Placed
             continue;
         };
         let message = format!(
-            "{} is the same unit and comes later: it counts, of this only new drop-ins are taken. \
+            "{} is the same unit and comes later: it is used, and only new drop-ins are taken from this one. \
              The Machine Config Daemon verifies both and would find a mismatch where they differ",
             winner.at
         );
@@ -221,7 +222,7 @@ fn last_users(users: Vec<PlacedUser>, findings: &mut Vec<Finding>) -> Vec<Placed
             continue;
         };
         let message = format!(
-            "{} is the same user and comes later: it counts, of this only the keys are taken",
+            "{} is the same user and comes later: it is used, and only the keys are taken from this one",
             last.at
         );
         findings.push(Finding::warning(earlier.at, message));

@@ -249,5 +249,5 @@ fn malformed_hash(hash: &str) -> Option<&'static str> {
         return Some("is not of the form `sha512-HEX`, the only one of spec 2");
     };
     let hex = sum.len() == 128 && sum.bytes().all(|b| b.is_ascii_hexdigit());
-    (!hex).then_some("has not the 128 hexadecimal digits of a sha512 hash")
+    (!hex).then_some("does not have the 128 hexadecimal digits of a sha512 hash")
 }

@@ -311,7 +311,7 @@ fn translate_user(placed_user: PlacedUser, result: &str, places: &mut OriginalPl
     ])
 }
 
-/// The fields of `create`, which belong to the user since 2.1.
+/// The fields of `create`, which have belonged to the user since 2.1.
 const CREATE_KEYS: [&str; 10] = [
     "gecos",
     "groups",

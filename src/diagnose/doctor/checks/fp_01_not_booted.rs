@@ -126,7 +126,7 @@ fn report_leaving(
     lacks: &[Drift],
 ) -> Option<DoctorFinding> {
     next.foreign_author()?;
-    let means = "What runs is as recorded. The next reboot ends that, and the daemon is Degraded from then on.";
+    let means = "The running system is as recorded. The next reboot ends that, and the daemon is Degraded from then on.";
     let mut finding = DoctorFinding::warning("the next boot leaves the recorded OS", means)
         .seen_all([next_fact(next)]);
     for drift in lacks {
@@ -244,7 +244,7 @@ fn find_needed_reboot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     if needs.is_empty() {
         return None;
     }
-    let means = "The files are in place, and what runs still has the old ones: it goes on as before until a reboot.";
+    let means = "The files are in place, but running programs use the old ones until a reboot.";
     let facts = needs
         .iter()
         .map(|need| Fact::new(&need.config, need.causes.join(", ")));

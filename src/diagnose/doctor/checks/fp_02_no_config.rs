@@ -13,7 +13,7 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     title: "no config has reached this node",
     looks_at: "traces of a first boot, and its result in the initramfs",
     explain: "A new node asks its Machine Config Server for its config before anything else. If there is no answer, Ignition \
-retries for ever: the console shows a start job without limit and hundreds of attempts. There is no ssh \
+retries forever: the console shows a start job without limit and hundreds of attempts. There is no ssh \
 yet. [::1]:53 as name server in the messages means that the initramfs got no name server.\n\n\
 Check in this order: link and address (ip addr), route, name server, the load balancer's port 22623, the \
 certificate, the clock. mco-rescue fetch tries all of them and names the first that fails.\n\n\

@@ -58,14 +58,14 @@ fn degraded_finding(
     let what = match (seen, needed.first()) {
         ([one], _) => format!("{} is not as recorded", short_name(&one.subject)),
         (_, Some((unit, _))) => format!(
-            "{} files or units are not as recorded, of {unit} too",
+            "{} files or units are not as recorded, including some of {unit}",
             seen.len()
         ),
         (_, None) => format!("{} files or units are not as recorded", seen.len()),
     };
     let stops: String = needed
         .iter()
-        .map(|(unit, stops)| format!(" If {unit} does not do its work, {stops}."))
+        .map(|(unit, stops)| format!(" If {unit} does not work, {stops}."))
         .collect();
     let means = format!(
         "The daemon goes Degraded over the first of these and applies no update until it is fixed.{stops}"

@@ -12,8 +12,8 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     looks_at: "authorities in kubeconfigs, in the pointer config, and those stored for the server",
     explain: "A node verifies the Machine Config Server with an authority that it received when it was \
 provisioned. Authorities are rotated, and the one that an installer writes into a pointer config may be valid for one day only: \
-then a first boot reports for ever: x509: certificate signed by unknown authority, or has expired.\n\n\
-Only dates can be checked here. To see the server's certificate of today, ask it: mco-rescue fetch prints the chain, \
+then a first boot reports forever: x509: certificate signed by unknown authority, or has expired.\n\n\
+Only dates can be checked here. To see the server's current certificate, query it: mco-rescue fetch prints the chain, \
 and which file on the node would verify it. It is never accepted without verification. Give the right authority with \
 mco-rescue fetch --ca FILE, such as /etc/kubernetes/kubelet-ca.crt or ca.crt of a healthy node.\n\n\
 A clock that is behind looks the same: see FP-15.",

@@ -9,18 +9,18 @@ use crate::node::service_configs::{BrokenConfig, ConfiguredService};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-08",
-    title: "a service does not take its configuration",
+    title: "a service rejects its configuration",
     looks_at: "CRI-O's files, storage.conf, kubelet.conf, keyfiles; on the node also sshd -t, visudo -c and chronyd -p",
     explain: "A MachineConfig with a mistake in it is applied like any other. If the kubelet or CRI-O does not start with a file, no pod \
-starts, not even the daemon that could bring a better one. A file that is wrong by hand or by a half-written copy does the \
+starts, not even the daemon that could bring a better one. A manual mistake or a half-written copy does the \
 same.\n\n\
-Judged are all files of CRI-O (TOML, whatever their ending is), storage.conf, the file that the kubelet's --config names, and the keyfiles of \
-NetworkManager: their syntax, their methods and addresses, and owner root with mode 0600, without which they are ignored. Of kubelet.conf also reservations and \
+This check covers all files of CRI-O (TOML, whatever their ending is), storage.conf, the file that the kubelet's --config names, and the keyfiles of \
+NetworkManager: their syntax, their methods and addresses, and owner root with mode 0600, without which they are ignored. In kubelet.conf also reservations and \
 thresholds are judged: negative ones, percentages outside of 0 to 100, unknown names, and sums above the memory or the processors of \
-the machine. The operator takes them, and the kubelet ends at each start; mco-rescue change kubelet sets another value. On the running node sshd, sudo and \
+the machine. The operator accepts them, and the kubelet exits each time it starts; mco-rescue change kubelet sets another value. On the running node sshd, sudo and \
 chronyd judge their own files. In manifests of static pods \
 modes of volumes are judged. Files in order may still be wrong in what they ask for.\n\n\
-If the file comes from the config, mco-rescue apply with an older config reverts it: mco-rescue cache list shows those on the node. Else correct it, \
+If the file comes from the config, mco-rescue apply with an older config reverts it: mco-rescue cache list shows those on the node. Otherwise correct it, \
 or move it out of its directory, then start the service.",
     judge: judge_configs,
 };

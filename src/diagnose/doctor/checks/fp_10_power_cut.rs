@@ -15,7 +15,7 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     explain: "When the power fails, files that were being written are empty or incomplete, and changes that belong \
 together are half done.\n\n\
 A run of mco-rescue: its journal lists what was done. mco-rescue recover finishes or undoes it, and the unit that \
-mco-rescue install adds does so at boot. A trial whose way back fails is tried again for ten minutes, then ends with the change in place: \
+mco-rescue install adds does so at boot. If reverting a trial fails, it is retried for ten minutes, then the trial ends with the change in place: \
 mco-rescue confirm accepts the change, and mco-rescue rollback --files-only takes its files back. State that a newer version of mco-rescue wrote: only that version knows what it \
 means, and this one refuses to change the node until it is settled. Files of the config: mco-rescue apply rewrites the incomplete ones. The \
 daemon's record: mco-rescue apply CONFIG rewrites it.\n\n\
@@ -83,8 +83,8 @@ fn find_interrupted_run(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         ),
     };
     let means = match severity {
-        CheckSeverity::Critical => "Some files are of the old config and some of the new one.",
-        _ => "The files of the node are whole. Only the run's own files are left.",
+        CheckSeverity::Critical => "Some files are from the old config and some from the new one.",
+        _ => "The files of the node are complete. Only the run's own files are left.",
     };
     Some(
         DoctorFinding::new(severity, what, means)
@@ -102,7 +102,7 @@ fn find_failing_trial(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let failing = trial.failing.as_ref()?;
     let means = "The guard tries again. Once it has failed for ten minutes, the trial ends, and the change stays.";
     Some(
-        DoctorFinding::critical("the way back of a trial fails", means)
+        DoctorFinding::critical("reverting a trial fails", means)
             .with_evidence(&trial.what, failing.why.clone())
             .next(evidence.own_command("status")),
     )
@@ -123,7 +123,7 @@ fn find_kept_trial(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         TrialOutcome::PartlyReverted => Some(
             finding(
                 "a trial was reverted, but not all of it",
-                "Some files are of the change, and the rest of the node is as it was before.",
+                "Some files still have the change, and the rest of the node is as it was before.",
             )
             .next(evidence.own_command("verify")),
         ),
@@ -152,7 +152,7 @@ fn find_other_versions(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let means = "Only that version knows what it means. This one refuses to change the node beside it; its status names the \
                  ways out, with that version and without it.";
     let facts = others.iter().map(|(path, found, known)| {
-        let said = format!("of version {found}, this program knows {known}");
+        let said = format!("has version {found}, this program knows {known}");
         Fact::new(path.to_string(), said)
     });
     Some(

@@ -117,7 +117,7 @@ fn moved_aside<'a>(
 fn keyfile_fact(one: &Keyfile) -> Fact {
     match &one.refused {
         Some(why) if !one.empty => {
-            Fact::new(&one.path, format!("NetworkManager does not take it: {why}"))
+            Fact::new(&one.path, format!("NetworkManager rejects it: {why}"))
         }
         _ => Fact::new(&one.path, "generated"),
     }

@@ -29,9 +29,9 @@ fn judge_rpm_ostree(evidence: &DoctorEvidence) -> CheckVerdict {
                 "Nothing else can be staged until it ends. If its client exited, it may never end.";
             let program = transaction.method.split_whitespace().next();
             let what = if program.is_some_and(|program| program.ends_with("/ostree")) {
-                "ostree is at work"
+                "ostree is busy"
             } else {
-                "rpm-ostree is at work"
+                "rpm-ostree is busy"
             };
             let finding = DoctorFinding::notice(what, means)
                 .with_evidence(

@@ -13,7 +13,7 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     looks_at: "the time against certificates, file times, the clocks of board and server, and the age of this program",
     explain: "If the clock is behind, no certificate is valid yet. A node without network cannot \
 ask for the time, so this check compares the clock with known moments of the past: when certificates \
-were signed (by another clock, so these count most), when files were written, when configs were fetched, and the day of \
+were signed (by another clock, so these are the best evidence), when files were written, when configs were fetched, and the day of \
 the newest rules in this program. Either a clock before one of these is wrong, or it was ahead when they were written.\n\n\
 A clock that is far ahead is found with the board's clock, if there is one, and with that of the Machine Config \
 Server. On the node itself, the server that last answered mco-rescue fetch is asked for the time, for two seconds at \

@@ -15,7 +15,7 @@ old passwords, old network, old certificates, and the daemon's record of an old 
 in the other deployment. Only deployments of the same stateroot are compared: an image-based upgrade makes a new \
 one, with its own /etc and /var.\n\n\
 The record in the other deployment is a whole MachineConfig: mco-rescue plan FILE shows what it would change, and \
-mco-rescue apply makes them. mco-rescue rollback reverts files and deployment together.\n\n\
+mco-rescue apply changes it. mco-rescue rollback reverts files and deployment together.\n\n\
 The daemon starts with rpm-ostree cleanup -r, so the other deployment is removed once the \
 node reaches the API. Only a pinned one survives: ostree admin pin INDEX, with the index from ostree admin status.\n\n\
 An image with [etc] transient=true in prepare-root.conf begins every boot with its own /etc: whatever a config brought there \
@@ -29,7 +29,9 @@ fn judge_etc_went_back(evidence: &DoctorEvidence) -> CheckVerdict {
             return CheckVerdict::healthy().and_findings(Some(made_anew(why)));
         }
         Ok(_) => {}
-        Err(why) => return CheckVerdict::not_seen(format!("if every boot makes /etc anew: {why}")),
+        Err(why) => {
+            return CheckVerdict::not_seen(format!("whether every boot recreates /etc: {why}"));
+        }
     }
     let elsewhere = match evidence.upkeep.elsewhere.seen() {
         Ok(elsewhere) => elsewhere,
@@ -76,7 +78,7 @@ fn find_other_stateroot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         return None;
     }
     let means = "It is another installation, with its own /etc, /var, certificates and record: an image-based upgrade goes there \
-and back. What is changed here now is not there.";
+and back. Changes made here now are not there.";
     let what = "the next boot enters another stateroot";
     let finding = DoctorFinding::warning(what, means)
         .with_evidence(
@@ -110,7 +112,7 @@ fn next_boot<'a>(
 fn made_anew(why: &str) -> DoctorFinding {
     let means = "The next boot begins with the /etc of the image: the config's files, the users and the daemon's record are gone. \
 A cluster node needs an image without it.";
-    DoctorFinding::warning("every boot makes /etc anew", means)
+    DoctorFinding::warning("every boot recreates /etc", means)
         .with_evidence("/etc is transient", why)
         .next("cat /usr/lib/ostree/prepare-root.conf")
 }

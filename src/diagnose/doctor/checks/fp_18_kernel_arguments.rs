@@ -18,7 +18,7 @@ a blank: oc edit mc NAME, with the name of the MachineConfig that contains it.\n
 A quote that is never closed includes the following arguments. For most keys the kernel uses the last \
 value: an argument that an installer or a person added after the config's one wins. The daemon, which only checks \
 presence, does not see that.\n\n\
-The order of some arguments counts: hugepages belongs to the hugepagesz before it.\n\n\
+The order of some arguments matters: hugepages belongs to the hugepagesz before it.\n\n\
 Missing arguments are reported as FP-01. By hand: rpm-ostree kargs --append-if-missing=X --delete-if-present=Y, \
 then a clean reboot.",
     judge: judge_kernel_arguments,
@@ -136,7 +136,7 @@ fn left_over(evidence: &DoctorEvidence, config: &MachineConfig) -> Option<Doctor
     let means = "The recorded config does not ask for them: its files came without its kernel arguments. They stay until a run \
 stages those.";
     Some(
-        DoctorFinding::warning("kernel arguments of a config from before are left", means)
+        DoctorFinding::warning("kernel arguments of an earlier config are left", means)
             .with_evidence("the next boot", left.detail)
             .next(evidence.own_command("apply")),
     )
@@ -150,7 +150,7 @@ fn report_order(
 ) -> Option<DoctorFinding> {
     let list = asked_for.out_of_order(present).join(" ");
     let means = "The order gives these arguments their meaning: a number of huge pages belongs to the size before it, \
-and for most keys the last value counts. The daemon only checks presence.";
+and for most keys the last value wins. The daemon only checks presence.";
     (!list.is_empty()).then(|| {
         DoctorFinding::warning("the config's kernel arguments are in another order", means)
             .with_evidence(IN_CONFIG, redacted_arguments(&list))

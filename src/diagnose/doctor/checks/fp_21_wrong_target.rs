@@ -15,7 +15,7 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     title: "the daemon retries a config that fails",
     looks_at: "failures in the daemon's log, the API's last answer, the record, and the last run",
     explain: "The daemon goes to the config in the annotation desiredConfig, and tries again after each failure, at \
-least once a minute. If the config was bad, and its pool was set back, the annotation of this node may stay: the controller does not touch a node \
+least once a minute. If the config was bad, and its pool was reverted, the annotation of this node may stay: the controller does not touch a node \
 that counts as unavailable. So the node retries a config that the pool no longer wants.\n\n\
 If mco-rescue apply has put the node into a good config meanwhile, the daemon still returns to the bad one when it \
 starts, until the annotation is corrected.\n\n\

@@ -12,7 +12,7 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     title: "etcd was restored to an older state than the disk",
     looks_at: "the data that a restore of etcd moved aside, the record, and the API's last answer",
     explain: "A restored etcd has the Node as it was when the backup was made. The annotation currentConfig can then name an older \
-config than the one that is on this disk. The daemon takes the disk for the truth and corrects the annotation. The annotation \
+config than the one that is on this disk. The daemon trusts the disk and corrects the annotation. The annotation \
 desiredConfig stays old until the controller renders the pool again: until then the daemon would go back to the old config.\n\n\
 mco-rescue status --for-cluster says which annotations have to be corrected. If the old config is no longer in the API, import it \
 from the node's cache first.\n\n\
@@ -53,7 +53,7 @@ fn find_older_state(evidence: &DoctorEvidence, restored: u64) -> Option<DoctorFi
         (
             CheckSeverity::Notice,
             "etcd was restored after the API's last answer",
-            "The annotations of this Node may be older than the disk. The last answer does not say it.",
+            "The annotations of this Node may be older than the disk. The last answer does not show it.",
         )
     };
     let node = shell_word(&seen.node);

@@ -17,7 +17,7 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     title: "units that cannot be loaded or enabled",
     looks_at: "links, units and drop-ins in /etc/systemd/system; kubelet, crio, NetworkManager",
     explain: "The daemon enables all units of an update with one systemctl enable. It stops at a unit whose link leads \
-nowhere, at links that lead to each other, and at a file in the place of a link. Then no unit of the update is enabled (\"error enabling units\").\n\n\
+nowhere, at links that lead to each other, and at a file in place of a link. Then no unit of the update is enabled (\"error enabling units\").\n\n\
 Units and enablement that differ from the config are reported as FP-03: mco-rescue apply corrects both with \
 links alone, also on a disk whose systemd does not run. The files reported here belong to no config: check and remove \
 them, then systemctl daemon-reload.\n\n\
@@ -303,7 +303,7 @@ fn find_failed_units(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let facts = facts.map(|unit| Fact::new(&unit.name, format!("{} ({})", unit.active, unit.sub)));
     let means = "Without it the node is not Ready, and the daemon's pod does not run.";
     Some(
-        DoctorFinding::critical(format!("{} does not run", first.name), means)
+        DoctorFinding::critical(format!("{} is not running", first.name), means)
             .seen_all(facts)
             .next(format!("journalctl -b -u {} -n 30 --no-pager", first.name))
             .next(evidence.own_command("verify")),

@@ -85,7 +85,7 @@ fn find_unusable_entries(evidence: &DoctorEvidence, secrets: &[Secrets]) -> Opti
         .filter(is_kubelets)
         .flat_map(|secret| &secret.faults);
     let means = if kubelets.any(|one| one.stops_kubelet) {
-        "The kubelet and oc take none of the file for it: the good entries are lost, too, and registries that want \
+        "Because of it, the kubelet and oc reject the whole file: the good entries are lost, too, and registries that want \
 credentials refuse every pull. The entry comes from the cluster's secret."
     } else {
         "A registry that wants credentials refuses pulls for this name."

@@ -93,15 +93,17 @@ fn find_lost(
     let mut lost = addresses.chain(made).peekable();
     lost.peek()?;
     let facts = lost.map(|(token, why)| Fact::new(token, why));
-    let means = "The initramfs has this network, and the booted system has not: the node is not reachable at this address \
+    let means = "The initramfs has this network, and the booted system does not: the node is not reachable at this address \
                  after the boot, or gets another one from DHCP.";
-    let finding =
-        DoctorFinding::warning("the network is in the kernel arguments only", means)
-            .seen_all(facts)
-            .seen_all(list_profiles(fixed))
-            .seen_all(fixed.refused.iter().map(|(path, why)| {
-                Fact::new(path, format!("NetworkManager does not take it: {why}"))
-            }));
+    let finding = DoctorFinding::warning("the network is in the kernel arguments only", means)
+        .seen_all(facts)
+        .seen_all(list_profiles(fixed))
+        .seen_all(
+            fixed
+                .refused
+                .iter()
+                .map(|(path, why)| Fact::new(path, format!("NetworkManager rejects it: {why}"))),
+        );
     Some(show_connections(evidence, finding))
 }
 
@@ -159,7 +161,7 @@ fn find_other_interface(
         return None;
     }
     let means = "The interface has one name in the initramfs and another one in the booted system, or the address is on \
-                 another port. Where only one of the names exists, one of both has no network.";
+                 another port. Where only one of the names exists, one of the two has no network.";
     let finding = DoctorFinding::warning("one address is for two interfaces", means)
         .seen_all(facts.into_iter().flatten());
     Some(show_connections(evidence, finding))
@@ -211,7 +213,7 @@ fn find_dhcp_only(
     if !arguments.needed || decided || any_automatic {
         return None;
     }
-    let means = "The initramfs waits for the network before the root is there, and asks DHCP. Without a DHCP server in this \
+    let means = "The initramfs waits for the network before the root is mounted, and asks DHCP. Without a DHCP server in this \
                  network the node does not boot.";
     Some(
         DoctorFinding::notice("the initramfs has no fixed address", means)

@@ -21,7 +21,7 @@ sets one. sshd ignores a key file that others can write or that core cannot read
 one wrong mode locks core out like a missing key.\n\n\
 The keys of a config are in .ssh/authorized_keys.d. sshd reads them through a program, which a drop-in of the OS names: \
 /etc/ssh/sshd_config.d/40-ssh-key-dir.conf. Without the line Include /etc/ssh/sshd_config.d/*.conf in sshd_config, or with another \
-AuthorizedKeysCommand, sshd reads none of them. Of most settings the first value counts, and a value in a matching Match block \
+AuthorizedKeysCommand, sshd reads none of them. For most settings the first value wins, and a value in a matching Match block \
 overrides those outside. RequiredRSASize refuses shorter RSA keys, and PubkeyAcceptedAlgorithms other types. AllowUsers and AllowGroups lock out every user that they do not name.\n\n\
 A setting that depends on the connection, such as Match Address, is listed under \"Not checked\". On the node, sshd itself \
 shows the settings in force: sshd -T -C user=core,host=HOST,addr=ADDRESS.\n\n\

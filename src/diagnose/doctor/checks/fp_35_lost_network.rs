@@ -13,7 +13,7 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
 drivers add endings such as np0. A connection that is bound to the old name is then never started, and no log says so. \
 NetworkManager of EL 10 also ignores files below /etc/sysconfig/network-scripts.\n\n\
 The node is judged against the deployment that the next boot enters, as mco-rescue preflight judges an image (checks \
-interface-names and legacy-connections). If no other deployment is to come, only old connection files count that the \
+interface-names and legacy-connections). If there is no other deployment, only old connection files are reported that the \
 running system does not read.\n\n\
 mco-rescue apply pins the names by permanent address, with the files that the daemon's own helper writes. By hand: \
 nmstatectl persist-nic-names --root /, before the reboot. nmcli connection migrate FILE turns an old file into a new one; it has \

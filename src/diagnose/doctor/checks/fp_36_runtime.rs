@@ -13,7 +13,7 @@ the daemon's. EL 10 has no runc: a file that sets default_runtime = \"runc\" sto
 runtimes whose program is missing do no harm.\n\n\
 The files below /etc/crio are read in CRI-O's order and as the next boot has them, as mco-rescue preflight reads them (check \
 container-runtime).\n\n\
-The ContainerRuntimeConfig that sets defaultRuntime has to go in the cluster, or the daemon brings the file back.",
+The ContainerRuntimeConfig that sets defaultRuntime has to be removed in the cluster, or the daemon brings the file back.",
     judge: judge_runtime,
 };
 

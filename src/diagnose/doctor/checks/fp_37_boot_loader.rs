@@ -12,11 +12,11 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     looks_at: "files on the EFI system partitions against those of the next OS, grub.cfg, bootupd's state; zipl in the repository's configuration",
     explain: "shim and GRUB are on the EFI system partition, outside of the deployments. An update of the OS does not \
 replace them: the daemon does so only where Secure Boot is on, and bootupd compares versions in its state file, not the files. An old \
-GRUB may not read what a newer system writes, and the machine stops at the prompt grub>. So it does if grub.cfg beside \
+GRUB may not read what a newer system writes, and the machine stops at the prompt grub>. The same happens if grub.cfg beside \
 the boot loader is missing.\n\n\
 Each partition is compared with the deployment that the next boot enters, as mco-rescue preflight does (check \
 boot-loader). If that is the running system, older files are a notice: they have just booted it. Partitions of other disks than \
-that of /boot do not count.\n\n\
+that of /boot are ignored.\n\n\
 On IBM Z zipl writes a list of blocks by which the machine starts. OSTree runs it after a change of the boot entries only if \
 /ostree/repo/config has bootloader=zipl below [sysroot]. Without it everything is staged without an error, and never boots.\n\n\
 The commands copy the old files first, and then those of the OS, to every such partition. At the prompt grub>: configfile \
@@ -50,9 +50,7 @@ fn severity_of(finding: &CrossingFinding, is_present: bool) -> CheckSeverity {
 fn what_of(finding: &CrossingFinding) -> String {
     let subject = &finding.subject;
     let what = match finding.failure {
-        Some(CrossingFailure::OldGrubConfig) => {
-            "GRUB's configuration is of an old style".to_owned()
-        }
+        Some(CrossingFailure::OldGrubConfig) => "GRUB's configuration has an old format".to_owned(),
         Some(CrossingFailure::GrubPrompt) if finding.severity == CrossingSeverity::Inhibitor => {
             format!("no grub.cfg on {subject}: it stops at grub>")
         }

@@ -113,7 +113,7 @@ fn find_renewed(
     if renewed.is_empty() {
         return None;
     }
-    let means = "Controllers in the static pods renew these at the start, within minutes. Then the recovery waits for approvals \
+    let means = "Controllers in the static pods renew these when they start, within minutes. Then the recovery waits for approvals \
 in two rounds: client certificates of the kubelets, then their server certificates.";
     let what = "certificates of the control plane have expired";
     let finding =
@@ -146,7 +146,7 @@ fn find_of_admin(of_admin: &[&ColdCertificate], time: &JudgedTime) -> Option<Doc
         return None;
     }
     let means = "Clients refuse the API under its public name. It stops no recovery; nothing but its admin renews it.";
-    let what = "the API's certificate of your own has expired";
+    let what = "your own certificate of the API has expired";
     let finding =
         DoctorFinding::warning(what, means).with_message(Some(messages::NOT_YET_VALID.to_owned()));
     Some(

@@ -251,7 +251,10 @@ fn rescue_facts(files: &EtcdFiles) -> Vec<Fact> {
         ),
     };
     let script = match files.restore_script {
-        Some(script) => Fact::new(format!("/{script}"), "the script for a restore is there"),
+        Some(script) => Fact::new(
+            format!("/{script}"),
+            "the script for a restore is on this node",
+        ),
         None => Fact::new(
             format!("/{SETTINGS}"),
             "no script for a restore is on this node",
@@ -316,7 +319,7 @@ fn find_torn(
     let means = "The last write was interrupted, as by a power cut. etcd copies the file to NAME.broken, cuts the record off and \
                  goes on. Nothing that it confirmed is lost.";
     Some(
-        DoctorFinding::notice("the log of etcd ends in half a record", means)
+        DoctorFinding::notice("the log of etcd ends in an incomplete record", means)
             .seen_all([place])
             .with_message(Some(messages::WAL_REPAIRED.to_owned()))
             .next(evidence.own_command("doctor FP-40")),
@@ -338,7 +341,7 @@ fn find_bad_snapshots(
     if member.snapshots.is_empty() {
         return None;
     }
-    let means = "etcd renames such a file to NAME.broken at its start, and uses an older one.";
+    let means = "etcd renames such a file to NAME.broken when it starts, and uses an older one.";
     let facts = member.snapshots.iter();
     let facts =
         facts.map(|(name, fault)| Fact::new(format!("/{MEMBER}/snap/{name}"), fault.to_string()));

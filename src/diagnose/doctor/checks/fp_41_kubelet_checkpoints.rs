@@ -13,8 +13,8 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     looks_at: "state files in /var/lib/kubelet with their checksums, and the policies in kubelet.conf",
     explain: "The kubelet keeps its decisions in files in /var/lib/kubelet: processors and memory of containers \
 (cpu_manager_state, memory_manager_state), resources of pods (pod_status_manager_state; since Kubernetes 1.33 allocated_pods_state \
-and actuated_pods_state), devices. It ends at its start if such a file is empty, no JSON, has a wrong checksum, or names \
-another policy than its configuration. systemd starts it again every 10 seconds, for ever.\n\n\
+and actuated_pods_state), devices. It exits at startup if such a file is empty, is not JSON, has a wrong checksum, or names \
+another policy than its configuration. systemd starts it again every 10 seconds, forever.\n\n\
 The usual causes are a power cut, and another minor version of the kubelet. kubelet-cleanup.service removes the files of processors, \
 memory and dynamic resources at each boot; the others stay until they are moved away.\n\n\
 The kubelet makes each file again. Without the files of processors and memory, running containers keep what they have, and it may be \
@@ -87,7 +87,7 @@ fn judge_file(
     if checkpoint.is_old_form && state.minor == Some(NEW_FORM) {
         let finding = DoctorFinding::new(
             severity_of_damage(evidence, state, file),
-            format!("{} is of an older kubelet", name_of(file)),
+            format!("{} is from an older kubelet", name_of(file)),
             "Kubernetes 1.32 has another form of this file, and its kubelet does not start with this one.",
         );
         let finding = finding

@@ -5,7 +5,7 @@ use crate::diagnose::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEv
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-43",
-    title: "kernel arguments are left that the OS does not take",
+    title: "kernel arguments are left that the OS does not accept",
     looks_at: "arguments of the next boot, and the version of the OS that it enters",
     explain: "systemd of EL 10 has no cgroup v1. With systemd.unified_cgroup_hierarchy=0 it halts every boot for 30 seconds \
 and then uses v2; if v1 is forced, the kubelet does not run. ifname=ethN: and biosdevname=1 do nothing, or something \
@@ -25,7 +25,7 @@ const FORCE: [&str; 2] = [
 fn judge_arguments(evidence: &DoctorEvidence) -> CheckVerdict {
     judge_door(evidence, CHECK.id, |finding, _| {
         if finding.subject != "cgroup v1" {
-            let what = with_subject(&finding.subject, "the OS does not take this argument");
+            let what = with_subject(&finding.subject, "the OS does not accept this argument");
             return Some((CheckSeverity::Warning, what));
         }
         let mut said = finding.evidence.iter();

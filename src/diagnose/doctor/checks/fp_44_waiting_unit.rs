@@ -301,7 +301,7 @@ fn report_wait(
              by itself then."
         }
         (true, false) => "The kubelet is not started before the unit ends or gives up.",
-        (false, _) => "The boot is not at its end before the unit ends.",
+        (false, _) => "The boot does not finish before the unit ends.",
     };
     let what = if unit.len() > 42 {
         "a unit of the boot still waits".to_owned()

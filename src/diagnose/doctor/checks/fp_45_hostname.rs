@@ -126,10 +126,10 @@ fn find_joined_so(place: &str, node: &str) -> DoctorFinding {
 fn find_no_name(evidence: &DoctorEvidence, place: &str, name: &str, node: &str) -> DoctorFinding {
     let means = match kind_of(name) {
         NameKind::Default => {
-            "The host has got no name, and has that of the system image. The kubelet's certificate is not valid for it."
+            "The host was given no name, and has that of the system image. The kubelet's certificate is not valid for it."
         }
         NameKind::Local | NameKind::Own => {
-            "The host has got no name. The kubelet's certificate is not valid for this one, and what waits for a name \
+            "The host was given no name. The kubelet's certificate is not valid for this one, and what waits for a name \
              goes on only after five minutes."
         }
     };
@@ -161,11 +161,11 @@ fn find_other_node(
     node: &str,
 ) -> DoctorFinding {
     let means = format!(
-        "The API refuses {name} with a certificate of {node}. If the host is {node}, it has got a wrong name: the first \
-         command mends that. If its disk is a clone, it must not run with that identity: the last command puts it aside."
+        "The API refuses {name} with a certificate of {node}. If the host is {node}, it was given a wrong name: the first \
+         command fixes that. If its disk is a clone, it must not run with that identity: the last command puts it aside."
     );
     let mut finding =
-        DoctorFinding::critical("the kubelet's certificate is of another node", means)
+        DoctorFinding::critical("the kubelet's certificate belongs to another node", means)
             .with_evidence(place, name)
             .with_evidence(certificate_path(), format!("{NODE}{node}"))
             .with_message(Some(messages::fill_message(messages::NODE_NOT_FOUND, name)));

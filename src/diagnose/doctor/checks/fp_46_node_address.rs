@@ -157,7 +157,7 @@ fn find_gone(
     let means = match (etcd, of(AddressHolder::Kubelet)) {
         (Some(_), _) => {
             "etcd's certificate and variables are for that address: its member here does not start. Give the address \
-             back; a hint alone does not mend it."
+             back; a hint alone does not fix it."
         }
         (None, Some(_)) if kept.control_plane => {
             "The node is not reachable where the cluster looks for it. Give the address back: etcd keeps its address for \

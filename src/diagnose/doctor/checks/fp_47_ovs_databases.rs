@@ -17,7 +17,7 @@ A first record that is wrong, or an empty file, keeps ovsdb-server from starting
 start script creates a missing file, but does not replace a broken one. A wrong record further on does not keep it \
 from starting: it uses what came before, and cuts off the rest at its next write. That is normal for the last record \
 after a power cut. In the middle it takes the node's bridges back to an older state.\n\n\
-/etc/openvswitch/conf.db is made again: moved aside, it is created at the start of ovsdb-server, and \
+/etc/openvswitch/conf.db is made again: moved aside, it is created when ovsdb-server starts, and \
 ovs-configuration.service builds br-ex. The node has no network meanwhile: use the console, or a reboot. The \
 databases of OVN are filled from the API by ovnkube.\n\n\
 Of databases of more than 16 MiB in all, only the first record is read, up to 16 MiB; with --deep everything. The rows are not compared with \
@@ -52,9 +52,9 @@ fn judge_log(evidence: &DoctorEvidence, path: &str, log: &OvsdbLog) -> Option<Do
         let means = "The last write was interrupted, as by a power cut. ovsdb-server uses what came before, and cuts the record off at \
                      its next write.";
         let what = if of_switch {
-            "the database of Open vSwitch ends in half a record"
+            "the database of Open vSwitch ends in an incomplete record"
         } else {
-            "a database of OVN ends in half a record"
+            "a database of OVN ends in an incomplete record"
         };
         DoctorFinding::notice(what, means).next(evidence.own_command("doctor FP-47"))
     };

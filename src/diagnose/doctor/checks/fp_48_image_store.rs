@@ -21,7 +21,7 @@ the end of the static pods.\n\n\
 Before such a boot, on a disk in another machine, in a live system or in the initramfs: if the store is sound, an empty \
 clean.shutdown keeps it. Its contents are not proven then: files that were being written at the power cut may be damaged, and CRI-O \
 does not repair them either, as it does so only without the mark.\n\n\
-On a node that runs, a clean reboot keeps the images: systemctl reboot, and no reset.\n\n\
+On a running node, a clean reboot keeps the images: systemctl reboot, not a reset.\n\n\
 Layers are checked by their parents, by the files link and lower, and by marks of incomplete ones; data of images by its size. \
 Contents of layers are not hashed.",
     judge: judge_image_store,

@@ -19,7 +19,7 @@ change, the units are enabled and their programs are missing.\n\n\
 In the first minutes of a new node this is normal: doctor says nothing while the first-boot service works. mco-rescue firstboot \
 --complete finishes a first boot; mco-rescue apply stages the recorded image again, and rpm-ostree status shows if another deployment \
 has it already.\n\n\
-CRI-O does not start if /opt/cni is a link that leads nowhere; it makes the directory itself once the link is away.",
+CRI-O does not start if /opt/cni is a dangling link; it makes the directory itself once the link is removed.",
     judge: judge_node_image,
 };
 
@@ -115,8 +115,8 @@ fn find_lost_plugins(evidence: &DoctorEvidence, programs: &NodePrograms) -> Opti
     Some(
         DoctorFinding::new(
             severity,
-            "/opt/cni is a link that leads nowhere",
-            "CRI-O does not start with it. It makes the directory itself once the link is away.",
+            "/opt/cni is a dangling link",
+            "CRI-O does not start with it. It makes the directory itself once the link is removed.",
         )
         .with_evidence("/opt/cni", format!("leads to {target}, which is missing"))
         .next(format!(

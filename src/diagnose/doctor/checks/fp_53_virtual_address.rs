@@ -69,7 +69,7 @@ fn is_drift(evidence: &DoctorEvidence, path: &str) -> bool {
 
 fn find_asleep(evidence: &DoctorEvidence) -> DoctorFinding {
     let place = format!("/{REMOTE_WORKER}");
-    let means = "keepalived sleeps while this mark exists. It is for workers in another network, and this node is of the \
+    let means = "keepalived sleeps while this mark exists. It is for workers in another network, and this node belongs to the \
                  control plane: its address was chosen outside of the network of the virtual ones.";
     DoctorFinding::warning("keepalived sleeps on a control-plane node", means)
         .with_evidence(place.clone(), "exists")
@@ -260,7 +260,7 @@ fn find_wrong_peers(
         (false, false) => return None,
     };
     let means = if is_own {
-        "The node answers itself. The file is of another node, or of an address that this node had before."
+        "The node answers itself. The file belongs to another node, or to an address that this node had before."
     } else {
         "The node does not hear the others: it takes the address although another one holds it, and two machines \
              answer for it."

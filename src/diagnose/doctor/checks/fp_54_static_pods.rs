@@ -18,13 +18,13 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
 kubelet runs each manifest in /etc/kubernetes/manifests. Their operators write a numbered revision below \
 /etc/kubernetes/static-pod-resources, then remove the old manifest, then write the new one. After a power cut between the \
 last two the revision is complete and the manifest is missing: the pod is gone. The copy in the revision is the manifest.\n\n\
-A revision is complete if its own manifest has its number, and if every file that the manifest and its config name is there \
+A revision is complete if its own manifest has its number, and if every file that the manifest and its config name exists \
 with content and every key belongs to its certificate. Older installers did not flush files: after a power cut a manifest, \
 a key or a bundle can be empty.\n\n\
 Copy the manifest of the newest complete revision, with mode 0600. The kubelet reads every file in its directory, so keep no \
 second copy there. Do not edit numbers. With an older revision the pod runs with older secrets, until its operator installs \
 a new one.\n\n\
-A directory named staging is what an interrupted installer left. It is harmless, and can have the content from before. \
+A directory named staging is what an interrupted installer left. It is harmless, and can have the old content. \
 Manifests in /home/core/assets/manifests-stopped were put there on purpose, by disable-etcd.sh or a restore. With two nodes \
 and fencing, etcd is not a static pod.",
     judge: judge_static_pods,
@@ -203,7 +203,7 @@ fn judge_revision(
     for left in &pods.staging {
         finding = finding.with_evidence(
             left,
-            "left by an interrupted installer: it may have the content from before",
+            "left by an interrupted installer: it may have the old content",
         );
     }
     if !revision.problems.is_empty() {

@@ -17,7 +17,7 @@ The header of LUKS 2 has two copies with a checksum each. With one copy damaged 
 nothing opens it any more, and the running system does not notice before its next boot. The header of LUKS 1 is not \
 judged.\n\n\
 The same is judged by mco-rescue preflight (check encrypted-root). No secret is read. Before the reboot: a passphrase for one boot, \
-cryptsetup luksAddKey DEVICE; never remove a key slot. If Tang answers can be seen on the node: curl http://TANG/adv.",
+cryptsetup luksAddKey DEVICE; never remove a key slot. Whether Tang answers can be tested on the node: curl http://TANG/adv.",
     judge: judge_encrypted,
 };
 

@@ -18,7 +18,7 @@ holds this system. Without any entry the firmware needs \\EFI\\BOOT\\BOOTX64.EFI
 efibootmgr -v lists the entries, efibootmgr -o sets their order, efibootmgr -c makes one; all of them write to the \
 firmware, so mco-rescue only prints them. On a rescue system, mount the disk and run mco-rescue doctor --root DIR there: \
 it compares the firmware of that machine with the mounted disk.\n\n\
-A network entry in the first place is often meant so, and the server passes the machine on to its disk; it is reported \
+A network entry in first place is often intended, and the server passes the machine on to its disk; it is reported \
 only while the first boot is not complete. Machines with a BIOS have no such entries. Of an array, each disk may be \
 started. Two disks with the same labels are reported too: the first boot finds its file systems by label.",
     judge: judge_boot_order,
@@ -86,7 +86,7 @@ fn list_leftovers(evidence: &DoctorEvidence) -> Vec<Fact> {
         (
             &evidence.first_boot_stamp,
             "boot/ignition.firstboot",
-            "no boot came to the end of Ignition",
+            "no boot has completed Ignition",
         ),
         (
             &files.ignition_result,

@@ -21,7 +21,7 @@ named x.bak is a connection, too. A port without its controller, and a connectio
 never start. FP-08 judges the syntax and the mode of each file.\n\n\
 OVN-Kubernetes does not run with the kernel argument ipv6.disable=1: its pods restart again and again, and the node stays \
 NotReady.\n\n\
-Rename or move what is meant to count, and remove the rest: in the MachineConfig if the file comes from there, else on the \
+Rename or move what should take effect, and remove the rest: in the MachineConfig if the file comes from there, else on the \
 node. Have a console before NetworkManager is restarted over ssh.",
     judge: judge_unread_network,
 };

@@ -5,7 +5,7 @@ use crate::node::pull_files::{PullFault, PullFaultKind};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-63",
-    title: "files for pulls that count for nothing",
+    title: "files for pulls that have no effect",
     looks_at: "names and places below /etc/containers and /etc/docker: registries.conf.d, registries.d, certs.d",
     explain: "CRI-O, Podman and rpm-ostree read the same files for a pull. /etc/containers/registries.conf.d/*.conf is TOML and \
 says which mirrors there are. /etc/containers/registries.d/*.yaml is YAML and says where signatures are: each of these files is \

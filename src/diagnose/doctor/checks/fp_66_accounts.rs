@@ -16,12 +16,12 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     looks_at: "sysusers.d against passwd and group in /etc and /usr/lib, and owners of state directories",
     explain: "Services that do not run as root need their users. The OS lists them in /usr/lib/passwd (nss-altfiles), and \
 systemd-sysusers makes the missing ones of sysusers.d at the first boot of each new OS. It writes all of them or \
-none: a line in /etc/gshadow for a group that /etc/group lacks, an immutable file, or a link or directory in the place of \
+none: a line in /etc/gshadow for a group that /etc/group lacks, an immutable file, or a link or directory in place of \
 the lock file /etc/.pwd.lock stops it. Without the user openvswitch, Open vSwitch does not start, and the node has no network.\n\n\
 A line of /etc/passwd overrides the one of /usr/lib/passwd. If their numbers differ, directories of the OS can belong to a \
 number that the user no longer has: ovsdb-server then cannot open /etc/openvswitch/conf.db. Give the directory back to the \
 user. The number in /etc/passwd stays, as other files have it.\n\n\
-A line with a wrong number of fields is skipped by every program, and dropped when one writes the file anew. A carriage return \
+A line with a wrong number of fields is skipped by every program, and dropped when one rewrites the file. A carriage return \
 at the end of a line is read as part of the shell, or of the last member of a group.\n\n\
 The fix adds altfiles to /etc/nsswitch.conf, or copies the lines from /usr/lib where that file belongs to the config. It gives \
 state back to its user, and removes carriage returns. Accounts that the OS does not list are made by systemd-sysusers.",

@@ -14,7 +14,7 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     explain: "Hardening guides and workarounds for security holes turn kernel modules off: `install openvswitch /bin/false` in \
 /etc/modprobe.d, or module_blacklist= among the kernel arguments. What is loaded stays loaded, so nothing is seen until the next \
 boot. Then the bridge br-ex is missing, or CRI-O mounts no container.\n\n\
-Judged are the modules of Open vSwitch, CRI-O, the network of pods, nftables, and the bonds and VLANs of NetworkManager, and \
+This check covers the modules of Open vSwitch, CRI-O, the network of pods, nftables, and the bonds and VLANs of NetworkManager, and \
 the modules that these depend on. A `blacklist` line keeps a module from being loaded by what it provides, not by its name.\n\n\
 A line or an argument that the recorded config brings is never taken out here: change its MachineConfig, or the daemon brings it \
 back. The fix takes the other lines out. A file of the OS is hidden by a copy in /etc/modprobe.d without them. rpm-ostree kargs \

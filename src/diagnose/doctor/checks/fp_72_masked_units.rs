@@ -9,10 +9,10 @@ pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-72",
     title: "a unit that the node needs is masked",
     looks_at: "links to /dev/null in /etc/systemd/system and /run/systemd/system",
-    explain: "systemctl mask makes a link to /dev/null in the place of a unit. Nothing starts the unit any more: no dependency, no \
+    explain: "systemctl mask makes a link to /dev/null in place of a unit. Nothing starts the unit any more: no dependency, no \
 boot, no systemctl start (\"Unit kubelet.service is masked\"). What runs goes on until the next boot, so it is often seen only \
 then. With --runtime the link is below /run, and gone after a boot.\n\n\
-Judged are the units of the kubelet, CRI-O, the network, Open vSwitch, D-Bus, rpm-ostree, the first boot and sshd. A mask that \
+This check covers the units of the kubelet, CRI-O, the network, Open vSwitch, D-Bus, rpm-ostree, the first boot and sshd. A mask that \
 the recorded config asks for is the config's: change it there.\n\n\
 systemctl unmask removes the link. A unit that the config brings is a file in the same place: the link has replaced it, and \
 mco-rescue apply writes it again.",

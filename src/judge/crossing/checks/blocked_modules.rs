@@ -29,7 +29,7 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
         .filter_map(|(needed, setting)| describe_block(node, needed, setting))
         .collect();
     if let (Err(why), false) = (&arguments, modules.needed.is_empty()) {
-        let what = format!("it is not known if some of them turn kernel modules off: {why}");
+        let what = format!("it is unknown whether some of them turn kernel modules off: {why}");
         all.push(
             CrossingFinding::unknown("kernel arguments", what)
                 .next("Look at the options of the entries below /boot/loader/entries."),

@@ -12,7 +12,7 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
         Ok(None) => return Vec::new(),
         Ok(Some(unused)) => unused,
         Err(reason) => {
-            let what = format!("it is not known if OSTree runs zipl: {reason}");
+            let what = format!("it is unknown whether OSTree runs zipl: {reason}");
             let finding = CrossingFinding::unknown("zipl", what);
             return vec![finding.next("ostree config get sysroot.bootloader")];
         }

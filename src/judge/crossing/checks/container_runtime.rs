@@ -314,7 +314,7 @@ fn find_program(target: &Target, node: &Platform, name: &str, path: &str) -> Pro
     } else {
         // EL 10 has all programs in usr/bin, and a link in place of the other directory.
         Program::Unknown(format!(
-            "/{path} is not among the files that are read of an image"
+            "/{path} is not among the files that are read from an image"
         ))
     }
 }

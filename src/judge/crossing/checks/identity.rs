@@ -106,17 +106,16 @@ fn judge_release(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         && after < before
     {
         let what = format!(
-            "the image is of Enterprise Linux {after}, and this node runs {before}: the state in /etc and /var is of the newer \
-             system, and no way back is supported"
+            "the image has Enterprise Linux {after}, and this node runs {before}: the state in /etc and /var is from the newer \
+             system, and going back is not supported"
         );
-        all.push(
-            warning("release", what)
-                .next("Go back only with a deployment of before: mco-rescue rollback, or rpm-ostree rollback."),
-        );
+        all.push(warning("release", what).next(
+            "Go back only with an earlier deployment: mco-rescue rollback, or rpm-ostree rollback.",
+        ));
     }
     if let Some((stream, major)) = find_other_stream(target) {
         let what = format!(
-            "the image says that it is of the stream {stream}, and holds Enterprise Linux {major}"
+            "the image says that it belongs to the stream {stream}, but holds Enterprise Linux {major}"
         );
         let finding =
             warning("stream", what).with_evidence("label io.openshift.os.streamclass", stream);

@@ -44,7 +44,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     report_changes(target, &new, running).into_iter().collect()
 }
 
-/// Reports the kernel arguments that only one of both images has.
+/// Reports the kernel arguments that only one of the two images has.
 fn report_changes(target: &Target, new: &Kargs, running: &Kargs) -> Option<CrossingFinding> {
     let lists = [
         (

@@ -15,7 +15,7 @@ fn judge(_: &Target, node: &Platform) -> Vec<CrossingFinding> {
         ),
         Err(why) => (
             CrossingSeverity::Unknown,
-            format!("it is not known if the image would be fetched: {why}"),
+            format!("it is unknown whether the image would be fetched: {why}"),
         ),
     };
     let next = "Look at /etc/containers/policy.json and registries.conf; what a MachineConfig has written is corrected there.";

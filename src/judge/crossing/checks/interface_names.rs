@@ -220,7 +220,7 @@ impl Place<'_> {
         let existing = self.node.interface_names.link_files.iter();
         let mut existing = existing.filter(|file| file.path == format!("/{path}"));
         if let Some(file) = existing.find(|file| !file.generated) {
-            let what = "the file that would pin this name is there already, but it does not apply to this interface";
+            let what = "the file that would pin this name already exists, but it does not apply to this interface";
             let next = format!("Correct {}, or remove it: rm {}", file.path, file.path);
             let finding = self.inhibitor_finding(named, what);
             return finding

@@ -20,7 +20,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         return Vec::new();
     }
     let Some(machine) = found.machine else {
-        let what = "the architecture of the node is not known, so it is not known if this kernel exists for it";
+        let what = "the architecture of the node is not known, so it is unknown whether this kernel exists for it";
         return vec![CrossingFinding::unknown(FIELD, what).with_evidence(FIELD, kind)];
     };
     let os = &target.os_release;

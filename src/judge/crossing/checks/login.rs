@@ -38,7 +38,7 @@ fn judge_settings(logins: &NextLogin) -> Option<CrossingFinding> {
     let cause = after.kept_out.first();
     let cause = cause.map(|cause| (cause.place.clone(), cause.said.clone()));
     let (place, said) = cause.or(refused)?;
-    let what = "with the settings of sshd on this node, the image lets core in no more";
+    let what = "with this node's sshd settings, core can no longer log in with the image";
     Some(
         CrossingFinding::new(severity, "sshd", what)
             .with_evidence(place, said)

@@ -21,7 +21,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         }
     };
     if !has_units(target) {
-        let what = "the image has no list of its units, so it is not known if it has those that are enabled";
+        let what = "the image has no list of its units, so it is unknown whether it has those that are enabled";
         return vec![
             CrossingFinding::unknown("units", what)
                 .with_evidence(&target.tree.source, format!("/{UNITS_OF_OS}: missing")),

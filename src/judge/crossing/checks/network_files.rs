@@ -29,7 +29,7 @@ fn judge_ipv6(node: &Platform) -> Option<CrossingFinding> {
     let (place, arguments) = match node.next_arguments() {
         Ok(found) => found,
         Err(why) => {
-            let what = format!("it is not known if {DISABLED_IPV6} is among them: {why}");
+            let what = format!("it is unknown whether {DISABLED_IPV6} is among them: {why}");
             return Some(
                 CrossingFinding::unknown("kernel arguments", what)
                     .next("Look at the options of the entries below /boot/loader/entries."),

@@ -20,7 +20,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         };
         found.push(
             CrossingFinding::warning("added modules",
-                "kernel modules were added to the kernel of today, and the image's kernel does not get them",
+                "kernel modules were added to the current kernel, and the image's kernel does not have them",
             )
             .with_evidence(first, format!("a module file{more}"))
             .with_prevented("modprobe: FATAL: Module NAME not found in directory /lib/modules/VERSION")

@@ -27,7 +27,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         if firmware.partitions.is_empty() || payload.is_empty() {
             return Vec::new();
         }
-        let what = format!("it is not known if Secure Boot is on: {reason}");
+        let what = format!("it is unknown whether Secure Boot is on: {reason}");
         let finding = CrossingFinding::unknown("Secure Boot", what);
         return vec![finding.next("mokutil --sb-state")];
     }

@@ -21,7 +21,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
                         .with_evidence(&xfs.source, format!("superblock version {version}"))
                         .with_prevented("Deprecated V4 format (crc=0) not supported by kernel.")
                         .next(
-                            "The format cannot be changed in place. Install the node again, or make the file system anew \
+                            "The format cannot be changed in place. Install the node again, or recreate the file system \
                              and restore its content.",
                         ),
                 )

@@ -176,9 +176,9 @@ impl<'a> Walk<'a> {
                 }
                 FirstBootWork::Changes(all) => {
                     let all = all.join(", ");
-                    format!(", towards the content of its file: it changes {all}, and reboots")
+                    format!(", to apply the content of its file: it changes {all}, and reboots")
                 }
-                FirstBootWork::Unknown => ", towards the content of its file".to_owned(),
+                FirstBootWork::Unknown => ", to apply the content of its file".to_owned(),
             };
             self.add_reason(format!(
                 "if the node boots before that, the first-boot service runs first{does}"
@@ -186,7 +186,7 @@ impl<'a> Walk<'a> {
         }
         if there.revert {
             self.add_reason(
-                "at the next boot the revert service runs first, towards the content of its file",
+                "at the next boot the revert service runs first, to apply the content of its file",
             );
         }
         if there.staged {

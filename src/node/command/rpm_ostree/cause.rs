@@ -297,7 +297,7 @@ impl RpmOstreeError {
             Self::NoRollback => "there is no deployment to go back to".into(),
             Self::StagedInTheWay => "a staged deployment is in the way".into(),
             Self::FinalizationLocked => "the staged deployment is locked".into(),
-            Self::OtherStaged(wanted, found) => format!("{found} is staged, and not {wanted}"),
+            Self::OtherStaged(wanted, found) => format!("{found} is staged, not {wanted}"),
             Self::NoArgument(words) => format!("changing kernel arguments: {words}"),
             Self::NotRoot => "only root may do that".into(),
             Self::Driver(name, unit) => format!("updates are driven by {name} ({unit})"),
@@ -378,7 +378,7 @@ impl RpmOstreeError {
             Self::StagedInTheWay => then_again("rpm-ostree cleanup -p"),
             Self::FinalizationLocked => "rpm-ostree finalize-deployment CHECKSUM # finishes it, or rpm-ostree cleanup -p # drops it".into(),
             Self::OtherStaged(..) => "rpm-ostree status # another deployment was staged meanwhile".into(),
-            Self::NoArgument(_) => "rpm-ostree kargs # shows those that are there".into(),
+            Self::NoArgument(_) => "rpm-ostree kargs # shows the current ones".into(),
             Self::NotRoot => format!("{} # as root", whole_command()),
             Self::Driver(_, unit) => then_again(&format!("systemctl stop {unit}")),
             Self::Usage(_) => "rpm-ostree --version # it is older or newer than what mco-rescue knows".into(),
@@ -391,7 +391,7 @@ impl RpmOstreeError {
                 FullDisk::VarTmp => place.next_step().into(),
                 _ => then_again(place.next_step()),
             },
-            Self::NotFound(_) => "look whether the medium is mounted and the name is right".into(),
+            Self::NotFound(_) => "check whether the medium is mounted and the name is right".into(),
             Self::FetcherDenied(path) => format!(
                     "the fetching process is not root: give every directory above {path} mode 0755 and the files 0644"
                 ),
@@ -400,7 +400,7 @@ impl RpmOstreeError {
             Self::Corrupt(_) => format!("{}, or {COPY_AGAIN} if the medium, mirror or registry has it so", whole_command()),
             Self::Unreachable(_) | Self::Refused(_) => MIRROR.into(),
             Self::RegistryFault(_) => "look at the log and the disk of the registry or mirror that answered so, and run this again; or \
-                 bring the image into containers-storage under this very name, and say --from-storage"
+                 bring the image into containers-storage under this very name, and use --from-storage"
                     .into(),
             Self::Unauthorized(_) => "look at the pull secret: /etc/ostree/auth.json, /run/ostree/auth.json, /var/lib/kubelet/config.json"
                     .into(),
@@ -423,7 +423,7 @@ impl RpmOstreeError {
     }
 }
 
-/// Returns the command that writes an origin file anew, and keeps what is in its place.
+/// Returns the command that rewrites an origin file, and keeps what is in its place.
 fn write_origin(file: &str) -> String {
     format!(
         "unshare -m sh -c 'mount -o remount,rw /sysroot; [ ! -e {file} ] || mv -T {file} {file}.old; printf \"[origin]\\ncontainer-image-reference=ostree-unverified-registry:IMAGE\\n\" >{file}' # the IMAGE of this deployment; ostree refs --list ostree/container/image lists those of the node"
@@ -442,7 +442,7 @@ const REFERENCE: &str =
     "give an image as NAME@sha256:DIGEST, or a medium as oci:PATH or oci-archive:PATH";
 const COPY_AGAIN: &str = "skopeo copy --all --preserve-digests docker://IMAGE oci:PATH # copies the image to the medium again";
 const MIRROR: &str = "name a mirror in /etc/containers/registries.conf; or bring the image into containers-storage under this very \
-     name, and say --from-storage";
+     name, and use --from-storage";
 
 /// Returns a text after its label; empty without a text.
 fn label_text(label: &str, text: Option<&String>) -> String {

@@ -12,7 +12,7 @@ use crate::node::images::manifest::ManifestError;
 #[derive(Debug, thiserror::Error)]
 pub enum MediumError {
     /// It cannot be opened.
-    #[error("opening {path}: {reason}; look whether the medium is mounted", path = .path.display())]
+    #[error("opening {path}: {reason}; check whether the medium is mounted", path = .path.display())]
     Open {
         /// Path of the medium.
         path: PathBuf,
