@@ -19,14 +19,6 @@ pub enum KargsChange {
     Append(String),
 }
 
-/// libostree's reason for refusing a change.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum KargsError {
-    /// It was deleted more often than it occurs.
-    #[error("deleting kernel argument {0}: it is already missing; read the arguments again")]
-    Missing(String),
-}
-
 /// Keys whose arguments the kernel, or systemd, reads as one list, so that their relative order matters. `hugepages` belongs to
 /// the size right before it; for the others the last one wins.
 const FAMILIES: [&[&str]; 5] = [
@@ -295,27 +287,6 @@ impl Kargs {
         (rest.0 == kept).then_some(surplus.0)
     }
 
-    /// Applies changes like rpm-ostree does: it skips deletions of arguments that are not present verbatim, appends first, and
-    /// then lets libostree delete.
-    ///
-    /// # Errors
-    /// A deletion that libostree refuses.
-    pub fn apply_changes(&self, changes: &[KargsChange]) -> Result<Self, KargsError> {
-        let mut result = self.clone();
-        for change in changes {
-            if let KargsChange::Append(token) = change {
-                result.0.push(token.clone());
-            }
-        }
-        for change in changes {
-            match change {
-                KargsChange::Delete(token) if self.0.contains(token) => result.delete_one(token)?,
-                _ => {}
-            }
-        }
-        Ok(result)
-    }
-
     /// Returns the arguments without any of the deleted ones, and with the appended ones that are not there yet.
     #[must_use]
     pub fn cured_by(&self, cures: &[KargsChange]) -> Self {
@@ -330,27 +301,10 @@ impl Kargs {
         result
     }
 
-    /// Deletes like libostree does: a key alone deletes its only value, whatever that is.
-    fn delete_one(&mut self, token: &str) -> Result<(), KargsError> {
-        let of_key: Vec<&str> = self.of_key(key_of(token)).collect();
-        let taken = match of_key.as_slice() {
-            [only] if !token.contains('=') => (*only).to_owned(),
-            several if several.contains(&token) => token.to_owned(),
-            _ => return Err(KargsError::Missing(token.to_owned())),
-        };
-        self.remove_token(&taken);
-        Ok(())
-    }
-
     fn remove_token(&mut self, token: &str) {
         if let Some(index) = self.0.iter().position(|there| there == token) {
             self.0.remove(index);
         }
-    }
-
-    fn of_key<'a>(&'a self, wanted: &'a str) -> impl Iterator<Item = &'a str> {
-        let tokens = self.0.iter().map(String::as_str);
-        tokens.filter(move |token| key_of(token) == wanted)
     }
 
     fn by_key(&self) -> BTreeMap<&str, Vec<&str>> {
@@ -392,16 +346,6 @@ impl KargsChange {
             Self::Append(token) => format!("--append={token}"),
         }
     }
-}
-
-/// Returns the daemon's own sequence (docs/develop/agreement.md: Kernel arguments): deletes all old arguments, then appends all new
-/// ones, including duplicates.
-///
-/// Empty if the daemon runs no command.
-pub fn daemon_sequence(old: &Kargs, new: &Kargs) -> Vec<KargsChange> {
-    let away = old.0.iter().cloned().map(KargsChange::Delete);
-    away.chain(new.0.iter().cloned().map(KargsChange::Append))
-        .collect()
 }
 
 fn is_blank(letter: char) -> bool {
@@ -520,30 +464,9 @@ mod tests {
     }
 
     #[test]
-    fn the_daemon_deletes_all_old_ones_and_appends_all_new_ones() {
-        let sequence = daemon_sequence(&kargs("a=1 b"), &kargs("a=1 a=1 c"));
-        assert_eq!(
-            options(&sequence),
-            [
-                "--delete-if-present=a=1",
-                "--delete-if-present=b",
-                "--append=a=1",
-                "--append=a=1",
-                "--append=c"
-            ]
-        );
-        assert_eq!(daemon_sequence(&Kargs::default(), &Kargs::default()), []);
-    }
-
-    #[test]
     fn on_a_first_boot_the_old_ones_are_the_booted_ones_that_are_asked_for() {
         let booted = kargs("root=x a b=1 a");
         assert_eq!(Kargs::first_boot(&booted, &["a", "b=1 c"]), kargs("a a"));
-        let sequence = daemon_sequence(&kargs("a"), &kargs("a b"));
-        assert_eq!(
-            options(&sequence),
-            ["--delete-if-present=a", "--append=a", "--append=b"]
-        );
     }
 
     #[test]
@@ -640,34 +563,7 @@ mod tests {
                 changes,
                 "{present}: {old} -> {new}"
             );
-            assert_eq!(
-                kargs(new).missing_from(&present.apply_changes(&found).unwrap()),
-                [""; 0]
-            );
         }
-    }
-
-    #[test]
-    fn a_deletion_takes_what_libostree_takes() {
-        let delete = |line: &str, tokens: &[&str]| {
-            let changes = tokens
-                .iter()
-                .map(|token| KargsChange::Delete((*token).to_owned()));
-            let changed = kargs(line).apply_changes(&changes.collect::<Vec<_>>());
-            changed.map(|kargs| kargs.to_string())
-        };
-        assert_eq!(delete("a=1 b a=2", &["a=1"]).unwrap(), "b a=2");
-        assert_eq!(
-            delete("a=1 b", &["a"]).unwrap(),
-            "a=1 b",
-            "not word for word"
-        );
-        assert_eq!(delete("a=1 a a=2", &["a"]).unwrap(), "a=1 a=2");
-        assert_eq!(delete("a=1 a", &["a", "a"]).unwrap(), "", "its only value");
-        assert_eq!(delete("a b", &["c=1"]).unwrap(), "a b");
-        assert_eq!(delete("a=1", &["a=2"]).unwrap(), "a=1");
-        let twice = KargsError::Missing("a=1".to_owned());
-        assert_eq!(delete("a=1", &["a=1", "a=1"]), Err(twice));
     }
 
     #[test]
@@ -705,50 +601,11 @@ mod tests {
         assert_eq!(rest, kargs("root=x ostreefoo"));
     }
 
-    fn sorted(kargs: &Kargs) -> Vec<String> {
-        let mut tokens = kargs.tokens().to_vec();
-        tokens.sort();
-        tokens
-    }
-
     proptest! {
         #[test]
         fn printed_arguments_read_as_themselves(line in "[ab=\" \t\n]{0,40}|.{0,40}") {
             let read = kargs(&line);
             prop_assert_eq!(Kargs::parse(&read.to_string()), read);
-        }
-
-        #[test]
-        fn the_sequence_leads_to_the_wanted_ones(
-            present in "([abc](=[12])? ){0,8}", wanted in "([abc](=[12])? ){0,8}",
-        ) {
-            let (present, wanted) = (kargs(&present), kargs(&wanted));
-            let changed = present.apply_changes(&present.changes_to(&wanted)).unwrap();
-            prop_assert_eq!(&changed, &wanted);
-            prop_assert_eq!(changed.changes_to(&wanted), []);
-        }
-
-        #[test]
-        fn the_order_of_deleting_and_appending_does_not_matter(
-            present in "([abc]=[12] ){0,8}", wanted in "([abc]=[12] ){0,8}",
-        ) {
-            let (present, wanted) = (kargs(&present), kargs(&wanted));
-            let (away, added): (Vec<_>, Vec<_>) = present
-                .changes_to(&wanted)
-                .into_iter()
-                .partition(|change| matches!(change, KargsChange::Delete(_)));
-            let deleted_first = present.apply_changes(&away).unwrap().apply_changes(&added).unwrap();
-            prop_assert_eq!(deleted_first, wanted);
-        }
-
-        #[test]
-        fn without_drift_the_daemons_sequence_gives_the_same_arguments(
-            base in "(x=[12] |y ){0,4}", old in "([abc]=[12] ){0,5}", new in "([abc]=[12] ){0,5}",
-        ) {
-            let (old, new) = (kargs(&old), kargs(&new));
-            let present = kargs(&format!("{base} {old}"));
-            let daemon = present.apply_changes(&daemon_sequence(&old, &new)).unwrap();
-            prop_assert_eq!(sorted(&present.after_change(&old, &new)), sorted(&daemon));
         }
     }
 }

@@ -149,33 +149,6 @@ pub fn list_kernel_directories(root: &Root) -> Result<Vec<KernelDirectory>, Root
     Ok(all)
 }
 
-/// Returns the bytes of kernel, initramfs and device trees that a deployment is going to add to `/boot`: those below its
-/// `usr/lib/modules/VERSION`. `deployment` is its directory, such as `/sysroot/ostree/deploy/rhcos/deploy/CHECKSUM.SERIAL`.
-/// Returns `None` if it has no kernel there.
-///
-/// # Errors
-/// A directory cannot be read.
-pub fn kernel_bytes(root: &Root, deployment: &RootPath) -> Result<Option<u64>, RootError> {
-    const BOOTABLE: [&str; 2] = ["vmlinuz", "initramfs.img"];
-    let Ok(modules) = deployment.join("usr/lib/modules") else {
-        return Ok(None);
-    };
-    for version in root.list(&modules)? {
-        let mut total = 0;
-        for name in BOOTABLE {
-            let file = modules.join(&format!("{version}/{name}"));
-            total += file.map_or(Ok(0), |file| bytes_of(root, &file))?;
-        }
-        if let Ok(trees) = modules.join(&format!("{version}/dtb")) {
-            total += bytes_in(root, &trees, 3)?;
-        }
-        if total > 0 {
-            return Ok(Some(total));
-        }
-    }
-    Ok(None)
-}
-
 fn bytes_of(root: &Root, path: &RootPath) -> Result<u64, RootError> {
     let stat = root.stat(path)?;
     let is_file = |mode: u32| mode & libc::S_IFMT == libc::S_IFREG;

@@ -257,7 +257,7 @@ fn judge_fit(free: u64, needed: u64, prunable: u64) -> Fit {
     }
 }
 
-/// Returns the space that one more kernel needs: `kernel_bytes` of the new deployment, or if unknown, the size of the largest
+/// Returns the space that one more kernel needs: `kernel_bytes`, or if unknown, the size of the largest
 /// existing kernel. `new_directory` is its directory below `boot/ostree`, if known; `stays` returns true for an entry whose
 /// deployment is kept (booted or pinned).
 pub fn kernel_room(

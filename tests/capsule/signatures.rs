@@ -73,7 +73,11 @@ impl Question<'_> {
         let signature = SshSignature::parse(&self.signature).map_err(|error| error.to_string())?;
         let signer = allowed.verify(&signature, &self.message, self.namespace, TIME.0);
         let signer = signer.map_err(|error| error.to_string())?;
-        if signer.is_of(self.principal) {
+        let mut principals = signer.principals.split(',');
+        if principals.any(|one| match one.strip_prefix('*') {
+            Some(domain) => self.principal.ends_with(domain),
+            None => self.principal == one,
+        }) {
             Ok(())
         } else {
             Err("is by another person".to_owned())

@@ -5,14 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support::{PROGRAM, TestRoot, say, shared_data};
-use mco_rescue::config::render::{
-    Pool, hashed_text, name_hash, name_matches, read_inputs, render_pool,
-};
+use mco_rescue::config::render::{Pool, name_hash, name_matches, read_inputs, render_pool};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// A spec, the length of its YAML, and its hash, computed with the operator's own libraries.
-fn vectors() -> Vec<(Value, usize, &'static str)> {
+/// A spec and its hash, computed with the operator's own libraries.
+fn vectors() -> Vec<(Value, &'static str)> {
     let image =
         |name: &str, digit: &str| format!("registry.example/{name}@sha256:{}", digit.repeat(64));
     let spec = |image: Value, extensions_image: Value, config: Value, arguments: Value| {
@@ -36,7 +34,6 @@ fn vectors() -> Vec<(Value, usize, &'static str)> {
     vec![
         (
             spec(json!(""), json!(""), json!(null), json!([])),
-            130,
             "39c4739835d81f77c05d55878e22f230",
         ),
         (
@@ -46,14 +43,12 @@ fn vectors() -> Vec<(Value, usize, &'static str)> {
                 unit,
                 json!(["nosmt", "10"]),
             ),
-            376,
             "ca9b28919d6cf2a66e3d294da2b5fd69",
         ),
-        (whole, 1269, "d75819315979a9860df5edd6aa105d6b"),
-        (styles, 798, "ee87e440409a2add6ab4a44df7f469c4"),
+        (whole, "d75819315979a9860df5edd6aa105d6b"),
+        (styles, "ee87e440409a2add6ab4a44df7f469c4"),
         (
             spec(json!(words), json!(""), quoting(), json!([words])),
-            746,
             "b97208649e7925e20eb64099e3615af1",
         ),
     ]
@@ -90,15 +85,8 @@ fn quoting() -> Value {
 
 #[test]
 fn the_hash_is_the_operators() {
-    for (index, (spec, length, hash)) in vectors().iter().enumerate() {
-        let text = hashed_text(spec).unwrap();
-        assert_eq!(text.len(), *length, "vector {}:\n{text}", index + 1);
-        assert_eq!(
-            name_hash(spec).unwrap(),
-            *hash,
-            "vector {}:\n{text}",
-            index + 1
-        );
+    for (spec, hash) in vectors() {
+        assert_eq!(name_hash(&spec).unwrap(), hash, "{spec}");
     }
 }
 

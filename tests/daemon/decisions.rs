@@ -21,7 +21,7 @@ fn load(path: &Path) -> Option<Value> {
 }
 
 fn actions(update: &Update) -> Value {
-    let actions = update.actions();
+    let actions: Vec<_> = update.queue.iter().map(|one| one.action.clone()).collect();
     json!(actions.iter().map(PolicyAction::from).collect::<Vec<_>>())
 }
 

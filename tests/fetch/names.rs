@@ -431,8 +431,10 @@ fn a_name_server_that_appears_between_attempts_is_used() {
         ..FetchSettings::default()
     };
     let url = server.url_of("api.example", "/");
+    let mut failed = 0;
     let answer = net::fetch_url(&settings, &FetchRequest::new(&url, 100), &mut |p| {
         if let FetchProgress::Failed { cause, .. } = p {
+            failed += 1;
             assert!(matches!(cause, FetchCause::NotResolved { .. }), "{cause}");
             fs::write(
                 node.dir.path().join("resolv.conf"),
@@ -441,10 +443,9 @@ fn a_name_server_that_appears_between_attempts_is_used() {
             .unwrap();
         }
     });
-    let answer = answer.unwrap();
     assert_eq!(
-        (answer.bytes.as_slice(), answer.attempts),
-        (&b"here"[..], 2)
+        (answer.unwrap().bytes.as_slice(), failed),
+        (&b"here"[..], 1)
     );
 }
 
@@ -460,9 +461,8 @@ fn of_several_addresses_the_one_that_answers_is_used() {
         ..FetchSettings::default()
     };
     let url = server.url_of("api.example", "/");
-    let answer = net::fetch_url(&settings, &FetchRequest::new(&url, 100), &mut |_| {}).unwrap();
-    assert_eq!(
-        (answer.bytes.as_slice(), answer.attempts),
-        (&b"here"[..], 1)
-    );
+    let answer = net::fetch_url(&settings, &FetchRequest::new(&url, 100), &mut |p| {
+        assert!(!matches!(p, FetchProgress::Failed { .. }), "{p:?}");
+    });
+    assert_eq!(answer.unwrap().bytes, b"here");
 }

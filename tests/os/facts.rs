@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use crate::support::fuzz_targets::apply_changes;
 use crate::support::sysroot::Sysroot;
 use crate::support::{Lacks, TestRoot, say, shared_data, skip};
 use mco_rescue::base::kargs::{Kargs, KargsChange};
@@ -224,7 +225,6 @@ fn every_captured_status_is_read_and_says_what_its_state_is() {
             let booted = here.require_booted().unwrap();
             assert_eq!(booted.osname, "rhcos", "{name}");
             assert_eq!(booted.checksum.len(), 64);
-            assert!(booted.is_readable_to_the_daemon());
             // Fact 4: an image has no refspec, and a refspec no image.
             assert_eq!(
                 booted.reference.is_some(),
@@ -331,11 +331,6 @@ fn fact_4_an_origin_is_an_image_or_a_refspec() {
     assert_eq!(
         (rollback.reference.as_deref(), rollback.image().as_str()),
         (None, "")
-    );
-    assert_eq!(
-        here.layer_digests().len(),
-        4,
-        "of the manifest that is a string of JSON"
     );
 }
 
@@ -710,23 +705,6 @@ fn facts_of_boot_are_read_through_the_root() {
     root.link("boot/loader", "loader.1");
     root.write("usr/lib/os-release", "ID=scos\n");
     root.link("etc/os-release", "../usr/lib/os-release");
-    let deployment = "sysroot/ostree/deploy/os/deploy/ab.0";
-    root.write(
-        &format!("{deployment}/usr/lib/modules/6/vmlinuz"),
-        &"k".repeat(2000),
-    );
-    root.write(
-        &format!("{deployment}/usr/lib/modules/6/initramfs.img"),
-        &"i".repeat(4000),
-    );
-    root.write(
-        &format!("{deployment}/usr/lib/modules/6/dtb/a/b.dtb"),
-        "dtb",
-    );
-    root.write(
-        &format!("{deployment}/usr/lib/modules/6/modules.dep"),
-        "not copied",
-    );
 
     let opened = Root::open(root.dir()).unwrap();
     let entries = bootloader::read_boot_entries(&opened).unwrap();
@@ -736,10 +714,7 @@ fn facts_of_boot_are_read_through_the_root() {
         (kernels[0].name.as_str(), kernels[0].bytes),
         ("os-ab", 8000)
     );
-    let path = RootPath::parse(&format!("/{deployment}")).unwrap();
-    let needed = bootloader::kernel_bytes(&opened, &path).unwrap();
-    assert_eq!(needed, Some(6003));
-    let room = kernel_room(&kernels, &entries, needed, None, |_| true);
+    let room = kernel_room(&kernels, &entries, Some(6003), None, |_| true);
     assert_eq!((room.needed, room.prunable), (6003, 0));
     assert_eq!(
         OsRelease::read(&opened).unwrap().class(),
@@ -857,8 +832,8 @@ fn the_real_libostree_makes_of_the_changes_what_we_foresee() {
         }
         let real = default_arguments(&sysroot);
         assert_eq!(
-            real,
-            present.apply_changes(&changes).unwrap(),
+            real.tokens(),
+            apply_changes(present.tokens(), &changes),
             "{present} -> {wanted}"
         );
         assert_eq!(real.changes_to(&wanted), [], "{real}");
@@ -898,9 +873,6 @@ fn a_sysroot_of_the_real_ostree_is_read_as_it_is() {
             (deployment.stateroot.as_str(), deployment.image.as_deref()),
             ("os", Some(""))
         );
-        // What a deployment brings is what its directory on /boot takes.
-        let brings = bootloader::kernel_bytes(&root, &deployment.path).unwrap();
-        assert_eq!(brings, Some(kernels[0].bytes));
         assert_eq!(
             deploy_directories::list_immutable(&root, deployment).unwrap(),
             []

@@ -14,7 +14,7 @@ use mco_rescue::node::command::rpm_ostree::cause::RpmOstreeError;
 use mco_rescue::node::command::{CommandLine, CommandRunner, HostRunner};
 use mco_rescue::node::images::manifest::go_architecture;
 use mco_rescue::node::images::medium::{
-    AddressError, BlobRole, BlobState, BlobVerdict, MediumReport,
+    Address, AddressError, BlobRole, BlobState, BlobVerdict, MediumReport,
 };
 use mco_rescue::node::images::policy::SignaturePolicy;
 use mco_rescue::node::images::pull::Trace;
@@ -810,7 +810,11 @@ fn a_policy_decides_as_it_does_for_skopeo() {
                 );
                 return;
             };
-            let ruling = SignaturePolicy::parse(&text).unwrap().of_path("oci", here);
+            let ruling = SignaturePolicy::parse(&text).unwrap().of_medium(&Address {
+                form: Form::OciDirectory,
+                path: here.into(),
+                name: None,
+            });
             let words = String::from_utf8_lossy(&output.stderr);
             assert_eq!(
                 ruling.rejects(),

@@ -27,8 +27,8 @@ use crate::judge::daemon::midway::{self, Failure};
 use crate::judge::daemon::policies::ClusterSettings;
 use crate::judge::daemon::release::{NodeRelease, Release};
 use crate::judge::daemon::start::{
-    Annotation, ApiReach, DaemonRecord, DiskComparison, KnownConfig, PREFIX, Situation,
-    StartAnnotations, StartOs, Triggers,
+    Annotation, DaemonRecord, DiskComparison, KnownConfig, PREFIX, Situation, StartAnnotations,
+    StartOs, Triggers,
 };
 use crate::judge::daemon::{annotations, pod_log};
 use crate::judge::drift;
@@ -575,7 +575,6 @@ impl<'a> ForecastSources<'a> {
             annotations: &self.evidence.annotations,
             single_replica: self.single_replica,
             pool_target: None,
-            api: ApiReach::Unknown,
             configs: &configs,
             record: self.daemon_record(),
             image: image.as_deref(),

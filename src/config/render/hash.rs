@@ -43,16 +43,6 @@ fn salted_digest(spec: &YamlNode<'_>, keys: &[&'static str]) -> Result<String, F
     Ok(to_hex(&digest.finalize()))
 }
 
-/// Returns the YAML that is hashed: the spec in the operator's types.
-pub fn hashed_text(spec: &Value) -> Result<String, Finding> {
-    let mut text = String::new();
-    let spec = YamlNode::from(spec);
-    let hashed = hashed_fields(&spec, &KEYS)?;
-    let entries = hashed.iter().map(|(key, value)| (*key, &**value));
-    go_yaml::write_yaml(entries, &mut |piece| text.push_str(piece));
-    Ok(text)
-}
-
 /// A hashed key with its value.
 type HashedField<'s, 't> = (&'static str, Cow<'s, YamlNode<'t>>);
 

@@ -16,7 +16,7 @@ use crate::config::document::{
     require_object, spec2, yaml,
 };
 
-pub use hash::{NameHash, hashed_text, name_hash, name_hash_of, name_matches};
+pub use hash::{NameHash, name_hash, name_hash_of, name_matches};
 
 const ROLE: &str = "machineconfiguration.openshift.io/role";
 const RELEASE: &str = "machineconfiguration.openshift.io/release-image-version";

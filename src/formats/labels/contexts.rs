@@ -133,12 +133,6 @@ impl FileContexts {
             literal.or_else(|| patterns.find(|index| table.line_matches(**index, &path)))?;
         table.specs.get(*index)
     }
-
-    /// Returns patterns that are not understood; paths that they might match get no label.
-    pub fn not_understood(&self) -> impl Iterator<Item = &str> {
-        let puzzles = self.0.specs.iter().filter(|spec| !spec.is_understood());
-        puzzles.map(|spec| spec.pattern.as_str())
-    }
 }
 
 impl Table {
@@ -438,10 +432,6 @@ mod tests {
         );
         assert_eq!(contexts.unclear_pattern("/b", &FILE), None);
         assert_eq!(contexts.find_label("/b", &FILE), Some("u:r:default_t:s0"));
-        assert_eq!(
-            contexts.not_understood().collect::<Vec<_>>(),
-            ["/etc/(?!a).*"]
-        );
     }
 
     #[test]

@@ -109,11 +109,6 @@ impl AllowedSigners {
 }
 
 impl AllowedSigner {
-    /// Returns true if the line is about this person, as `ssh-keygen -Y verify -I` asks.
-    pub fn is_of(&self, principal: &str) -> bool {
-        matches_patterns(principal, &self.principals)
-    }
-
     fn why_not(&self, namespace: &str, time: u64) -> Option<String> {
         let options = &self.options;
         let is_for = |patterns: &String| matches_patterns(namespace, patterns);
@@ -204,8 +199,6 @@ mod tests {
             .map(|one| one.principals.as_str())
             .collect();
         assert_eq!(names, ["alice,bob", "carol,*@example.com"]);
-        assert!(parsed.signers[1].is_of("x@example.com"));
-        assert!(!parsed.signers[0].is_of("carol"));
         let skipped: Vec<usize> = parsed.skipped.iter().map(|one| one.number).collect();
         assert_eq!(skipped, [5, 6, 7, 8, 9, 10, 11]);
         assert!(

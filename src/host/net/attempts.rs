@@ -106,12 +106,7 @@ impl<'a> FetchSession<'a> {
         loop {
             *attempts += 1;
             let failure = match self.attempt_once(request, progress) {
-                Ok(answer) => {
-                    return Ok(FetchAnswer {
-                        attempts: *attempts,
-                        ..answer
-                    });
-                }
+                Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
             let pause = pause_after(*attempts);
@@ -126,7 +121,6 @@ impl<'a> FetchSession<'a> {
             progress(FetchProgress::Failed {
                 attempt: *attempts,
                 cause: &failure.cause,
-                next_in: pause,
             });
             std::thread::sleep(pause);
         }
@@ -363,7 +357,6 @@ fn receive_body(
         status,
         date,
         url: target.shown_url(),
-        attempts: 0,
     })
 }
 

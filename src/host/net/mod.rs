@@ -34,7 +34,7 @@ mod url;
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
 
-pub use chain::{CertificateSummary, Presented, read_addresses, read_certificate};
+pub use chain::{Presented, read_addresses, read_certificate};
 pub use dns::ServerAnswer;
 pub use error::{FetchCause, FetchError, NameAnswer, TlsProblem};
 pub use names::NameSources;
@@ -155,8 +155,6 @@ pub struct FetchAnswer {
     pub date: Option<SystemTime>,
     /// The URL after redirects, without user, password and query.
     pub url: String,
-    /// Number of attempts.
-    pub attempts: u32,
 }
 
 /// Prints no contents: they may be a secret.
@@ -181,8 +179,6 @@ pub enum FetchProgress<'a> {
         attempt: u32,
         /// The cause of the failure.
         cause: &'a FetchCause,
-        /// The pause before the next attempt.
-        next_in: Duration,
     },
     /// The server redirects.
     Redirected {

@@ -18,5 +18,5 @@ pub mod release;
 pub mod start;
 pub mod update;
 
-pub use actions::{Action, ActionCause, Queued, Unknown, default_policies, laid_over_defaults};
-pub use update::{Diff, Update, decide_allowing, decide_taken};
+pub use actions::{Action, ActionCause, Queued, default_policies, laid_over_defaults};
+pub use update::{Update, decide_allowing, decide_taken};

@@ -55,12 +55,6 @@ pub fn registry_change(old: &Ignition, new: &Ignition) -> RegistryChange {
     compare_read(read_registries(old), read_registries(new))
 }
 
-/// Compares two contents of the file.
-pub fn change_of_texts(old: &str, new: &str) -> RegistryChange {
-    let read = |text: &str| parse_registries(text.as_bytes());
-    compare_read(read(old), read(new))
-}
-
 fn compare_read(old: Result<Conf, Reason>, new: Result<Conf, Reason>) -> RegistryChange {
     match (old, new) {
         (Ok(old), Ok(new)) => compare_registries(&old, &new)
@@ -198,6 +192,11 @@ mod tests {
         location = "docker.example/x"
         mirror-by-digest-only = true
     "#;
+
+    fn change_of_texts(old: &str, new: &str) -> RegistryChange {
+        let read = |text: &str| parse_registries(text.as_bytes());
+        compare_read(read(old), read(new))
+    }
 
     fn judged(from: &str, to: &str) -> RegistryChange {
         assert!(BASE.contains(from), "{from}");

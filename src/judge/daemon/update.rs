@@ -85,12 +85,6 @@ impl Diff {
 }
 
 impl Update {
-    /// Returns the actions after the files, in order.
-    pub fn actions(&self) -> Vec<Action> {
-        let queue = self.queue.iter();
-        queue.map(|queued| queued.action.clone()).collect()
-    }
-
     /// Returns true if it reboots.
     pub fn reboots(&self) -> bool {
         self.queue
@@ -240,6 +234,13 @@ mod tests {
     use crate::judge::daemon::actions::REGISTRIES_CONF;
     use crate::judge::daemon::default_policies;
     use serde_json::{Value, json};
+
+    impl Update {
+        fn actions(&self) -> Vec<Action> {
+            let queue = self.queue.iter();
+            queue.map(|queued| queued.action.clone()).collect()
+        }
+    }
 
     fn config(change: impl FnOnce(&mut Value)) -> MachineConfig {
         let mut value = json!({

@@ -166,11 +166,6 @@ impl SignaturePolicy {
         self.first_rule(&transport, &scopes)
     }
 
-    /// Returns the ruling on an image at a path: `oci`, `dir`.
-    pub fn of_path(&self, transport: &str, path: &str) -> Ruling {
-        self.first_rule(transport, &scopes_of_path(path))
-    }
-
     /// Returns true if the default accepts anything. `ostree-image-signed:` is then refused, and the daemon writes no exception
     /// for `containers-storage` unless that has rules of its own (docs/develop/agreement.md: Operating system).
     pub fn accepts_anything_by_default(&self) -> bool {
@@ -272,6 +267,7 @@ fn registry_scopes(image: &ImageName) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::images::Form;
 
     const POLICY: &str = r#"{
         "default": [{"type": "insecureAcceptAnything"}],
@@ -307,8 +303,15 @@ mod tests {
         assert_eq!(rule("quay.example/os:1"), "docker: *.example");
         assert_eq!(rule("quay.other:5000/os:1"), "docker: all");
         let policy = SignaturePolicy::parse(POLICY).unwrap();
-        assert!(policy.of_path("oci", "/mnt/os").rejects());
-        assert_eq!(policy.of_path("oci", "/media/os").rule, "default");
+        let of_directory = |path: &str| {
+            policy.of_medium(&Address {
+                form: Form::OciDirectory,
+                path: path.into(),
+                name: None,
+            })
+        };
+        assert!(of_directory("/mnt/os").rejects());
+        assert_eq!(of_directory("/media/os").rule, "default");
         assert!(
             policy
                 .first_rule("containers-storage", &[])

@@ -11,8 +11,8 @@ mod to_desired;
 pub use message::{as_seen_by, first_message};
 pub use prediction::{Prediction, Renamed, StartNeed, StartUpdate, State};
 pub use situation::{
-    Annotation, ApiReach, Compare, DaemonRecord, DiskComparison, Fails, KnownConfig, OF_CURRENT,
-    OF_POOL, PREFIX, Situation, StartAnnotations, StartOs, Triggers,
+    Annotation, DaemonRecord, DiskComparison, KnownConfig, OF_CURRENT, OF_POOL, PREFIX, Situation,
+    StartAnnotations, StartOs, Triggers,
 };
 
 use std::collections::BTreeSet;
@@ -111,7 +111,7 @@ impl<'a> Walk<'a> {
         self.check_triggers();
         self.load_annotations()?;
         let desired = self.desired_config()?;
-        self.require_objects(&desired)?;
+        self.require_objects(&desired);
         if self.first_boot() && self.check_image()? {
             return Ok(State::Working);
         }
@@ -284,7 +284,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Requires both configs in the API, even if the record on disk is used later.
-    fn require_objects(&mut self, desired: &str) -> Result<(), Stop> {
+    fn require_objects(&mut self, desired: &str) {
         let current = self.annotations.current.value().unwrap_or(OF_CURRENT);
         let mut names = vec![current.to_owned()];
         names.extend((desired != current).then(|| desired.to_owned()));
@@ -293,16 +293,11 @@ impl<'a> Walk<'a> {
                 0 => self.current_not_found(&name),
                 _ => not_found(&name),
             };
-            match self.here.api {
-                ApiReach::Has(all) if all.contains(&name) => {}
-                ApiReach::Has(_) if name != OF_CURRENT => return Err(Stop::Degraded(otherwise)),
-                ApiReach::Has(_) | ApiReach::Unknown => self.out.needs.push(StartNeed {
-                    machine_config: name,
-                    otherwise,
-                }),
-            }
+            self.out.needs.push(StartNeed {
+                machine_config: name,
+                otherwise,
+            });
         }
-        Ok(())
     }
 
     /// Returns the message for a missing object of `currentConfig`. On a first boot the daemon compares the record with it.

@@ -91,15 +91,6 @@ pub struct KnownConfig<'a> {
     pub proven: bool,
 }
 
-/// The objects of the API.
-#[derive(Debug, Clone, Copy)]
-pub enum ApiReach<'a> {
-    /// No source is available; a local copy proves nothing.
-    Unknown,
-    /// Names of all its MachineConfigs.
-    Has(&'a BTreeSet<String>),
-}
-
 /// The comparison of the disk with one config.
 #[derive(Debug, Clone, Default)]
 pub struct DiskComparison {
@@ -112,10 +103,10 @@ pub struct DiskComparison {
 }
 
 /// Compares the disk with a config and a layered image.
-pub type Compare<'a> = &'a dyn Fn(&MachineConfig, Option<&str>) -> DiskComparison;
+type Compare<'a> = &'a dyn Fn(&MachineConfig, Option<&str>) -> DiskComparison;
 
 /// Returns the failure of an update to the config of a name, as far as it is known.
-pub type Fails<'a> = &'a dyn Fn(&str) -> Option<Failure>;
+type Fails<'a> = &'a dyn Fn(&str) -> Option<Failure>;
 
 /// The operating system, as far as the start of the daemon depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,8 +156,6 @@ pub struct Situation<'a> {
     pub single_replica: bool,
     /// The config that the pool targets, if it is known.
     pub pool_target: Option<&'a str>,
-    /// Objects of the API.
-    pub api: ApiReach<'a>,
     /// The contents of configs, by name.
     pub configs: &'a BTreeMap<String, KnownConfig<'a>>,
     /// `currentconfig`.

@@ -275,7 +275,6 @@ fn ostree_line(args: Vec<String>) -> CommandLine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::kargs::{Kargs, daemon_sequence};
 
     const IMAGE: &str = "quay.example/os@sha256:1";
 
@@ -342,7 +341,11 @@ mod tests {
 
     #[test]
     fn kernel_arguments_are_one_command_or_none() {
-        let changes = daemon_sequence(&Kargs::parse("a"), &Kargs::parse("b c=\"d e\""));
+        let changes = [
+            KargsChange::Delete("a".to_owned()),
+            KargsChange::Append("b".to_owned()),
+            KargsChange::Append("c=\"d e\"".to_owned()),
+        ];
         assert_eq!(
             change_kargs(&changes).unwrap().args,
             [

@@ -10,18 +10,6 @@ pub fn image_of(reference: Option<&str>, custom_url: Option<&str>) -> String {
     }
 }
 
-/// Returns true if the daemon knows the scheme of a container reference; with an unknown scheme it does not start.
-pub fn is_known_scheme(reference: &str) -> bool {
-    const SCHEMES: [&str; 5] = [
-        "ostree-unverified-registry:",
-        "ostree-unverified-image:",
-        "ostree-image-signed:",
-        "ostree-remote-registry:",
-        "ostree-remote-image:",
-    ];
-    SCHEMES.iter().any(|scheme| reference.starts_with(scheme))
-}
-
 /// Returns a container reference without its signature scheme and transport.
 pub fn of_reference(reference: &str) -> String {
     let rest = |prefix: &str| reference.strip_prefix(prefix);

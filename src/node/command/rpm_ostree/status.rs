@@ -56,8 +56,6 @@ pub struct Deployment {
     pub reference: Option<String>,
     /// Digest of the manifest: the identity of an image.
     pub digest: Option<String>,
-    /// The manifest itself, as JSON, which lists the layers on the node.
-    pub manifest: Option<String>,
     /// Packages requested on top of the image.
     pub requested_packages: Vec<String>,
     /// Packages requested from local files.
@@ -316,21 +314,6 @@ impl Deployments {
                 && Some(one.osname.as_str()) == stateroot
         })
     }
-
-    /// Returns the digests of the layers that are on the node, according to the manifests.
-    pub fn layer_digests(&self) -> Vec<String> {
-        let manifests = self
-            .all
-            .iter()
-            .filter_map(|deployment| deployment.manifest.as_deref());
-        let layers = |manifest: &str| -> Option<Vec<String>> {
-            let manifest: Value = serde_json::from_str(manifest).ok()?;
-            let layers = manifest.get("layers")?.as_array()?;
-            let digest = |layer: &Value| Some(layer.get("digest")?.as_str()?.to_owned());
-            Some(layers.iter().filter_map(digest).collect())
-        };
-        manifests.filter_map(layers).flatten().collect()
-    }
 }
 
 impl Deployment {
@@ -344,12 +327,6 @@ impl Deployment {
     pub fn image(&self) -> String {
         let custom = self.custom_origin.as_ref().map(|(url, _)| url.as_str());
         reference::image_of(self.reference.as_deref(), custom)
-    }
-
-    /// Returns true if the daemon would start on this deployment: it fails on an unknown scheme.
-    pub fn is_readable_to_the_daemon(&self) -> bool {
-        let reference = self.reference.as_deref().unwrap_or_default();
-        reference.is_empty() || reference::is_known_scheme(reference)
     }
 
     /// Returns true if `/usr` may differ from its commit.
@@ -592,7 +569,6 @@ impl Raw {
         let digest = self.container_image_reference_digest.clone();
         Deployment {
             digest: digest.or_else(|| meta("ostree.manifest-digest")),
-            manifest: meta("ostree.manifest"),
             requested_packages: parse_names(&self.requested_packages),
             local_packages: parse_names(&self.requested_local_packages),
             removals: parse_names(&self.requested_base_removals),

@@ -153,13 +153,6 @@ fn a_running_transaction_is_reported_with_its_client() {
 }
 
 #[test]
-fn layers_on_the_node_come_from_the_manifests() {
-    let layers = status("staged-image").layer_digests();
-    assert_eq!(layers.len(), 4);
-    assert_eq!(layers[1], layers[3], "one that both have");
-}
-
-#[test]
 fn an_unreadable_answer_says_where() {
     let no_number =
         r#"{"deployments": [{"osname": "a", "checksum": "b", "serial": "x", "booted": true}]}"#;
@@ -178,14 +171,6 @@ fn an_unreadable_answer_says_where() {
     assert_eq!(Deployments::read(&two), Err(StatusError::SeveralBooted(2)));
     let none = Deployments::read(r#"{"deployments": []}"#).unwrap();
     assert_eq!(none.require_booted(), Err(StatusError::NoneBooted));
-}
-
-#[test]
-fn an_unknown_scheme_is_one_that_the_daemon_fails_on() {
-    let mut one = status("idle").all.remove(0);
-    assert!(one.is_readable_to_the_daemon());
-    one.reference = Some("bootc:quay.example/os:1".to_owned());
-    assert!(!one.is_readable_to_the_daemon());
 }
 
 #[test]
