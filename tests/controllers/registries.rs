@@ -700,20 +700,17 @@ fn a_new_mirror_is_an_object_of_its_own_and_fits_to_the_others() {
     };
     let add =
         |mirrors: &[&str], tags, never| add_mirror(&inverted, "q.io", &names(mirrors), tags, never);
-    let object = |change: Result<_, _>| {
-        let change: mco_rescue::config::controllers::registries::MirrorChange = change.unwrap();
-        change.apply.unwrap()
-    };
-    let digest = object(add(&["c.test"], false, false));
+    let object = |mirrors: &[&str], tags, never| add(mirrors, tags, never).unwrap().apply.unwrap();
+    let digest = object(&["c.test"], false, false);
     assert_eq!(digest["kind"], "ImageDigestMirrorSet");
     let rule = json!([{ "source": "q.io", "mirrors": ["c.test"] }]);
     assert_eq!(digest["spec"]["imageDigestMirrors"], rule);
     let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
     assert!(name(&digest).starts_with("mco-rescue-q-io-"));
-    let other = object(add(&["d.test"], false, false));
+    let other = object(&["d.test"], false, false);
     assert_ne!(name(&digest), name(&other));
     assert_eq!(
-        object(add(&["c.test"], true, false))["kind"],
+        object(&["c.test"], true, false)["kind"],
         "ImageTagMirrorSet"
     );
     let never = add(&["c.test"], true, true).unwrap_err().to_string();

@@ -21,7 +21,7 @@ pub use arguments::{
 };
 pub use files::{is_private, may_be_secret, reason_of_file};
 pub use text::find_secrets;
-pub use url::{login_of, redacted_url};
+pub use url::redacted_url;
 
 /// A secret within a text.
 #[derive(Debug, Clone, PartialEq, Eq)]

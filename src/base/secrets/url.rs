@@ -5,7 +5,7 @@ use std::ops::Range;
 /// Returns the login in an authority and what follows: `user:word` of `user:word@host/path`.
 ///
 /// Also finds a word with a slash, because only a number may follow the colon of a host.
-pub fn login_of(rest: &str) -> Option<Range<usize>> {
+fn login_of(rest: &str) -> Option<Range<usize>> {
     let end = rest.find(|c: char| c.is_whitespace() || "\"'<>`".contains(c));
     let word = rest.get(..end.unwrap_or(rest.len()))?;
     let authority = word.get(..word.find(['/', '?', '#']).unwrap_or(word.len()))?;

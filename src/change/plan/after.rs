@@ -41,15 +41,15 @@ pub struct After {
 
 /// The rules for the decision.
 #[derive(Debug, Clone, Copy)]
-pub struct Rules<'a> {
+struct Rules<'a> {
     /// The policies.
-    pub policies: &'a ClusterPolicies,
+    policies: &'a ClusterPolicies,
     /// The origin of the policies, for display.
-    pub whose: &'a str,
+    whose: &'a str,
     /// The daemon's force file exists.
-    pub forced: bool,
+    forced: bool,
     /// Changes that need a reboot are left out.
-    pub files_only: bool,
+    files_only: bool,
 }
 
 impl After {

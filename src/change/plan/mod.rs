@@ -68,9 +68,9 @@ use crate::judge::drift::enablement::UnchangedUnits;
 use crate::node::command::job::Job;
 use crate::node::{Baseline, NodeState, Records};
 
-pub use after::{After, Rules};
+pub use after::After;
 pub use as_drift::{account_drift, blocked_drifts, step_drifts};
-pub use capabilities::{CapabilityNeed, list_needs};
+pub use capabilities::list_needs;
 pub use carried_out::{after_steps, carried_out, is_carried_out};
 pub use crossing::AcceptedRisks;
 use fix::plan_fix;

@@ -18,7 +18,7 @@ use crate::host::root::Root;
 use crate::node::command::CommandRunner;
 
 pub use builtin::BuiltinProbe;
-pub use rounds::{ProbeRounds, ROUND_PAUSE};
+pub use rounds::ProbeRounds;
 pub use script::{PROBES_D, list_probes};
 
 /// Maximum number of characters that are kept of a probe's output.

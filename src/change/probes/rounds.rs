@@ -10,7 +10,7 @@ use super::ProbeResult;
 ///
 /// A service that was started with a file that it cannot use often answers for a moment before it exits, and the kernel waits
 /// five seconds before it probes a silent router. A second round after this time detects both.
-pub const ROUND_PAUSE: Duration = Duration::from_secs(5);
+const ROUND_PAUSE: Duration = Duration::from_secs(5);
 
 /// The rounds of a trial so far. Times are milliseconds of a monotonic clock.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 //!
 //! One file for each config, named after the digest of the MachineConfig: the same config is stored once, however often it is
 //! fetched. A file that does not match its own digests is never used. This module only reads; the writer is
-//! [`crate::change::transaction::Store`].
+//! [`crate::change::transaction::open_store`].
 
 use serde::{Deserialize, Serialize};
 

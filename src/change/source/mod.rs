@@ -144,7 +144,7 @@ pub enum SourceError {
 pub use choice::{Candidate, Choice, KnownSources, Pick, by_itself, find_rivals};
 pub use http::{Http, show_progress};
 pub use medium::{ConfigMedium, ConfigMediumError};
-pub use references::{Fetch, ReferenceNetwork, WantedReference};
+pub use references::{Fetch, ReferenceNetwork};
 
 /// Prefix of the name of a cached config.
 pub const CACHED: &str = "cached:";

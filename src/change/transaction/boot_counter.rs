@@ -23,8 +23,6 @@ use crate::node::boot_counter::{
     ENVIRONMENT_FILE, GrubError, find_directory, find_script_file, read_environment, read_script,
 };
 
-pub use crate::node::boot_counter::read_counter_state;
-
 /// The two files that may contain our lines: GRUB's configuration may be migrated between arming and disarming.
 const SCRIPTS: [ScriptFile; 2] = [ScriptFile::Custom, ScriptFile::User];
 

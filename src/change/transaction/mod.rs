@@ -12,7 +12,7 @@
 //!
 //! Only `disk`, private to this module, changes a file system. A transaction needs the guard returned by [`acquire_lock`]. The only
 //! caller is `run::opening::Opening`, with which every command that takes the lock of a node begins. Without the lock, only whole
-//! files are written: those in a [`Store`], the daemon's force file, and output that the user asked for.
+//! files are written: those in a store ([`open_store`]), the daemon's force file, and output that the user asked for.
 
 mod boot;
 mod boot_counter;
@@ -72,25 +72,23 @@ use stage::{Stage, StageContext, StageError};
 use state::{StateDirectory, StateError};
 
 pub use boot::is_on_boot;
-pub use boot_counter::{
-    BootCounterError, arm_boot_counter, disarm_boot_counter, read_counter_state,
-};
-pub use capsules::{CapsuleMemoryError, remember_capsule};
+pub use boot_counter::{arm_boot_counter, disarm_boot_counter};
+pub use capsules::remember_capsule;
 pub use force::{request_force, withdraw_force};
 pub use history::{forget_run, id_order, read_history};
 pub use jobs::RunningSystem;
 pub use last_run::{LastRun, RunOutcome, RunPhase};
 pub use lock::{Lock, LockError, acquire_lock, is_held};
-pub use output::{OutputError, write_output, write_readable_output};
+pub use output::{write_output, write_readable_output};
 pub use pending::{
     Pending, PendingState, RecoveryOutlook, count_taken, find_frozen, find_pending, find_strays,
     foresee_recovery,
 };
 pub use recorder::{RecorderFile, RecorderWrite, write_boot_copies, write_snapshots};
 pub use recover::{RecoverRequest, Recovered, RecoveryChanges, give_up_run, recover_interrupted};
-pub use recover_error::{ForgetError, RecoverError};
+pub use recover_error::RecoverError;
 pub use state::StateError as StateDirectoryError;
-pub use store::{Store, open_store, store_value};
+pub use store::{open_store, store_value};
 pub use survey::{Direction, Leave, LeftPath};
 
 /// Number of finished runs that are kept for `rollback`.

@@ -27,7 +27,7 @@ mod yaml_out;
 use serde_json::Value;
 
 pub use files::{FilesDir, TreeEntry, TreeEntryKind};
-pub use report::{EntryKind, ReportEntry};
+pub use report::ReportEntry;
 
 use convert::Translator;
 use node::Node;

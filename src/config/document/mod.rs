@@ -42,7 +42,7 @@ mod url;
 mod written;
 pub mod yaml;
 
-pub use contents::{Contents, ContentsError, Measured, data_url, gunzip_within, has_hash};
+pub use contents::{Contents, ContentsError, data_url, gunzip_within, has_hash};
 pub use decode::require_object;
 pub use desired::{
     BareFile, Desired, DesiredDirectory, DesiredFile, DesiredLink, Owner, Undecodable, WrittenPath,
@@ -52,9 +52,8 @@ pub use encoding::not_text;
 pub use finding::{CUT_SHORT, DocumentError, Finding, Severity};
 pub use first_boot::{serve_config, with_first_boot_files};
 pub use ignition::Ignition;
-pub use layer::{ConfigLayer, ConfigReferences};
-pub use list::List;
-pub use machine_config::{KernelType, MachineConfig, Provenance};
+pub use layer::ConfigLayer;
+pub use machine_config::{KernelType, MachineConfig};
 pub use parse::{MAX_JSON, parse_and_share, parse_document, parse_layer};
 pub use provenance::{brings_kubelet, pool_in};
 pub use reconcile::{
@@ -62,7 +61,6 @@ pub use reconcile::{
 };
 pub use record::{RecordReading, read_record};
 pub use text::Text;
-pub use unsupported::Unsupported;
 
 #[cfg(test)]
 #[allow(

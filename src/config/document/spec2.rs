@@ -46,7 +46,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-pub use self::model::{DAEMON_MINOR, NEWEST_MINOR, RESULT_VERSION};
+pub use self::model::{DAEMON_MINOR, NEWEST_MINOR};
 use super::finding::{Finding, Severity, path_below};
 use super::json;
 use super::schema::Item;
@@ -55,7 +55,7 @@ use super::written::Written;
 /// A config of spec 2, converted to spec 3.
 #[derive(Clone)]
 pub struct Converted {
-    /// The config, of version [`RESULT_VERSION`].
+    /// The config, of version `3.5.0`.
     pub config: Value,
     /// The minor version of spec 2 in the document.
     pub minor: u64,

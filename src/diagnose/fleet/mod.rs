@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::base::order::StableOrder;
 use crate::base::reason::Reason;
 
-pub use facts::{StatusFact, five_facts, pool_of_config};
+pub use facts::{five_facts, pool_of_config};
 pub use names::{node_of_bundle, node_of_document};
 pub use verdict::{NodeVerdict, verdict_of};
 

@@ -12,7 +12,7 @@ mod contexts;
 
 use std::collections::BTreeSet;
 
-pub use contexts::{ContextsError, FileContexts, PolicySources};
+pub use contexts::{FileContexts, PolicySources};
 
 use crate::base::object::ObjectKind;
 use crate::base::reason::Reason;

@@ -8,7 +8,7 @@ mod keywords;
 mod user;
 mod words;
 
-pub use config::{ConfigFault, ConfigFiles, SshdConfig, SshdLine};
+pub use config::{ConfigFiles, SshdConfig, SshdLine};
 pub use user::{Certainty, LoginObstacle, SshdUser};
 pub use words::matches_pattern;
 

@@ -12,6 +12,6 @@ mod options;
 mod signature;
 mod wire;
 
-pub use allowed::{AllowedSigner, AllowedSigners, SignerError, SkippedLine};
+pub use allowed::{AllowedSigners, SignerError};
 pub use signature::{MAX_SIGNATURE, SshSignature};
 pub use wire::SignatureError;

@@ -31,13 +31,12 @@ pub use evaluate::{Unresolved, eval_symlinks};
 pub use fault::{Fault, Problem};
 pub use install::{InstallError, InstallOutcome, disable_units, enable_units, preset_units};
 pub use install_section::{InstallSection, unit_text};
-pub use judged::{JudgedUnit, UnitRequirement, judge_units, units_to_judge};
-pub use preset::{PresetDecision, Presets, glob_matches};
+pub use judged::{JudgedUnit, judge_units, units_to_judge};
+pub use preset::{Presets, glob_matches};
 pub use reading::read_units;
 pub use refused::{Objection, judge_unit};
 pub use state::{UnitFileState, unit_file_state};
 pub use support::Support;
-pub use unit_file::{UnitFileError, UnitOption, parse_options};
 pub use unit_tree::{
     CONFIG_DIR, LINK_DIRS, LinkChange, PRESET_PATH, PresetDir, RUNTIME_CONFIG_DIR,
     UNIT_SEARCH_PATH, UnitDir, UnitEntry, UnitTree,

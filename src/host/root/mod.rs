@@ -36,7 +36,7 @@ use entries::{names_in, types_in};
 pub use exposed::{Exposed, ExposedBy};
 pub use label::{ExtendedAttributes, LABEL, all_attributes, extended_attributes, proc_path};
 pub use mount::{Hold, Mount, hold_of, mount_id, mount_of, stat_of_open};
-pub use obstacle::{Obstacle, Tree, skip_obstacle};
+pub use obstacle::{Obstacle, skip_obstacle};
 pub use path::{RealPath, RootPath, RootPathError};
 use place::read_whole;
 pub use place::{MAX_DIGEST, Place, digest_ahead, digest_reader};

@@ -29,7 +29,7 @@ use changes::{AccountChange, group_password, of_group, of_user, user_password};
 use copy::PrivateCopy;
 
 pub use defaults::Defaults;
-pub use homes::{Home, MAX_OWNED, Owned};
+pub use homes::{Home, MAX_OWNED};
 
 /// The accounts before and after the change, and the homes affected.
 #[derive(Debug, Clone)]

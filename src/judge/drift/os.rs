@@ -120,7 +120,7 @@ pub fn absent_arguments(config: &MachineConfig, present: &Kargs) -> Option<Drift
 
 /// Returns kernel arguments that are all `present`, but not in the order that gives them their meaning. The daemon ignores
 /// order.
-pub fn disordered_arguments(config: &MachineConfig, present: &Kargs) -> Option<Drift> {
+fn disordered_arguments(config: &MachineConfig, present: &Kargs) -> Option<Drift> {
     let asked_for = Kargs::from_entries(&config.kernel_arguments);
     let list = asked_for.out_of_order(present).join(" ");
     (!list.is_empty()).then(|| Drift {

@@ -19,7 +19,6 @@ pub mod tree;
 
 use std::fmt;
 
-pub use archive::ArchiveError;
 pub use medium::{Form, Medium, MediumCheck, MediumError};
 
 /// A digest `sha256:…`, in lower case.

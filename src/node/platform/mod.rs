@@ -33,11 +33,9 @@ pub use boot::BootFiles;
 pub use control_plane::ApiServerPod;
 pub use crio::{Crio, CrioFile};
 pub use devices::{DeviceLevel, DiskDevices, layers_below};
-pub use file_faults::{FileFaults, WeighedFaults};
+pub use file_faults::FileFaults;
 pub use filesystems::{Encrypted, Xfs};
-pub use firmware::{
-    BootupdState, Firmware, SystemPartition, UnmountedFile, read_unmounted_partitions,
-};
+pub use firmware::{Firmware, SystemPartition, read_unmounted_partitions};
 pub use interface_names::{
     InterfaceNames, NameUse, PERSIST_STAMP, of_arguments, pinned_by_arguments,
 };

@@ -15,7 +15,7 @@ pub mod values;
 
 use serde_json::{Map, Value, json};
 
-pub use settings::{SettingError, from_settings};
+pub use settings::from_settings;
 
 use self::base::KubeletFields;
 use self::validate::{Invalid, Spec};

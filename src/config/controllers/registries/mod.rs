@@ -31,9 +31,9 @@ use conf::Conf;
 use inputs::RegistryInputs;
 use payload::CountingLists;
 
-pub use base::{OwnedFile, files_in_force, owned_files};
-pub use invert::{Inexpressible, Inverted, invert_files};
-pub use mirror::{MirrorChange, MirrorError, add_mirror, mirrors_of, remove_mirror};
+pub use base::{files_in_force, owned_files};
+pub use invert::{Inverted, invert_files};
+pub use mirror::{add_mirror, mirrors_of, remove_mirror};
 
 /// registries.conf.
 pub(super) const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";

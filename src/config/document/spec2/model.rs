@@ -10,7 +10,7 @@ pub const NEWEST_MINOR: u64 = 4;
 /// The newest minor version of spec 2 that the daemon accepts (docs/develop/agreement.md: Documents).
 pub const DAEMON_MINOR: u64 = 2;
 /// The version that the result declares.
-pub const RESULT_VERSION: &str = "3.5.0";
+pub(super) const RESULT_VERSION: &str = "3.5.0";
 
 nullable! {
     /// A config.

@@ -141,7 +141,7 @@ impl MediumReport {
 }
 
 /// Returns the command that copies an image and preserves its digest; a list is copied with all its images.
-pub fn copy_command(image: &ImageName, digest: &Digest) -> String {
+fn copy_command(image: &ImageName, digest: &Digest) -> String {
     format!(
         "skopeo copy --all --preserve-digests docker://{}@{digest} oci:DIRECTORY",
         image.repository()

@@ -4,7 +4,7 @@ mod check;
 mod error;
 mod files;
 
-pub use check::{Blob, BlobRole, BlobState, BlobVerdict, MediumCheck, MediumReport, copy_command};
+pub use check::{BlobRole, BlobState, BlobVerdict, MediumCheck, MediumReport};
 pub use error::{Address, AddressError, MediumError};
 
 use std::collections::{BTreeMap, BTreeSet};
