@@ -203,7 +203,7 @@ fn path_below(directory: &RootPath, name: &str) -> Result<RootPath, GrubError> {
 /// There is no such file, or it cannot be read.
 pub fn find_script_file(root: &Root) -> Result<(RootPath, ScriptFile, GrubConfig), GrubError> {
     let Some(directory) = find_directory(root)? else {
-        return Err(unusable_error(name_other_loader(root)));
+        return Err(unusable_error(name_other_loader(root)?));
     };
     let path = path_below(&directory, "grub.cfg")?;
     let link = root.read_link(&path)?;
@@ -330,19 +330,23 @@ fn check_device(root: &Root, boot: &MountedFileSystem) -> Result<(), GrubError> 
 }
 
 /// Describes the boot loader of a node without GRUB.
-fn name_other_loader(root: &Root) -> String {
-    let has = |path: &'static str| root.exists(&RootPath::fixed(path)).unwrap_or_default();
-    if paths::ZIPL.into_iter().any(has) || cfg!(target_arch = "s390x") {
-        return "zipl starts the kernels of this machine, and it makes no decisions at boot"
-            .to_owned();
+fn name_other_loader(root: &Root) -> Result<String, RootError> {
+    let has = |paths: &[&'static str]| {
+        let mut found = paths.iter().map(|path| root.exists(&RootPath::fixed(path)));
+        found.try_fold(false, |any, one| Ok::<_, RootError>(any | one?))
+    };
+    if has(&paths::ZIPL)? || cfg!(target_arch = "s390x") {
+        return Ok(
+            "zipl starts the kernels of this machine, and it makes no decisions at boot".to_owned(),
+        );
     }
-    if paths::SYSTEMD_BOOT.into_iter().any(has) {
-        return "systemd-boot starts the kernels of this machine, not GRUB".to_owned();
+    if has(&paths::SYSTEMD_BOOT)? {
+        return Ok("systemd-boot starts the kernels of this machine, not GRUB".to_owned());
     }
-    format!(
+    Ok(format!(
         "there is no GRUB: /{} is missing",
         paths::GRUB.join("/grub.cfg and /") + "/grub.cfg"
-    )
+    ))
 }
 
 /// Returns the id of the boot entry that boots a deployment (`CHECKSUM.SERIAL`); `None` if there is no such entry or GRUB gives

@@ -42,7 +42,7 @@ fn a_superblock_that_cannot_be_read_is_said() {
 }
 
 /// The root disk behind a map of two paths.
-fn with_map() -> Lab {
+pub fn with_map() -> Lab {
     let lab = Lab::healthy();
     lab.write_mounts("8:3", "253:4");
     for (number, name) in [("8:16", "sdb"), ("253:0", "dm-0")] {
@@ -67,7 +67,7 @@ fn with_map() -> Lab {
     });
     for (device, member) in [("dm-0", "sda"), ("dm-0", "sdb"), ("dm-4", "dm-0")] {
         let place = format!("sys/class/block/{device}/slaves/{member}");
-        lab.node.write(&place, "");
+        lab.node.link(&place, &format!("../../{member}"));
     }
     lab
 }
@@ -164,7 +164,8 @@ pub fn encrypted(pins: &[Value]) -> Lab {
         ],
         ..Device::default()
     });
-    lab.node.write("sys/class/block/dm-0/slaves/sda4", "");
+    lab.node
+        .link("sys/class/block/dm-0/slaves/sda4", "../../sda4");
     let header = luks2(&tokens(pins));
     fs::write(lab.node.path("dev/sda4"), header).unwrap();
     lab

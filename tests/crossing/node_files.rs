@@ -6,6 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::Lab;
+use super::disks::{encrypted, tang, with_map};
 use crate::support::{
     Lacks, RECORD, TestRoot, file, flat_run, is_root, kubelet_unit, machine_config, skip,
 };
@@ -734,7 +735,71 @@ fn what_cannot_be_read_is_not_taken_for_missing() {
             ],
             &["/usr/local/bin"],
         ),
+        sick(
+            |lab| endless(&lab.node, "boot/grub2"),
+            &["boot-loader unknown grub.cfg"],
+            &["/boot/grub2/grub.cfg"],
+        ),
+        sick(
+            |lab| endless(&lab.node, "sysroot/ostree/boot.1.1/rhcos/aa"),
+            &["packages unknown packages"],
+            &["/sysroot/ostree/boot.1/rhcos/aa/0"],
+        ),
+        sick(
+            |lab| endless(&lab.node, "sys/class/net/eno1"),
+            &["interface-drivers unknown network interfaces"],
+            &["/sys/class/net/eno1"],
+        ),
+        sick(
+            |lab| {
+                fs::remove_dir_all(lab.node.path("run/udev")).unwrap();
+                endless(&lab.node, "boot/efi");
+            },
+            &[
+                "boot-loader unknown /boot/efi",
+                "boot-filesystem unknown /boot",
+            ],
+            &["/boot/efi/EFI"],
+        ),
     ]);
+}
+
+/// What udev and the kernel say of a device.
+#[test]
+fn a_device_that_cannot_be_read_is_not_taken_for_missing() {
+    const BLOCK: &str = "sys/devices/pci0000:00/0000:00:05.0/block";
+    let udev = "boot-filesystem unknown /boot";
+    let disk = "root-drivers unknown root disk";
+    for (lab, path, unknown) in [
+        (Lab::healthy(), "run/udev/data/b8:2".to_owned(), udev),
+        (Lab::healthy(), "run/udev/data/b8:3".to_owned(), udev),
+        (with_map(), "run/udev/data/b253:4".to_owned(), udev),
+        (
+            encrypted(&[tang()]),
+            "run/udev/data/b253:0".to_owned(),
+            udev,
+        ),
+        (
+            encrypted(&[tang()]),
+            "sys/class/block/sda4".to_owned(),
+            udev,
+        ),
+        (encrypted(&[tang()]), format!("{BLOCK}/dm-0/slaves"), udev),
+        (encrypted(&[tang()]), format!("{BLOCK}/dm-0/slaves"), disk),
+        (Lab::healthy(), format!("{BLOCK}/sda4/md"), disk),
+        (
+            Lab::healthy(),
+            "sys/devices/pci0000:00/0000:00:05.0/modalias".to_owned(),
+            disk,
+        ),
+    ] {
+        if lab.node.exists(&path) && !lab.node.path(&path).is_dir() {
+            lab.node.remove(&path);
+        }
+        endless(&lab.node, &path);
+        let short = lab.short();
+        assert!(short.contains(&unknown.to_owned()), "{path}: {short:?}");
+    }
 }
 
 #[test]

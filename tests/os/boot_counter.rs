@@ -153,7 +153,7 @@ fn a_node_whose_grub_can_count_is_reported_with_file_state_and_order() {
 #[test]
 fn each_obstacle_is_named() {
     type Obstacle = (&'static str, fn(&TestRoot));
-    let cases: [Obstacle; 28] = [
+    let cases: [Obstacle; 30] = [
         ("/boot/loader is missing", |root| {
             fs::remove_dir_all(root.path("boot/loader")).unwrap();
         }),
@@ -271,6 +271,19 @@ fn each_obstacle_is_named() {
                 "../../../../../virtual/block/dm-1",
             );
         }),
+        (
+            "the disk of /boot is unknown: /sys/devices/pci0/block/sda/sda3/md/level: ",
+            |root| {
+                root.link("sys/devices/pci0/block/sda/sda3/md", "md");
+            },
+        ),
+        (
+            "the disk of /boot is unknown: /proc/self/mountinfo: ",
+            |root| {
+                root.remove("proc/self/mountinfo");
+                root.link("proc/self/mountinfo", "mountinfo");
+            },
+        ),
     ];
     for (reason, change) in cases {
         let root = node();

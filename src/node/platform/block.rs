@@ -117,25 +117,31 @@ fn read_fstab(root: &Root) -> Result<BTreeSet<String>, RootError> {
     Ok(points.map(str::to_owned).collect())
 }
 
-fn read_text(root: &Root, path: &str) -> Option<String> {
-    let path = RootPath::parse(&format!("/{path}")).ok()?;
-    let bytes = root.read_small(&path).ok()??;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+fn read_text(root: &Root, path: &str) -> Seen<Option<String>> {
+    let path = RootPath::parse(&format!("/{path}")).map_err(Reason::from_error)?;
+    let bytes = root.read_small(&path).map_err(Reason::from_error)?;
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// Reads the mounts in order. Those of process 1 are the host's.
+/// Reads the mounts in order. Those of process 1 are the host's, and only root may read them.
 ///
 /// # Errors
-/// The root is not running: it has no list of mounts.
+/// The root is not running: it has no list of mounts. Or none can be read.
 pub fn read_mounts(root: &Root) -> Seen<Vec<MountedFileSystem>> {
+    let mut why = "/proc/self/mountinfo is missing below this root".into();
     for file in ["proc/1/mountinfo", "proc/self/mountinfo"] {
-        let text = read_text(root, file).unwrap_or_default();
-        let mounts: Vec<MountedFileSystem> = text.lines().filter_map(parse_mount).collect();
-        if !mounts.is_empty() {
-            return Ok(mounts);
+        match read_text(root, file) {
+            Ok(text) => {
+                let text = text.unwrap_or_default();
+                let mounts: Vec<MountedFileSystem> = text.lines().filter_map(parse_mount).collect();
+                if !mounts.is_empty() {
+                    return Ok(mounts);
+                }
+            }
+            Err(error) => why = error,
         }
     }
-    Err("/proc/self/mountinfo is missing below this root".into())
+    Err(why)
 }
 
 /// Parses a line like `36 35 8:3 / /boot rw,noatime shared:1 - ext4 /dev/sda3 rw`.
@@ -157,7 +163,7 @@ fn read_devices(root: &Root) -> Seen<Vec<BlockDevice>> {
         .map_err(Reason::from_error)?;
     let mut devices = Vec::new();
     for number in names.iter().filter_map(|name| name.strip_prefix('b')) {
-        let Some(text) = read_text(root, &format!("{UDEV}/b{number}")) else {
+        let Some(text) = read_text(root, &format!("{UDEV}/b{number}"))? else {
             continue;
         };
         let pairs = text.lines().filter_map(|line| {
@@ -165,11 +171,11 @@ fn read_devices(root: &Root) -> Seen<Vec<BlockDevice>> {
             Some((key.to_owned(), value.to_owned()))
         });
         let properties: BTreeMap<String, String> = pairs.collect();
-        let mut below = list_members(root, number);
+        let mut below = list_members(root, number)?;
         below.extend(properties.get("ID_PART_ENTRY_DISK").cloned());
         devices.push(BlockDevice {
             number: number.to_owned(),
-            name: name_of(root, number).unwrap_or_else(|| format!("block/{number}")),
+            name: name_of(root, number)?.unwrap_or_else(|| format!("block/{number}")),
             properties,
             below,
         });
@@ -180,18 +186,21 @@ fn read_devices(root: &Root) -> Seen<Vec<BlockDevice>> {
     Ok(devices)
 }
 
-fn name_of(root: &Root, number: &str) -> Option<String> {
+fn name_of(root: &Root, number: &str) -> Seen<Option<String>> {
     let uevent = read_text(root, &format!("sys/dev/block/{number}/uevent"))?;
+    let uevent = uevent.unwrap_or_default();
     let mut lines = uevent.lines();
-    lines.find_map(|line| Some(line.strip_prefix("DEVNAME=")?.to_owned()))
+    Ok(lines.find_map(|line| Some(line.strip_prefix("DEVNAME=")?.to_owned())))
 }
 
 /// Returns the numbers of the members of an array, a mapping or a volume.
-fn list_members(root: &Root, number: &str) -> Vec<String> {
-    let Ok(directory) = RootPath::parse(&format!("/sys/dev/block/{number}/slaves")) else {
-        return Vec::new();
-    };
-    let names = root.list(&directory).unwrap_or_default().into_iter();
-    let numbers = names.filter_map(|name| read_text(root, &format!("sys/class/block/{name}/dev")));
-    numbers.map(|number| number.trim().to_owned()).collect()
+fn list_members(root: &Root, number: &str) -> Seen<Vec<String>> {
+    let directory = RootPath::parse(&format!("/sys/dev/block/{number}/slaves"));
+    let names = root.list(&directory.map_err(Reason::from_error)?);
+    let names = names.map_err(Reason::from_error)?.into_iter();
+    let numbers = names.map(|name| read_text(root, &format!("sys/class/block/{name}/dev")));
+    let numbers = numbers.filter_map(Seen::transpose);
+    numbers
+        .map(|number| Ok(number?.trim().to_owned()))
+        .collect()
 }

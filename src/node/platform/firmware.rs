@@ -6,7 +6,8 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use serde_json::Value;
 
-use super::{BlockStorage, Seen, read_text};
+use super::devices::text_of;
+use super::{BlockStorage, Seen};
 use crate::base::reason::Reason;
 use crate::host::root::{EntryType, Root, RootPath};
 
@@ -42,7 +43,7 @@ pub struct Firmware {
     /// The state of bootupd; `None` if it has no state file.
     pub state: Seen<Option<BootupdState>>,
     /// `/boot/grub2/grub.cfg`; empty if it cannot be read.
-    pub grub_config: String,
+    pub grub_config: Seen<String>,
 }
 
 /// An EFI system partition.
@@ -99,7 +100,8 @@ impl Firmware {
                 .to_owned(),
             partitions: read_partitions(root, storage),
             state: read_state(root),
-            grub_config: read_text(root, "boot/grub2/grub.cfg").unwrap_or_default(),
+            grub_config: text_of(root, &RootPath::fixed("boot/grub2/grub.cfg"))
+                .map(Option::unwrap_or_default),
         }
     }
 }
@@ -151,11 +153,7 @@ fn read_partitions(root: &Root, storage: &BlockStorage) -> Vec<SystemPartition> 
         });
     }
     // A disk of another machine has to be mounted there by hand.
-    if all.is_empty()
-        && root
-            .exists(&RootPath::fixed("boot/efi/EFI"))
-            .unwrap_or_default()
-    {
+    if all.is_empty() && !matches!(root.exists(&RootPath::fixed("boot/efi/EFI")), Ok(false)) {
         all.push(SystemPartition {
             place: "/boot/efi".to_owned(),
             files: read_mounted(root, "/boot/efi"),

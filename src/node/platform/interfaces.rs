@@ -3,7 +3,7 @@
 use super::Seen;
 use super::devices::{DeviceLevel, levels_above, text_of};
 use crate::base::reason::Reason;
-use crate::host::root::{Root, RootPath};
+use crate::host::root::{EntryType, Root, RootPath};
 
 const CLASS: &str = "/sys/class/net";
 /// The kernel's type number of an Ethernet interface.
@@ -42,48 +42,58 @@ pub struct Mac {
 /// # Errors
 /// The reason why they cannot be read.
 pub fn read_interfaces(root: &Root) -> Seen<Vec<Interface>> {
-    let names = root.list(&RootPath::fixed("sys/class/net"));
+    let names = root.list_types(&RootPath::fixed("sys/class/net"));
     let names = names.map_err(Reason::from_error)?;
     if names.is_empty() {
         return Err(format!("{CLASS} is missing below this root").into());
     }
-    let all = names.into_iter().filter_map(|name| read_one(root, name));
-    Ok(all.collect())
+    // `bonding_masters` is a file.
+    let all = names
+        .into_iter()
+        .filter(|(_, kind)| *kind != EntryType::File);
+    let all = all.map(|(name, _)| read_one(root, name));
+    all.filter_map(Seen::transpose).collect()
 }
 
-fn read_one(root: &Root, name: String) -> Option<Interface> {
-    let at = |file: &str| RootPath::parse(&format!("{CLASS}/{name}/{file}")).ok();
+fn read_one(root: &Root, name: String) -> Seen<Option<Interface>> {
+    let at =
+        |file: &str| RootPath::parse(&format!("{CLASS}/{name}/{file}")).map_err(Reason::from_error);
     let text = |file: &str| text_of(root, &at(file)?);
-    let there = |file: &str| at(file).is_some_and(|at| root.exists(&at).unwrap_or(false));
-    let device = at("device").filter(|_| there("device"))?;
-    if text("type")? != ETHERNET || there("wireless") || there("phy80211") {
-        return None;
+    let there = |file: &str| root.exists(&at(file)?).map_err(Reason::from_error);
+    let is_ethernet = there("device")? && text("type")?.as_deref() == Some(ETHERNET);
+    if !is_ethernet || there("wireless")? || there("phy80211")? {
+        return Ok(None);
     }
-    let udev = Udev::read(root, text("ifindex"));
-    let levels = levels_above(root, &device);
-    let of_device = at("device/driver").and_then(|at| root.read_link(&at).ok().flatten());
+    let udev = Udev::read(root, text("ifindex")?)?;
+    let levels = levels_above(root, &at("device")?)?;
+    let of_device = root.read_link(&at("device/driver")?);
+    let of_device = of_device.map_err(Reason::from_error)?;
     let of_device = of_device.and_then(|link| Some(link.rsplit_once('/')?.1.to_owned()));
-    let is_used = there("master") || text("operstate").is_some_and(|state| state == "up");
-    Some(Interface {
-        mac: permanent_mac(&name, text, &udev),
+    let is_used = there("master")? || text("operstate")?.is_some_and(|state| state == "up");
+    Ok(Some(Interface {
+        mac: permanent_mac(&name, text, &udev)?,
         driver: udev.get("ID_NET_DRIVER").map(str::to_owned).or(of_device),
         path: udev.get("ID_PATH").map(str::to_owned),
-        is_function: there("device/physfn"),
+        is_function: there("device/physfn")?,
         is_used,
         levels,
         name,
-    })
+    }))
 }
 
 /// Returns the permanent MAC address. `address` in `/sys` differs for a port of a bond, or if a program has set it.
-fn permanent_mac(name: &str, text: impl Fn(&str) -> Option<String>, udev: &Udev) -> Option<Mac> {
+fn permanent_mac(
+    name: &str,
+    text: impl Fn(&str) -> Seen<Option<String>>,
+    udev: &Udev,
+) -> Seen<Option<Mac>> {
     let found = |address: &str, place: String| {
         let address = parse_mac(address)?;
         Some(Mac { address, place })
     };
     let of_port = "bonding_slave/perm_hwaddr";
-    if let Some(address) = text(of_port) {
-        return found(&address, format!("{CLASS}/{name}/{of_port}"));
+    if let Some(address) = text(of_port)? {
+        return Ok(found(&address, format!("{CLASS}/{name}/{of_port}")));
     }
     let of_udev = udev.get("ID_NET_NAME_MAC").and_then(|name| {
         let digits = name.get(name.len().checked_sub(12)?..)?;
@@ -93,11 +103,9 @@ fn permanent_mac(name: &str, text: impl Fn(&str) -> Option<String>, udev: &Udev)
         found(&pairs.join(":"), udev.place.clone())
     });
     // The kernel reports the origin of the address: 0 is the device's own.
-    let is_own = text("addr_assign_type").is_some_and(|kind| kind == "0");
-    of_udev.or_else(|| {
-        let address = text("address").filter(|_| is_own)?;
-        found(&address, format!("{CLASS}/{name}/address"))
-    })
+    let is_own = text("addr_assign_type")?.is_some_and(|kind| kind == "0");
+    let own = text("address")?.filter(|_| is_own);
+    Ok(of_udev.or_else(|| found(&own?, format!("{CLASS}/{name}/address"))))
 }
 
 /// Parses a MAC address and returns it in upper case; `None` if it is invalid or all zeros.
@@ -116,13 +124,13 @@ struct Udev {
 }
 
 impl Udev {
-    fn read(root: &Root, index: Option<String>) -> Self {
+    fn read(root: &Root, index: Option<String>) -> Seen<Self> {
         let Some(place) = index.map(|index| format!("/run/udev/data/n{index}")) else {
-            return Self::default();
+            return Ok(Self::default());
         };
-        let at = RootPath::parse(&place).ok();
-        let lines = at.and_then(|at| text_of(root, &at)).unwrap_or_default();
-        Self { place, lines }
+        let at = RootPath::parse(&place).map_err(Reason::from_error)?;
+        let lines = text_of(root, &at)?.unwrap_or_default();
+        Ok(Self { place, lines })
     }
 
     fn get(&self, key: &str) -> Option<&str> {
@@ -149,9 +157,10 @@ mod tests {
             };
             let text = |file: &str| {
                 let found = files.iter().find(|(name, _)| *name == file);
-                found.map(|(_, text)| (*text).to_owned())
+                Ok(found.map(|(_, text)| (*text).to_owned()))
             };
-            permanent_mac("x", text, &udev).map(|mac| mac.address)
+            let mac = permanent_mac("x", text, &udev).unwrap();
+            mac.map(|mac| mac.address)
         };
         let own = ("address", "52:54:00:aa:bb:cc");
         let some = |text: &str| Some(text.to_owned());

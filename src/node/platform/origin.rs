@@ -28,7 +28,7 @@ pub struct OriginSections {
 impl OriginSections {
     /// Reads the file of the running deployment, or else of the one named by the kernel command line or the default boot entry.
     pub(super) fn observe(root: &Root, boot: &BootFiles, command_line: &Seen<Kargs>) -> Seen<Self> {
-        if let Some(file) = origin_of_running(root) {
+        if let Some(file) = origin_of_running(root)? {
             return Self::read_file(root, &file);
         }
         let of_line = |line: &Kargs| {
@@ -44,7 +44,7 @@ impl OriginSections {
         let link = of_kernel
             .or_else(of_entry)
             .ok_or("no boot entry and no kernel argument names the deployment")?;
-        let file = origin_of_link(root, &link)
+        let file = origin_of_link(root, &link)?
             .ok_or_else(|| format!("{link} leads to no deployment below /sysroot"))?;
         Self::read_file(root, &file)
     }
@@ -111,34 +111,37 @@ fn without_digest(word: &str) -> &str {
 
 /// Returns the origin file of the running deployment, which is identified by its directory: the `ostree=` of a running kernel
 /// goes stale with the next change of the boot entries.
-fn origin_of_running(root: &Root) -> Option<RootPath> {
+fn origin_of_running(root: &Root) -> Seen<Option<RootPath>> {
     if !root.is_live() {
-        return None;
+        return Ok(None);
     }
-    let name = booted::find_booted_deployment(root, true).ok()??;
-    let all = deploy_directories::list_deploy_directories(root).ok()?;
-    let running = all.iter().find(|one| one.name == name)?;
-    let beside = running.path.parent()?.join(&format!("{name}.origin"));
-    beside.ok()
+    let name = booted::find_booted_deployment(root, true).map_err(Reason::from_error)?;
+    let all = deploy_directories::list_deploy_directories(root).map_err(Reason::from_error)?;
+    let beside = |name: String| {
+        let running = all.iter().find(|one| one.name == name)?;
+        let beside = running.path.parent()?.join(&format!("{name}.origin"));
+        beside.ok()
+    };
+    Ok(name.and_then(beside))
 }
 
 /// Returns the origin file next to the deployment that `/ostree/boot.N/STATEROOT/CHECKSUM/INDEX` links to. The link of a
 /// running kernel may no longer exist; the stateroot's deployment is then used if there is only one.
-fn origin_of_link(root: &Root, link: &str) -> Option<RootPath> {
-    let stateroot = link.split('/').nth(3)?;
-    let folder = RootPath::fixed(paths::STATEROOTS)
-        .join(&format!("{stateroot}/deploy"))
-        .ok()?;
-    let at = RootPath::fixed(paths::SYSROOT).join(link).ok()?;
-    let target = root.read_link(&at).ok().flatten();
-    let name = target.and_then(|target| Some(target.rsplit('/').next()?.to_owned()));
-    let only = || {
-        let mut all = root.list(&folder).ok()?;
-        all.retain(|name| is_name(name));
-        all.pop().filter(|_| all.is_empty())
+fn origin_of_link(root: &Root, link: &str) -> Seen<Option<RootPath>> {
+    let Some(stateroot) = link.split('/').nth(3) else {
+        return Ok(None);
     };
-    let name = name.filter(|name| is_name(name)).or_else(only)?;
-    folder.join(&format!("{name}.origin")).ok()
+    let folder = RootPath::fixed(paths::STATEROOTS).join(&format!("{stateroot}/deploy"));
+    let folder = folder.map_err(Reason::from_error)?;
+    let at = RootPath::fixed(paths::SYSROOT).join(link);
+    let target = root.read_link(&at.map_err(Reason::from_error)?);
+    let target = target.map_err(Reason::from_error)?;
+    let name = target.and_then(|target| Some(target.rsplit('/').next()?.to_owned()));
+    let mut all = root.list(&folder).map_err(Reason::from_error)?;
+    all.retain(|name| is_name(name));
+    let only = || all.pop().filter(|_| all.is_empty());
+    let name = name.filter(|name| is_name(name)).or_else(only);
+    Ok(name.and_then(|name| folder.join(&format!("{name}.origin")).ok()))
 }
 
 #[cfg(test)]

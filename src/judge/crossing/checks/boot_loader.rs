@@ -6,6 +6,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha512};
 
 use super::boot_filesystem::labelled_devices;
+use super::faults;
 use crate::host::root::to_hex;
 use crate::judge::crossing::{
     CrossingCheck, CrossingFailure, CrossingFinding, CrossingSeverity, Target,
@@ -301,7 +302,10 @@ fn judge_stubs(
 
 /// Reports a GRUB configuration that is generated from the boot entries.
 fn judge_style(node: &Platform) -> Option<CrossingFinding> {
-    let text = &node.firmware.grub_config;
+    let text = match &node.firmware.grub_config {
+        Ok(text) => text,
+        Err(why) => return faults::note_unseen("grub.cfg", std::slice::from_ref(why)),
+    };
     if !text.contains("### BEGIN /etc/grub.d/15_ostree ###") {
         return None;
     }
