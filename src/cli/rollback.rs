@@ -306,8 +306,9 @@ fn tell_and_end(ui: &Ui<'_>, args: &RollbackArgs, went: WentBack<'_>) -> Result<
                         run: &run,
                         recorded: None,
                         steps: 0,
-                        left: 0,
+                        left: Some(0),
                         reboot: None,
+                        unreadable: &[],
                         is_cached: false,
                     })
                 },
@@ -325,6 +326,7 @@ fn tell_and_end(ui: &Ui<'_>, args: &RollbackArgs, went: WentBack<'_>) -> Result<
                 steps: took.steps,
                 left: took.left,
                 reboot: RebootReport::from_needs(&took.reboot),
+                unreadable: &took.unreadable,
                 is_cached: is_cached(&change.root, &took.run.config),
             };
             ui.print_result(

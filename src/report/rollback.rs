@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::status::UNREADABLE;
 use super::wrap_text;
 use crate::base::invocation::{mco_rescue, on_node, reboot_command};
 use crate::base::text::count_noun;
@@ -21,9 +22,10 @@ struct RollbackDocument<'a> {
     recorded: Option<&'a str>,
     steps: usize,
     /// Number of runs that can still be reverted.
-    left: usize,
+    left: Option<usize>,
     /// The reboot that the node needs.
     reboot: Option<&'a RebootReport>,
+    unreadable: &'a [&'static str],
 }
 
 /// The end of a rollback.
@@ -35,10 +37,12 @@ pub struct RollbackEnd<'a> {
     pub recorded: Option<&'a str>,
     /// Number of steps.
     pub steps: usize,
-    /// Number of runs that can still be reverted.
-    pub left: usize,
+    /// Number of runs that can still be reverted; `None` if this is unknown.
+    pub left: Option<usize>,
     /// The reboot that the node needs.
     pub reboot: Option<RebootReport>,
+    /// Keys of the document about which nothing is known, because the node cannot be read.
+    pub unreadable: &'a [&'static str],
     /// The cache has the reverted config.
     pub is_cached: bool,
 }
@@ -53,6 +57,7 @@ pub fn to_json(end: &RollbackEnd<'_>) -> serde_json::Result<String> {
         steps: end.steps,
         left: end.left,
         reboot: end.reboot.as_ref(),
+        unreadable: end.unreadable,
     };
     super::pretty(&document)
 }
@@ -104,13 +109,21 @@ pub fn to_text(end: &RollbackEnd<'_>) -> String {
         // Without a record there is no config to compare with.
         None => "status",
     };
-    let recorded = end.recorded.unwrap_or("(no config)");
-    let next = match end.left {
-        0 => "No older run is kept.".to_owned(),
-        left => format!("{} can still be reverted.", count_noun(left, "older run")),
+    let is_unreadable = |key| end.unreadable.contains(&key);
+    let recorded = match end.recorded {
+        None if is_unreadable("recorded") => UNREADABLE,
+        recorded => recorded.unwrap_or("(no config)"),
     };
-    let reboot = end.reboot.as_ref();
-    let reboot = reboot.map(|reboot| wrap_text(&format!("Reboot needed: {}", reboot.words()), 0));
+    let next = match end.left {
+        None => format!("Older runs that can be reverted: {UNREADABLE}"),
+        Some(0) => "No older run is kept.".to_owned(),
+        Some(left) => format!("{} can still be reverted.", count_noun(left, "older run")),
+    };
+    let reboot = match &end.reboot {
+        Some(reboot) => wrap_text(&format!("Reboot needed: {}", reboot.words()), 0),
+        None if is_unreadable("reboot") => format!("Reboot needed: {UNREADABLE}\n"),
+        None => String::new(),
+    };
     let name = &end.run.config;
     let again = match end.recorded {
         // The run changed files and no record.
@@ -123,7 +136,7 @@ pub fn to_text(end: &RollbackEnd<'_>) -> String {
         "Reverted: {}\n{}; recorded is {recorded} now.\n{next}\n{again}{}Next: {}\n",
         end.run.config,
         count_noun(end.steps, "step"),
-        reboot.unwrap_or_default(),
+        reboot,
         mco_rescue(then),
     )
 }

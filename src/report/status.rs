@@ -19,7 +19,7 @@ use crate::judge::daemon::forecast::Forecast;
 use crate::run::status::{NodeStatus, OsReport};
 
 /// Shown for what cannot be read; the log has the reason.
-const UNREADABLE: &str = "(not known: it cannot be read)";
+pub(super) const UNREADABLE: &str = "(not known: it cannot be read)";
 
 /// Returns the state as JSON.
 ///

@@ -59,26 +59,30 @@ pub struct RevertResult {
     pub recorded: Option<String>,
     /// Number of steps.
     pub steps: usize,
-    /// Number of runs that can still be reverted.
-    pub left: usize,
+    /// Number of runs that can still be reverted; `None` if this is unknown.
+    pub left: Option<usize>,
     /// The reasons why the node needs a reboot.
     pub reboot: Vec<RebootNeed>,
+    /// Names of the unreadable facts, as in the document. Nothing is claimed about them.
+    pub unreadable: Vec<&'static str>,
 }
 
 impl RevertResult {
     /// Reads the facts of the report. The rollback is complete, so read errors are only logged.
     fn observe(root: &Root, runner: &dyn CommandRunner, run: Ran, steps: usize) -> Self {
-        let left = transaction::read_history(root)
-            .map_or_else(|error| log_error(&error, 0), |all| all.len());
-        let recorded = recorded_name(root).unwrap_or_else(|error| log_error(&error, None));
-        let reboot =
-            reboots::read_needs(root, runner).unwrap_or_else(|error| log_error(&error, Vec::new()));
+        let mut unreadable = Vec::new();
+        let left = transaction::read_history(root).map(|all| all.len());
+        let left = or_unreadable(left, "left", &mut unreadable);
+        let recorded = or_unreadable(recorded_name(root), "recorded", &mut unreadable);
+        let reboot = reboots::read_needs(root, runner);
+        let reboot = or_unreadable(reboot, "reboot", &mut unreadable);
         Self {
             run,
-            recorded,
+            recorded: recorded.flatten(),
             steps,
             left,
-            reboot,
+            reboot: reboot.unwrap_or_default(),
+            unreadable,
         }
     }
 }
@@ -402,12 +406,20 @@ fn kubelet_notices(root: &Root, deployment: &str) -> Result<Vec<Notice>> {
     Ok(notices.collect())
 }
 
-fn log_error<T>(error: &dyn std::fmt::Display, instead: T) -> T {
-    log::warn!(
-        "the run is reverted, but {error:#}. Next: {}",
-        mco_rescue("status")
-    );
-    instead
+/// Returns a fact of the report. An unreadable one is logged and added to the list.
+fn or_unreadable<T, E: std::fmt::Display>(
+    read: Result<T, E>,
+    fact: &'static str,
+    unreadable: &mut Vec<&'static str>,
+) -> Option<T> {
+    let logged = read.inspect_err(|error| {
+        log::warn!(
+            "the run is reverted, but {error:#}. Next: {}",
+            mco_rescue("status")
+        );
+        unreadable.push(fact);
+    });
+    logged.ok()
 }
 
 /// Returns the last staged change if its files were not written, or if it has no files.

@@ -315,7 +315,7 @@ fn a_rollback_restores_what_was_there_before() {
         let HowBack::Done(took) = went.how else {
             panic!("the files are not restored");
         };
-        assert_eq!((took.recorded, took.left), (None, 0));
+        assert_eq!((took.recorded, took.left), (None, Some(0)));
         assert!(
             Records::read(&disk.root())
                 .unwrap()
