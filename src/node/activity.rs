@@ -60,6 +60,8 @@ pub struct Activity {
     pub soft_reboot: bool,
     /// A shutdown is scheduled.
     pub shutdown: bool,
+    /// Why systemd gave no answer, so that `units` are unknown.
+    pub silence: Option<String>,
 }
 
 /// The kernel's abilities for a cgroup and all below it.
@@ -192,23 +194,28 @@ impl Activity {
     /// Reads the activity of the running system, if the root is its root.
     ///
     /// # Errors
-    /// The root or the list of processes cannot be read. A missing or failed program is only logged.
+    /// The root or the list of processes cannot be read.
     pub fn observe(root: &Root, runner: &dyn CommandRunner) -> Result<Self, RootError> {
         if !root.is_live() {
             return Ok(Self::default());
         }
         // Early in a boot there is no bus. rpm-ostree would wait for it, but no transaction can run without it either.
-        let is_early = systemd_runs(root) && !root.exists(&RootPath::fixed(paths::SYSTEM_BUS))?;
+        let has_systemd = systemd_runs(root);
+        let is_early = has_systemd && !root.exists(&RootPath::fixed(paths::SYSTEM_BUS))?;
+        let mut silence = None;
         let transaction = if is_early {
             None
         } else {
             rpm_ostree::running_transaction(runner).unwrap_or_else(|error| {
+                // The plan names the silence of the engine.
                 log::info!("querying rpm-ostree: {error}");
                 None
             })
         };
         let units = systemctl::query_activity(runner, &UNITS).unwrap_or_else(|error| {
             log::info!("querying systemd: {error}");
+            // Without systemd there are no units.
+            silence = has_systemd.then(|| error.to_string());
             Vec::new()
         });
         let processes = list_processes()?;
@@ -227,6 +234,7 @@ impl Activity {
             staged: StagedEvidence::observe(root, runner)?,
             soft_reboot: booted::soft_marker(root)? == SoftMarker::Prepared,
             shutdown: root.exists(&RootPath::fixed(paths::SCHEDULED_SHUTDOWN))?,
+            silence,
         })
     }
 }

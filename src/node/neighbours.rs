@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use crate::base::paths;
+use crate::base::reason::Reason;
 use crate::host::root::{Root, RootError, RootPath, stat_of_open};
 use crate::node::command::{CommandRunner, systemctl};
 use crate::node::kernel::{kernel_command_line, read_uptime};
@@ -34,14 +35,14 @@ pub struct Neighbours {
 }
 
 /// A node from a seed image.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageBased {
     /// Evidence for it.
     pub evidence: String,
     /// Stateroots other than the running one, to which an upgrade can be rolled back.
     pub stateroots: Vec<String>,
-    /// The unit that rolls back an upgrade, if it is active.
-    pub monitor: Option<Monitor>,
+    /// The unit that rolls back an upgrade, if it is active, or the reason why this is unknown.
+    pub monitor: Result<Option<Monitor>, Reason>,
 }
 
 /// `lca-init-monitor.service`: it boots the other stateroot if the upgrade is not completed in time.
@@ -152,9 +153,9 @@ fn image_based(
         return Ok(None);
     };
     let monitor = if host.live && host::systemd_runs(root) {
-        find_monitor(root, runner)?
+        find_monitor(root, runner)
     } else {
-        None
+        Ok(None)
     };
     Ok(Some(ImageBased {
         evidence,
@@ -170,16 +171,12 @@ struct MonitorFile {
     monitor_timeout: u64,
 }
 
-fn find_monitor(root: &Root, runner: &dyn CommandRunner) -> Result<Option<Monitor>, RootError> {
-    let began = match systemctl::query_start(runner, MONITOR) {
-        Ok(Some(began)) => began,
-        Ok(None) => return Ok(None),
-        Err(error) => {
-            log::info!("{MONITOR}: {error}");
-            return Ok(None);
-        }
+fn find_monitor(root: &Root, runner: &dyn CommandRunner) -> Result<Option<Monitor>, Reason> {
+    let Some(began) = systemctl::query_start(runner, MONITOR).map_err(Reason::from_error)? else {
+        return Ok(None);
     };
-    let text = root.read(&RootPath::fixed(paths::AUTO_ROLLBACK))?;
+    let text = root.read(&RootPath::fixed(paths::AUTO_ROLLBACK));
+    let text = text.map_err(Reason::from_error)?;
     let file: MonitorFile = text
         .and_then(|text| serde_json::from_slice(&text).ok())
         .unwrap_or_default();

@@ -77,6 +77,19 @@ fn the_other_stateroot_and_the_monitor_of_an_upgrade_are_reported_and_left_alone
         ] {
             assert!(monitor.contains(words), "{monitor}");
         }
+        // It may be at work, and so may an update.
+        node.program("systemctl", "echo 'Connection timed out' >&2; exit 1");
+        let plan = node.run(&["plan", "--output", "json", "/config"]).ok();
+        let notices = &plan.json()["notices"];
+        let monitor = notice(notices, "lca-init-monitor.service").unwrap();
+        assert!(
+            monitor.starts_with("whether it runs is unknown: "),
+            "{monitor}"
+        );
+        let systemd = notice(notices, "systemd").unwrap();
+        assert!(systemd.contains("Connection timed out"), "{systemd}");
+        node.program("systemctl", MONITOR);
+
         // The stub cannot say that the unit which completes it starts.
         let apply = ["apply", "--yes", "--complete-by-hand", "/config"];
         node.run(&apply).ok();

@@ -135,6 +135,13 @@ fn staged_evidence(activity: &Activity, scene: StagedScene<'_>) -> Option<Activi
     })
 }
 
+/// Returns a notice if systemd gave no answer.
+pub(super) fn note_silence(activity: &Activity) -> Option<Notice> {
+    let words = |why: &String| format!("whether an update is at work is unknown: {why}");
+    let silence = activity.silence.as_ref().map(words);
+    silence.map(|words| activity_notice("systemd", words))
+}
+
 /// Returns a notice about a transaction, for which there is no process or unit.
 fn transaction_notice(activity: &Activity) -> Option<Notice> {
     activity.transaction.as_ref().map(|method| {

@@ -72,6 +72,7 @@ pub(super) fn guard_plan(plan: &mut Plan, node: &NodeState, activity: &Activity,
             plan.blockers.push(at_work::refuse_activity(evidence));
         }
     }
+    plan.notices.extend(at_work::note_silence(activity));
     freeze_daemon(plan, activity);
     held::hold_flags(plan, node, allowed.clear_immutable);
     capabilities::judge_capabilities(plan, node);

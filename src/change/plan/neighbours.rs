@@ -28,8 +28,13 @@ pub fn describe_neighbours(neighbours: &Neighbours) -> Vec<Notice> {
     }
     if let Some(image_based) = &neighbours.image_based {
         all.push(notice("seed image", seed_words(image_based)));
-        let monitor = image_based.monitor.as_ref();
-        all.extend(monitor.map(|monitor| notice(MONITOR, monitor_words(monitor))));
+        let words = match &image_based.monitor {
+            Ok(monitor) => monitor.as_ref().map(monitor_words),
+            Err(why) => Some(format!(
+                "whether it runs is unknown: {why}. If it does, it may boot the other stateroot. See: systemctl status {MONITOR}"
+            )),
+        };
+        all.extend(words.map(|words| notice(MONITOR, words)));
     }
     if neighbours.fencing {
         all.push(notice(
