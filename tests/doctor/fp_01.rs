@@ -147,6 +147,18 @@ fn a_disk_of_a_node_is_judged_by_its_files() {
         said.contains("this disk boots") && said.contains(NEXT),
         "{said}"
     );
+    // An origin file that cannot be read is there.
+    outer.remove(&sysroot);
+    outer.link(&sysroot, sysroot.rsplit('/').next().unwrap());
+    let report = run().to_string();
+    assert!(!report.contains("no origin file"), "{report}");
+    let words = format!("{place}.origin: too many symbolic links");
+    assert!(
+        report.contains(&format!(
+            "the booted image: /sysroot/ostree/deploy/rhcos/deploy/{words}"
+        )),
+        "{report}"
+    );
 }
 
 /// The whole disk of a node, as it is mounted on another machine: the deployment does not show what lies beside it.
@@ -282,5 +294,5 @@ fn a_disk_says_whether_image_arguments_and_packages_are_known() {
         &unseen(&seen, "FP-01"),
         &["no origin file is visible", "there is no /boot"],
     );
-    says(&unseen(&seen, "FP-19"), &["no origin file lists them"]);
+    says(&unseen(&seen, "FP-19"), &["no origin file is visible"]);
 }

@@ -535,6 +535,11 @@ fn etcd_of_two_nodes_with_fencing_needs_no_manifest() {
         &finding(&doctor(&root), "FP-54").to_string(),
         &["kube-apiserver is missing"],
     );
+    // A corosync.conf that cannot be read is there.
+    let found = of(&doctor(&root), "FP-54");
+    std::fs::remove_dir_all(root.path("etc/corosync")).unwrap();
+    root.link("etc/corosync", "corosync");
+    assert_eq!(of(&doctor(&root), "FP-54"), found);
 }
 
 #[test]

@@ -52,7 +52,7 @@ use crate::node::static_pods::StaticPods;
 use crate::node::system::SystemFacts;
 use crate::node::two_nodes::TwoNodes;
 use crate::node::virtual_addresses::VirtualAddresses;
-use crate::node::{Records, System};
+use crate::node::{Os, Records, System};
 
 /// Something that was examined, or the reason why it could not be.
 #[derive(Debug, Clone)]
@@ -148,8 +148,8 @@ pub struct DoctorEvidence {
     pub system: System,
     /// The program that stages it.
     pub engine: Engine,
-    /// The image of the root's deployment, from its origin file.
-    pub image_on_disk: Option<String>,
+    /// The root's deployment, from its origin file.
+    pub os: Look<Os>,
     /// The arguments of the default boot entry, without those specific to the deployment.
     pub arguments_on_disk: Look<Kargs>,
     /// The comparison of the disk with the recorded config.
@@ -496,7 +496,7 @@ impl DoctorEvidence {
             .and_then(|facts| facts.deployments.booted());
         booted
             .map(crate::node::command::rpm_ostree::status::Deployment::image)
-            .or_else(|| self.image_on_disk.clone())
+            .or_else(|| self.os.get()?.image.clone())
     }
 
     /// Returns the daemon's verdict on differences from a config; `None` if it finds nothing.

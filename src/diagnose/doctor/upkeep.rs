@@ -51,8 +51,6 @@ pub struct Upkeep {
     pub has_kubelet_unit: Look<bool>,
     /// The architecture as `uname -m` prints it, if known.
     pub architecture: Option<&'static str>,
-    /// Packages requested on top of the image, from the origin file.
-    pub packages: Option<Vec<String>>,
     /// The kernel's terminals; only for a running system.
     pub terminals: Option<Vec<String>>,
 }

@@ -1,6 +1,7 @@
 //! FP-01: the node does not run the recorded OS image or kernel arguments.
 
-use crate::base::invocation::{on_node, reboot_command};
+use super::fp_19_extensions::explain_no_deployment;
+use crate::base::invocation::reboot_command;
 use crate::base::kargs::Kargs;
 use crate::base::reason::Reason;
 use crate::change::staging::awaited::Way;
@@ -50,6 +51,9 @@ fn judge_not_booted(evidence: &DoctorEvidence) -> CheckVerdict {
         }
     }
     if evidence.deployment.is_none() && evidence.facts().is_err() {
+        if let Err(why) = evidence.os.seen() {
+            return verdict.and_unseen(format!("image and kernel arguments: {why}"));
+        }
         return verdict.and_unseen(if evidence.live {
 "image and kernel arguments: this system was not booted by ostree"
 } else {
@@ -180,10 +184,9 @@ fn image_drift(
     config: &MachineConfig,
     layered: Option<&str>,
 ) -> Result<Option<Drift>, Reason> {
-    let runs = evidence.running_image().ok_or_else(|| {
-        let look = on_node("rpm-ostree status");
-        format!("the booted image: no origin file is visible; {look}")
-    })?;
+    let runs = evidence
+        .running_image()
+        .ok_or_else(|| format!("the booted image: {}", explain_no_deployment(evidence)))?;
     Ok(drift::image_drift(config, layered, &runs))
 }
 

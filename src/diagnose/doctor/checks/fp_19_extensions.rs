@@ -45,8 +45,8 @@ fn judge_extensions(evidence: &DoctorEvidence) -> CheckVerdict {
     match find_deployment(evidence) {
         Some(deployment) => verdict.and_findings(report_missing(evidence, config, &deployment)),
         None if wants => verdict.and_unseen(format!(
-            "packages of extensions: rpm-ostree was not queried, and no origin file lists them; {}",
-            on_node("rpm-ostree status")
+            "packages of extensions: {}",
+            explain_no_deployment(evidence)
         )),
         None => verdict,
     }
@@ -77,11 +77,22 @@ pub(super) fn find_deployment(evidence: &DoctorEvidence) -> Option<Deployment> {
     if let Ok(facts) = evidence.facts() {
         return facts.deployments.booted().cloned();
     }
-    let packages = evidence.upkeep.packages.clone();
+    let packages = evidence.os.get().and_then(|os| os.packages.clone());
     packages.map(|requested_packages| Deployment {
         requested_packages,
         ..Deployment::default()
     })
+}
+
+/// Returns why it is not known.
+pub(super) fn explain_no_deployment(evidence: &DoctorEvidence) -> String {
+    match evidence.os.seen() {
+        Err(why) => why.to_owned(),
+        Ok(_) => format!(
+            "rpm-ostree was not queried, and no origin file is visible; {}",
+            on_node("rpm-ostree status")
+        ),
+    }
 }
 
 fn report_missing(

@@ -1,7 +1,6 @@
 //! FP-51: packages layered on the image that no config requests.
 
-use super::fp_19_extensions::find_deployment;
-use crate::base::invocation::on_node;
+use super::fp_19_extensions::{explain_no_deployment, find_deployment};
 use crate::diagnose::doctor::{
     CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, messages,
 };
@@ -30,10 +29,8 @@ fn judge_layered_packages(evidence: &DoctorEvidence) -> CheckVerdict {
         .is_some();
     let Some(deployment) = find_deployment(evidence) else {
         return if is_known && evidence.boots_images {
-            CheckVerdict::not_seen(format!(
-                "layered packages: rpm-ostree was not queried, and no origin file is visible; {}",
-                on_node("rpm-ostree status")
-            ))
+            let why = explain_no_deployment(evidence);
+            CheckVerdict::not_seen(format!("layered packages: {why}"))
         } else {
             CheckVerdict::healthy()
         };

@@ -91,7 +91,8 @@ pub fn gather_all(
         root: given.display().to_string(),
         deep: options.deep,
         live: root.is_live(),
-        fencing: has_fencing(&root).unwrap_or_default(),
+        // What cannot be read is there; FP-55 names it.
+        fencing: has_fencing(&root).unwrap_or(true),
         ..DoctorEvidence::default()
     };
     evidence.upkeep.directory = root.shown().display().to_string();
@@ -153,15 +154,18 @@ fn server_of(root: &Root) -> Result<Option<String>, RootError> {
 
 impl DoctorEvidence {
     fn of_host(&mut self, root: &Root) {
-        let Ok(host) = Host::observe(root) else {
-            return;
+        let host = match Host::observe(root) {
+            Ok(host) => host,
+            Err(error) => {
+                self.os = Look::Unseen(error.to_string());
+                return;
+            }
         };
-        let os = Os::observe(root, &host);
+        self.os = Os::observe(root, &host).into();
         self.as_root = host.user.0 == 0;
         self.engine = host.engine;
         self.in_initramfs = host.in_initramfs;
         self.never_booted = host.never_booted;
-        self.image_on_disk = os.ok().and_then(|os| os.image);
         self.boots_images = host.is_image();
         self.deployment = host.deployment;
     }

@@ -16,7 +16,7 @@ use crate::node::images::auth::Secrets;
 use crate::node::lasting::Transient;
 use crate::node::neighbours::own_stateroot;
 use crate::node::{
-    Host, NodeState, Os, builds, deploy_directories, judged_units, login, name_servers, stamps,
+    Host, NodeState, builds, deploy_directories, judged_units, login, name_servers, stamps,
     unit_links,
 };
 
@@ -56,7 +56,6 @@ impl DoctorEvidence {
             upkeep.fips = host.fips;
             upkeep.architecture = host_architecture(root, host.live);
             upkeep.var_missing = host.var_missing;
-            upkeep.packages = Os::observe(root, &host).ok().and_then(|os| os.packages);
         }
         upkeep.terminals = self.live.then(list_terminals).flatten();
         self.of_builds();
