@@ -205,13 +205,16 @@ impl NamedDir {
             EntryType::File => match self.root.open_place(&place) {
                 Ok(Some(found)) => match found.stat() {
                     Ok(Some(stat)) => TreeEntryKind::File(stat.st_mode & 0o111 != 0),
-                    _ => unreadable("it is gone"),
+                    Ok(None) => unreadable("it is gone"),
+                    Err(errno) => unreadable(errno.desc()),
                 },
-                _ => unreadable("it is gone"),
+                Ok(None) => unreadable("it is gone"),
+                Err(error) => unreadable(&cause(&error)),
             },
             EntryType::Link => match self.root.read_link(&place) {
                 Ok(Some(target)) => TreeEntryKind::Link(target),
-                _ => unreadable("the link cannot be read"),
+                Ok(None) => unreadable("it is gone"),
+                Err(error) => unreadable(&cause(&error)),
             },
             _ => TreeEntryKind::Other,
         }

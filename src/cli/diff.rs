@@ -11,7 +11,7 @@ use crate::base::invocation::mco_rescue;
 use crate::change::session::access::{self, AccessNeed};
 use crate::change::session::{open_root, with_disk};
 use crate::diagnose::recorder::look::find_shelf;
-use crate::host::root::{Root, RootPath};
+use crate::node::has_system;
 use crate::report;
 use crate::run::compared::{DiffRequest, compare_sides};
 use crate::run::history::open_store;
@@ -73,8 +73,4 @@ pub(super) fn run(ui: &Ui<'_>, args: &DiffArgs) -> Result<ExitCode> {
     } else {
         ExitCode::Drift
     })
-}
-
-fn has_system(root: &Root) -> bool {
-    root.exists(&RootPath::fixed("etc")).unwrap_or_default()
 }

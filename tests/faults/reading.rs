@@ -328,3 +328,59 @@ fn an_unreadable_history_is_not_an_empty_one() {
         "no listing of status was that of the history"
     );
 }
+
+/// A fault at each call of this name with such a line, as the undisturbed command makes them.
+fn faults_at(root: &TestRoot, call: &str, part: &str, args: &[&str]) -> Vec<String> {
+    let clean = traced(&duplicate(root.dir()), call, &[], args);
+    let named = clean.calls.iter().filter(|one| one.name == call);
+    let hit = named.enumerate().filter(|(_, one)| one.line.contains(part));
+    hit.map(|(at, _)| format!("{call}:error=EIO:when={}", at + 1))
+        .collect()
+}
+
+#[test]
+fn the_end_of_a_rollback_claims_nothing_about_what_it_cannot_read() {
+    if !can_disturb() {
+        return;
+    }
+    let root = node();
+    let args = ["rollback", "--yes", "--output", "json"];
+    let part = "mco-rescue/history\"";
+    let mut unreadable = Vec::new();
+    for fault in faults_at(&root, "openat2", part, &args) {
+        let run = traced(&duplicate(root.dir()), "openat2", &[fault.clone()], &args);
+        if !run.err.contains("the run is reverted, but ") {
+            continue;
+        }
+        let end: Value = serde_json::from_str(&run.out).unwrap();
+        let key = end["unreadable"][0].as_str().unwrap();
+        assert_eq!(end[key], Value::Null, "{end}");
+        let run = traced(&duplicate(root.dir()), "openat2", &[fault], &args[..2]);
+        assert!(
+            run.out.contains("(not known: it cannot be read)"),
+            "{}",
+            run.out
+        );
+        unreadable.push(key.to_owned());
+    }
+    assert!(unreadable.contains(&"left".to_owned()), "{unreadable:?}");
+}
+
+#[test]
+fn a_node_whose_top_cannot_be_read_is_not_taken_for_a_file_system_of_snapshots() {
+    if !can_disturb() {
+        return;
+    }
+    let root = node();
+    root.run(&["record"]).ok();
+    root.write("etc/app.conf", "by hand\n");
+    root.run(&["record"]).ok();
+    let args = ["diff", "1", "--output", "json"];
+    let faults = faults_at(&root, "newfstatat", "\"etc\"", &args);
+    assert!(!faults.is_empty());
+    for fault in faults {
+        let run = traced(&root, "newfstatat", &[fault], &args);
+        let compared: Value = serde_json::from_str(&run.out).unwrap();
+        assert_eq!(compared["to"]["snapshot"], Value::Null, "{compared}");
+    }
+}
