@@ -348,7 +348,12 @@ fn the_end_of_a_rollback_claims_nothing_about_what_it_cannot_read() {
     let part = "mco-rescue/history\"";
     let mut unreadable = Vec::new();
     for fault in faults_at(&root, "openat2", part, &args) {
-        let run = traced(&duplicate(root.dir()), "openat2", &[fault.clone()], &args);
+        let run = traced(
+            &duplicate(root.dir()),
+            "openat2",
+            std::slice::from_ref(&fault),
+            &args,
+        );
         if !run.err.contains("the run is reverted, but ") {
             continue;
         }
