@@ -187,6 +187,6 @@ mod tests {
         assert_eq!(names, wanted.map(|name| format!("{FOLDER}/{name}")));
         assert_eq!(texts[0].1, bundle.list);
         assert!(!texts[2].1.contains("word") && !texts[2].1.contains("token=1"));
-        assert_eq!(texts[3].1, "(cannot be had: it is gone)\n");
+        assert_eq!(texts[3].1, "(unavailable: it is gone)\n");
     }
 }

@@ -306,10 +306,7 @@ fn pacemakers_kubelet_is_neither_restarted_nor_stopped() {
         ]);
         live.brings(&config("rendered-worker-new", files));
         let plan = flat(&live.run(&["plan", "--takeover", "/config"]).ok().out());
-        assert!(
-            plan.contains("kubelet.service is not started anew"),
-            "{plan}"
-        );
+        assert!(plan.contains("kubelet.service is not restarted"), "{plan}");
         assert!(plan.contains("pcs node standby"), "{plan}");
         let said = live.apply(&[]).ok().out();
         assert!(!said.contains("systemctl restart kubelet"), "{said}");
@@ -751,7 +748,11 @@ fn another_root_has_no_services_to_notify() {
     let run = root.run(&["apply", "--yes", config.path()]).ok();
     assert!(!run.out().contains("crio"), "{}", run.out());
     let run = root.run(&["apply", "--yes", "--stop-workloads", config.path()]);
-    assert!(run.exits(1).err().contains("is for the node that runs"));
+    assert!(
+        run.exits(1)
+            .err()
+            .contains("works only on the running node")
+    );
     // A journal without a boot reads as before.
     let history = root.run(&["status", "--output", "json"]).ok().json();
     let id = history["history"][0]["id"].as_str().unwrap().to_owned();

@@ -765,7 +765,7 @@ fn a_daemon_that_changes_the_node_is_evidence_and_one_that_merely_lives_is_not()
         assert!(status.contains(running), "{status}");
         drop((idle, asking));
         let working = Daemon::with(Some(("rpm-ostree", "rebase")));
-        live.is_refused(&["process ", "rpm-ostree rebase is at work"]);
+        live.is_refused(&["process ", "rpm-ostree rebase is running"]);
         drop(working);
         live.root.remove("etc/plain");
         live.run(&["apply", "--yes", "/config"]).ok();
@@ -929,7 +929,7 @@ fn stands_still_until_it_is_ended_or_let_go(below: &str) {
     assert!(container.events().contains("populated 1\nfrozen 0"));
     // Done: it is ended.
     let said = flat_run(&live.run(&["apply", "--yes", "/config"]).ok());
-    assert!(said.contains("stands still"), "{said}");
+    assert!(said.contains("is frozen"), "{said}");
     is_ended(&container);
 }
 
@@ -979,7 +979,7 @@ fn a_daemon_that_cannot_stand_still_is_said() {
         let _daemon = Daemon::with(None);
         let said = flat_run(&live.run(&["plan", "/config"]).ok());
         assert!(
-            said.contains("it runs and cannot be made to stand still: its cgroup"),
+            said.contains("it is running and cannot be frozen: its cgroup"),
             "{said}"
         );
         assert!(

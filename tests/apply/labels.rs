@@ -425,7 +425,7 @@ fn a_wrong_label_of_a_file_that_is_right_otherwise_is_reported_with_the_command(
     assert_eq!(
         said,
         [
-            "1 of the paths that are left alone have another label than the policy gives: /etc/untouched.conf has var_t \
+            "1 of the unchanged paths have a label that differs from the policy: /etc/untouched.conf has var_t \
           instead of etc_t. Run `restorecon -RFv /etc/untouched.conf` on the node"
         ]
     );
@@ -590,7 +590,7 @@ fn a_policy_that_cannot_be_used_is_reported_and_the_run_goes_on() {
     let config = "SELINUXTYPE=targeted\n";
     let contexts = "etc/selinux/targeted/contexts/files/file_contexts";
     let missing = format!("/{contexts} is missing");
-    let broken = "line 2 of file_contexts is none that SELinux understands".to_owned();
+    let broken = "SELinux does not understand line 2 of file_contexts".to_owned();
     for (text, why) in [(None, missing), (Some("/.* u:r:a_t:s0\n/etc\n"), broken)] {
         let root = TestRoot::new();
         root.write("etc/selinux/config", config);

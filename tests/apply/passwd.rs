@@ -818,7 +818,7 @@ fn a_filled_home_is_not_moved_but_the_command_is_said() {
     refused(
         &root,
         &config,
-        "passwd.users[0].homeDir: the home is to be /srv/old home, and /home/old still holds something.",
+        "passwd.users[0].homeDir: the home should move to /srv/old home, and /home/old is not empty.",
     );
     refused(&root, &config, "mv -T /home/old '/srv/old home'");
     fs::create_dir_all(root.path("srv")).unwrap();
@@ -1334,7 +1334,7 @@ fn without_the_tools_nothing_is_changed_but_a_password_can_be_set() {
     };
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        words(&output).contains("passwd.users[0]: useradd is not installed on the system"),
+        words(&output).contains("passwd.users[0]: useradd is not installed on the running system"),
         "{}",
         words(&output)
     );
@@ -1351,7 +1351,7 @@ fn without_the_tools_nothing_is_changed_but_a_password_can_be_set() {
     let output = run_in(hide, &root, &["apply", "--yes", document.path()]).unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", words(&output));
     assert!(
-        words(&output).contains("the date of its last change stays"),
+        words(&output).contains("the date of its last change is not updated"),
         "{}",
         words(&output)
     );

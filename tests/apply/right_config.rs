@@ -120,7 +120,7 @@ fn a_single_machine_config_is_refused_and_leads_to_render() {
         "99-worker-ssh is not a rendered config (its label machineconfiguration.openshift.io/role is worker",
         "mco-rescue render worker FILES...",
         "--not-rendered",
-        "34 of 34 paths of the recorded config would go, with /etc/crio/crio.conf.d/00-default, \
+        "34 of 34 paths of the recorded config would be removed, with /etc/crio/crio.conf.d/00-default, \
          /etc/kubernetes/kubelet.conf, kubelet.service",
         "--allow-removals",
     ] {
@@ -216,7 +216,7 @@ fn what_takes_the_kubelet_or_a_tenth_away_is_refused_and_little_is_not() {
         &root,
         &rendered("worker", parts(API, 20)),
         option,
-        &["10 of 34 paths of the recorded config would go. See"],
+        &["10 of 34 paths of the recorded config would be removed. Check"],
     );
     let masked = {
         let mut parts = parts(API, 30);
@@ -247,7 +247,7 @@ fn the_config_of_another_pool_is_refused_unless_the_cluster_speaks_for_it() {
         &root,
         &master,
         "--other-pool",
-        &["is of pool master, and this node is of pool worker by its record"],
+        &["is for pool master, but this node belongs to pool worker according to its record"],
     );
     let seen = json!({"version": 1, "node": "n", "seen": 1, "current": name(&config),
         "desired": "rendered-infra-00000000000000000000000000000000", "state": "Done"});
@@ -263,7 +263,9 @@ fn a_node_without_record_is_of_the_pool_that_it_was_provisioned_for() {
         {"source": format!("https://{API}:22623/config/worker")}]}}});
     root.write("boot/ignition/config.ign", &pointer.to_string());
     let option = "--other-pool";
-    let words = ["this node is of pool worker by the pointer config /boot/ignition/config.ign"];
+    let words = [
+        "this node belongs to pool worker according to the pointer config /boot/ignition/config.ign",
+    ];
     refused(&root, &rendered("master", parts(API, 3)), option, &words);
     plan(&root, &rendered("worker", parts(API, 3)), &[]).ok();
     // Custom pools are provisioned as worker.
@@ -286,7 +288,11 @@ fn the_config_of_another_cluster_is_refused() {
         &root,
         &other,
         option,
-        &["API api-int.other.example", API, "by the recorded config"],
+        &[
+            "API api-int.other.example",
+            API,
+            "according to the recorded config",
+        ],
     );
     // Without a record the kubelet's own credentials tell.
     root.remove("etc/machine-config-daemon/currentconfig");
@@ -325,8 +331,9 @@ fn other_authorities_make_another_cluster_but_a_replaced_one_does_not() {
     let root = TestRoot::new();
     root.apply(&with(&old));
     // Installed anew under the same name.
-    let words =
-        ["no authority of the config is one of this node's, first in /etc/kubernetes/ca.crt"];
+    let words = [
+        "no certificate authority of the config matches this node's, first in /etc/kubernetes/ca.crt",
+    ];
     refused(&root, &with(&new), "--other-cluster", &words);
     // Replaced: first both, then the new one alone.
     root.apply(&with(&format!("{old}{new}")));
@@ -537,7 +544,8 @@ fn an_arbiter_is_not_a_master_although_it_has_a_member_of_etcd() {
     let unit = format!("[Service]\nExecStart=/usr/bin/kubelet \\\n  {labels}\n");
     root.write("etc/systemd/system/kubelet.service", &unit);
     plan(&root, &rendered("arbiter", parts(API, 3)), &[]).ok();
-    let words = ["this node is of pool arbiter by /etc/systemd/system/kubelet.service"];
+    let words =
+        ["this node belongs to pool arbiter according to /etc/systemd/system/kubelet.service"];
     let master = rendered("master", parts(API, 3));
     refused(&root, &master, "--other-pool", &words);
 }

@@ -339,7 +339,7 @@ fn a_unit_that_has_no_file_is_masked_though_it_is_to_be_enabled() {
 #[test]
 fn a_masked_unit_that_has_a_file_cannot_be_enabled_by_the_daemon() {
     let words = "unit a.service cannot be enabled: /etc/systemd/system/a.service is masked. The \
-        daemon's update would fail over this too";
+        daemon's update would fail on this too";
     for contents in [None, Some(SERVICE)] {
         let root = root();
         if contents.is_none() {

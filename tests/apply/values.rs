@@ -651,7 +651,7 @@ fn real_configs() -> Vec<std::path::PathBuf> {
 #[test]
 fn no_real_config_is_refused_for_its_paths_or_values() {
     let words = [
-        "is not for a config",
+        "must not be in a config",
         "is written for",
         "is the same as",
         "does not fit",

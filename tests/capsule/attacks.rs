@@ -243,7 +243,7 @@ fn a_capsule_for_others_or_out_of_date_is_not_accepted() {
     stick.refuses("is for cluster two.example.com, and this node is of one.example.com");
     stick.make(&["--sequence", "8", "--pool", "infra"]);
     stick.refuses(
-        "it is not known which one this node is. Ask for a capsule that was made without --pool",
+        "it is unknown which one this node is. Ask for a capsule that was made without --pool",
     );
     stick.make(&["--sequence", "8", "--not-after", "2020-01-01T00:00:00Z"]);
     stick.refuses("was valid until 2020-01-01T00:00:00Z");

@@ -189,7 +189,7 @@ fn a_first_boot_with_a_capsule_that_does_not_fit_applies_nothing_and_says_why() 
     );
     applies_nothing(
         |stick| drop(stick.make(&["--sequence", "8", "--pool", "worker"])),
-        &["is for pool worker", "not known"],
+        &["is for pool worker", "unknown which one"],
     );
     applies_nothing(
         |stick| drop(stick.make(&["--not-after", "2020-01-01T00:00:00Z"])),

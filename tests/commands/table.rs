@@ -458,7 +458,7 @@ impl Cell<'_> {
             "is pinned",
             "as before",
             "no longer",
-            "ends with a reboot",
+            "is completed by a reboot",
         ])
     }
 

@@ -1080,10 +1080,13 @@ fn the_part_of_a_path_that_is_not_a_directory_is_named() {
             fs::create_dir_all(root.path("etc/a")).unwrap();
             root.link("etc/a/b", "b");
         }),
-        ("/etc/a/b is there, but it leads to no directory", |root| {
-            fs::create_dir_all(root.path("etc/a")).unwrap();
-            root.link("etc/a/b", "/nowhere");
-        }),
+        (
+            "/etc/a/b exists, but does not lead to a directory",
+            |root| {
+                fs::create_dir_all(root.path("etc/a")).unwrap();
+                root.link("etc/a/b", "/nowhere");
+            },
+        ),
     ];
     for (words, prepare) in table {
         let root = TestRoot::new();

@@ -273,7 +273,7 @@ fn what_cannot_be_changed_is_said_and_nothing_is_kept() {
         (&["runtime", "pidsLimit=3"], "invalid PidsLimit 3"),
         (
             &["with", master.to_str().unwrap()],
-            "is of master, and this node is of worker",
+            "is for master, and this node belongs to worker",
         ),
         (
             &["with", bad.to_str().unwrap()],

@@ -255,7 +255,7 @@ fn what_no_machine_config_holds_is_named_with_the_reason() {
         (
             "/etc/kubernetes/kubelet.conf",
             |root| root.write("etc/kubernetes/kubelet.conf", "kind: x\n"),
-            "a KubeletConfig says it better",
+            "a KubeletConfig is the better place",
         ),
         (
             "/var/lib/kubelet/config.json",
@@ -402,9 +402,9 @@ fn names_are_judged() {
         ("99-worker-generated-registries", "operator's own"),
         ("rendered-worker-1", "operator's own"),
         ("01-worker-kubelet", "operator's own"),
-        ("Kept", "not a name of an object"),
-        ("", "not a name of an object"),
-        ("a\nb", "not a name of an object"),
+        ("Kept", "not an object name"),
+        ("", "not an object name"),
+        ("a\nb", "not an object name"),
     ] {
         let run = with(name).exits(1);
         assert!(run.err().contains(words), "{name}: {}", run.err());

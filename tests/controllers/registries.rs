@@ -493,15 +493,15 @@ fn a_line_that_no_object_makes_is_named() {
         (format!("# mine\n{HEADER}"), "line 1: `# mine` is a comment"),
         (
             format!("{HEADER}{entry}{mirror}"),
-            "line 11: objects of the API make `pull-from-mirror = \"digest-only\"` here",
+            "line 11: API objects produce `pull-from-mirror = \"digest-only\"` here",
         ),
         (
             format!("{HEADER}{entry}  blocked = true\n"),
-            "line 8: no object of the API makes `blocked = true`; they make `insecure = true` here",
+            "line 8: no API object produces `blocked = true`; they produce `insecure = true` here",
         ),
         (
             format!("{HEADER}{entry}").replace("prefix = \"\"", "prefix = \"x.io\""),
-            "line 6: no object of the API makes `prefix = \"x.io\"`",
+            "line 6: no API object produces `prefix = \"x.io\"`",
         ),
         (
             format!("{HEADER}{entry}").replace("  prefix", "prefix"),
@@ -854,7 +854,7 @@ proptest! {
         let last = inverted_again(&Inverted { objects: removed.objects, ..second.clone() }, &after);
         let is_named = |text: &String| {
             ["the places of", "if the mirrors of"].iter().any(|start| text.starts_with(start))
-                || text.contains("stand in blockedRegistries")
+                || text.contains("are listed in blockedRegistries")
         };
         let had_no_entry = text(&files, CONF) == HEADER;
         prop_assert!(

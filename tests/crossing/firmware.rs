@@ -333,7 +333,7 @@ fn one_partition_gets_shim_and_grub_together() {
     assert_eq!(of(&lab, "secure-boot"), ["secure-boot warning /dev/sda2"]);
     let found = found.iter().find(|one| one.check == "secure-boot").unwrap();
     for words in [
-        "grub is of generation 4, and 5 is wanted",
+        "grub has generation 4, and 5 is required",
         "level 2025021800",
         "Security Violation",
     ] {
@@ -351,7 +351,7 @@ fn a_new_shim_with_an_old_grub_does_not_boot() {
     let lab = secured(&shim, &grub, &shim, &program(OLD, ""));
     let found = lab.findings();
     assert_eq!(of(&lab, "secure-boot"), ["secure-boot inhibitor /dev/sda2"]);
-    assert!(found[0].text.contains("grub is of generation 4"));
+    assert!(found[0].text.contains("grub has generation 4"));
 }
 
 #[test]
@@ -478,5 +478,5 @@ fn a_real_shim_raises_the_level_and_suits_itself() {
     assert_eq!(of(&lab, "secure-boot"), ["secure-boot warning /dev/sda2"]);
     let found = found.iter().find(|one| one.check == "secure-boot").unwrap();
     assert!(found.text.contains("level 20"), "{}", found.text);
-    assert!(found.text.contains("is of generation 1"));
+    assert!(found.text.contains("has generation 1"));
 }

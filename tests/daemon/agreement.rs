@@ -144,7 +144,7 @@ fn a_changed_storage_section_passes_where_the_given_cluster_lets_it_pass() {
             assert_eq!(*blockers(&passes), json!([]), "{key}");
             let said = about(&passes["notices"], &subject).join("\n");
             assert!(
-                said.contains(name) && said.contains("nothing of it is applied"),
+                said.contains(name) && said.contains("it is not applied"),
                 "{said}"
             );
             let run = applied(&root, &new, &["--policy", allows.path()]);

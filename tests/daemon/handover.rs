@@ -86,7 +86,7 @@ fn leftovers_of_the_daemon_go_and_what_it_still_needs_stays() {
     revert(&root);
     let config = root.config(&new);
     let plan = root.run(&["plan", config.path()]).ok();
-    let kept = "the daemon has not taken the node in yet";
+    let kept = "the daemon has not adopted the node yet";
     says(
         &plan,
         &[
@@ -136,7 +136,7 @@ fn on_the_running_node_what_would_start_something_is_put_away() {
         &run_live(&root, &["plan", "/config"]).ok(),
         &[
             "/run/machine-config-daemon-force is there",
-            "removed once all is in place",
+            "removed once everything is in place",
             "adopted, no reboot",
         ],
     );
@@ -246,7 +246,10 @@ fn the_daemon_is_asked_to_do_the_rest_by_name_only() {
         "--request-mcd-force",
         config.path(),
     ];
-    says(&other.run(&args).exits(1), &["is for the node that runs"]);
+    says(
+        &other.run(&args).exits(1),
+        &["works only on the running node"],
+    );
     assert_eq!(other.read("etc/pool.conf"), "old\n");
 }
 

@@ -439,7 +439,7 @@ fn shim_that_refuses_the_own_grub_is_critical_and_a_newer_one_in_the_image_is_no
         &text,
         &[
             "Security Violation",
-            "grub is of generation 4",
+            "grub has generation 4",
             "EFI/redhat/grubx64.efi",
         ],
     );

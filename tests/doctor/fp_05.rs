@@ -110,7 +110,7 @@ const PULL: [Row; 15] = [
             )
         },
         refused(
-            &["it is of version 1"],
+            &["it uses version 1"],
             &["vi ROOT/etc/containers/registries.conf.d/old.conf"],
         ),
     ),
@@ -128,7 +128,7 @@ const PULL: [Row; 15] = [
         refused(
             &[
                 "reading /etc/containers/registries.d/99-search.yaml",
-                "TOML belongs into",
+                "TOML belongs in",
             ],
             &["vi ROOT/etc/containers/registries.d/99-search.yaml"],
         ),

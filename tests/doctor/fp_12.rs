@@ -107,7 +107,7 @@ const NETWORK: [Row; 7] = [
             id: "FP-12",
             severity: "critical",
             what: "the bridge br-ex is incomplete",
-            seen: &["missing", "NetworkManager does not take it: mode 0644"],
+            seen: &["missing", "NetworkManager rejects it: mode 0644"],
             next: &[
                 "chown root: ROOT/etc/NetworkManager/system-connections/br-ex.nmconnection && chmod 0600 ROOT/",
             ],

@@ -86,7 +86,7 @@ fn services_without_which_there_is_no_node_are_reported_when_they_fail() {
             says(
                 &found(&seen, "FP-25", "critical"),
                 &[
-                    "kubelet.service does not run",
+                    "kubelet.service is not running",
                     sub,
                     "journalctl -b -u kubelet.service",
                 ],

@@ -71,7 +71,7 @@ const ROWS: [Row; 17] = [
         Branch {
             seen: &[
                 "192.0.2.10 is in no keyfile",
-                "NetworkManager does not take it: mode 0644",
+                "NetworkManager rejects it: mode 0644",
             ],
             ..LOST
         },

@@ -134,7 +134,7 @@ const ROWS: [Row; 11] = [
         "critical",
         &[
             "the database of etcd is damaged",
-            "behind the end of the file",
+            "beyond the end of the file",
         ],
     ),
     (

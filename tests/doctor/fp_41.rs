@@ -87,7 +87,7 @@ const DAMAGED: [Row; 10] = [
     sick(|root| root.write(DRA, "{"),
         refused("dra_manager_state is damaged", &["failed to get checkpoint dra_manager_state"], &["mv ROOT/var/lib/kubelet/dra_manager_state "])),
     sick(|root| { release(root, "4.19.4"); root.write(POD_STATUS, OLD_POD_STATUS) },
-        refused("pod_status_manager_state is of an older kubelet", &["1.31 and older", "checkpoint is corrupted"], &["mv ROOT/var/lib/kubelet/pod_status_manager_state "])),
+        refused("pod_status_manager_state is from an older kubelet", &["1.31 and older", "checkpoint is corrupted"], &["mv ROOT/var/lib/kubelet/pod_status_manager_state "])),
 ];
 
 #[rustfmt::skip]

@@ -64,7 +64,7 @@ const ROWS: [Row; 20] = [
     sick(
         |root| certificate(root, CERTIFICATES, "ca.crt"),
         Branch {
-            seen: &["into a directory with the name of the registry"],
+            seen: &["in a directory with the name of the registry"],
             ..UNREAD
         },
     ),
@@ -174,7 +174,7 @@ const ROWS: [Row; 20] = [
         Branch {
             severity: "warning",
             what: "root has files for pulls of its own",
-            seen: &["pass over /etc/containers/policy.json"],
+            seen: &["skip /etc/containers/policy.json"],
             next: &["ls -l ROOT/root/.config/containers/policy.json"],
             ..UNREAD
         },
@@ -258,7 +258,7 @@ fn an_entry_of_a_pull_secret_that_cannot_be_used_is_named_without_its_value() {
     let text = found(&doctor(&root), "FP-27", "warning");
     says(
         &text,
-        &["placeholder", "auth is not base64", "take none of the file"],
+        &["placeholder", "auth is not base64", "reject the whole file"],
     );
     assert!(!text.contains("nonsense!"), "{text}");
     root.write(SECRET, &secret(json!({"identitytoken": "hidden-words"})));

@@ -145,7 +145,7 @@ fn the_text_answers_first_and_fits() {
                 "oc get csr",
             ],
         );
-        assert_eq!(text.contains("Renewed by themselves"), days > 10, "{text}");
+        assert_eq!(text.contains("Renewed automatically"), days > 10, "{text}");
         assert!(text.is_ascii());
         for line in text.lines() {
             // Commands are to be copied.
@@ -282,7 +282,7 @@ fn a_date_that_cannot_be_answered_is_an_error() {
     let master = with(&ControlPlane::new());
     master.remove("etc/kubernetes/manifests/etcd-pod.yaml");
     let notes = until(&master, 3, FINE)["notes"].to_string();
-    says(&notes, &["A static pod is not whole (FP-54)"]);
+    says(&notes, &["A static pod is not complete (FP-54)"]);
     let other = TestRoot::empty();
     other.write("etc/os-release", "ID=debian\n");
     let run = other.run(&["doctor", "--until", &day(1)]).exits(1);

@@ -16,7 +16,7 @@ use crate::support::scenes::{can_disturb, everything_is_asked_for};
 use crate::support::{Run, STATE, Snapshot, TestRoot, file, flat, machine_config, say};
 use serde_json::{Value, json};
 
-/// A tmpfs, as every boot makes it anew.
+/// A tmpfs, as every boot recreates it.
 const RUN: &str = "run/app";
 /// A disk of its own, which may not be mounted.
 const DATA: &str = "var/data";
@@ -829,7 +829,7 @@ fn flipped(update: &Update, tree: &Node, file: &str, bit: usize, on: bool) -> Ve
         }
         let name = file.strip_prefix(STATE).unwrap();
         // A bit of the version makes it the file of another version, which could read it.
-        let way = if run.err().contains(" is of version ") {
+        let way = if run.err().contains(" has version ") {
             "or: mco-rescue recover --give-up"
         } else {
             "Next: mco-rescue recover --give-up"

@@ -1293,7 +1293,7 @@ fn what_is_wrong_with_the_given_bundle_is_said_of_it() {
     let root = TestRoot::new();
     for (text, words) in [
         ("", "there is no certificate in it"),
-        ("hello\n", "line 1 is behind the last certificate"),
+        ("hello\n", "line 1 is after the last certificate"),
         (
             "-----BEGIN CERTIFICATE-----\n",
             "the block that begins in line 1 has no end",

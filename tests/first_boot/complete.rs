@@ -587,7 +587,7 @@ fn a_place_of_the_program_that_cannot_be_looked_at_stands_against_staging() {
         live.root.write("usr/local/bin", "no directory\n");
         let run = live.completes(&["--from-storage"]).exits(1);
         for words in [
-            "cannot be looked at",
+            "cannot be inspected",
             "/usr/local/bin",
             "--complete-by-hand",
         ] {

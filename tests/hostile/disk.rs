@@ -288,7 +288,7 @@ fn a_var_that_is_a_link_is_refused_and_named() {
     ] {
         let said = run(&disk, args).exits(1).err();
         for words in [
-            "/ostree/deploy/os/var: a symbolic link is there",
+            "/ostree/deploy/os/var: a symbolic link is at this path",
             "look at it with ls -ld",
         ] {
             assert!(said.contains(words), "no {words:?} in {said}");

@@ -63,7 +63,7 @@ fn an_error_is_told_whatever_somebody_wants_to_see_of_the_stack() {
     let config = root.config(&config());
     let (code, said) = run(&["apply", "--yes", config.path()], root.dir());
     assert_eq!(code, Some(0), "{said}");
-    // What cannot be looked at is skipped, and every failure on the way is an error that somebody made.
+    // What cannot be inspected is skipped, and every failure on the way is an error that somebody made.
     let (code, said) = run(&["doctor"], root.dir());
     let all = format!(
         "{} checks",

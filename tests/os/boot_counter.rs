@@ -158,7 +158,7 @@ fn each_obstacle_is_named() {
             fs::remove_dir_all(root.path("boot/loader")).unwrap();
         }),
         (
-            "/boot/grub2/grub.cfg is a link to the file that ostree writes anew",
+            "/boot/grub2/grub.cfg is a link to the file that ostree rewrites",
             |root| {
                 fs::rename(
                     root.path("boot/grub2/grub.cfg"),
@@ -246,11 +246,11 @@ fn each_obstacle_is_named() {
             "/boot/grub2/custom.cfg cannot be used: it ends within",
             |root| root.write(SCRIPT, "if [ a ]; then\n"),
         ),
-        ("the first boot of this node has not ended", |root| {
+        ("the first boot of this node has not finished", |root| {
             root.write("boot/ignition.firstboot", "")
         }),
         ("/boot is btrfs", |root| on_disk_again(root, "btrfs")),
-        ("/boot is not a file system of its own", |root| {
+        ("/boot is not a separate file system", |root| {
             root.write("proc/self/mountinfo", "1 0 8:4 / / rw - xfs /dev/sda4 rw\n");
         }),
         (

@@ -329,7 +329,7 @@ fn while_a_bootc_works_ostree_answers_for_it() {
             never_names_rpm_ostree(&run);
             let said = flat_run(&run);
             assert!(
-                said.contains("/usr/bin/bootc switch quay.example/os:f is at work"),
+                said.contains("/usr/bin/bootc switch quay.example/os:f is running"),
                 "{said}"
             );
             let run = node.run(&["doctor", "--output", "json"]);
@@ -337,7 +337,7 @@ fn while_a_bootc_works_ostree_answers_for_it() {
             let report = run.json();
             let found = report["findings"].as_array().unwrap();
             let found = found.iter().find(|one| one["id"] == "FP-14").unwrap();
-            assert_eq!(found["what"], "bootc is at work");
+            assert_eq!(found["what"], "bootc is running");
         });
     });
 }
@@ -358,7 +358,7 @@ fn while_another_program_has_the_lock_of_the_sysroot_ostree_answers_for_bootc() 
             (
                 ["/usr/bin/ostree", "admin", "deploy"],
                 "busy with /usr/bin/ostree admin deploy (process ",
-                "/usr/bin/ostree admin deploy is at work",
+                "/usr/bin/ostree admin deploy is running",
             ),
             (
                 ["/usr/bin/python3", "backup", "all"],
@@ -446,7 +446,7 @@ fn arguments_that_an_image_brings_are_said_and_those_of_the_config_stay() {
         let said = flat_run(&node.run(&["plan", "/two"]).ok());
         assert!(
             said.contains(
-                "/usr/lib/bootc/kargs.d: the kernel arguments of the running image go, as far as the new image does not bring them too"
+                "/usr/lib/bootc/kargs.d: the kernel arguments of the running image are removed unless the new image has them too"
             ),
             "{said}"
         );

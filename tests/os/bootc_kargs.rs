@@ -364,7 +364,7 @@ fn images_bring(node: &OstreeNode, running: &str, kept: &str) {
     node.root.write(&kept_file, kept);
 }
 
-/// What runs is the image of TWO, and that of ONE is kept.
+/// The running image is that of TWO, and that of ONE is kept.
 fn node_in_two() -> OstreeNode {
     let node = node();
     node.run(&["apply", "--yes", "/two"]).ok();

@@ -133,7 +133,7 @@ fn an_image_that_is_not_the_signed_one_is_not_staged() {
             list["images"][0]["content_checksum"] = Value::from("0".repeat(64));
         });
         for args in [&[][..], &trusted, &["--unproven-image"]] {
-            refused(args, "one of both was changed");
+            refused(args, "one of the two was changed");
         }
         make(&node, &key, &[]);
         change(&node, &key, |list| {

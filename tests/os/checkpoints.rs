@@ -38,12 +38,12 @@ fn the_way_back_names_the_files_that_the_older_kubelet_may_refuse() {
             let run = node.run(&["rollback"]);
             let shown = format!("{}{}", run.out(), run.err());
             let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
-            let told = "of the kubelet of Kubernetes 1.32; that of the previous deployment, 1.31, may refuse it";
+            let told = "by the kubelet of Kubernetes 1.32; that of the previous deployment, 1.31, may refuse it";
             assert_eq!(shown.contains(told), is_told, "{from} {to}: {shown}");
             assert!(shown.contains("rendered-worker-2"), "{shown}");
             node.root.remove(POD_STATUS);
             let run = node.run(&["rollback"]);
-            assert!(!run.out().contains("of the kubelet of Kubernetes"));
+            assert!(!run.out().contains("by the kubelet of Kubernetes"));
         }
     });
 }

@@ -115,7 +115,7 @@ fn walks_out(node: &OstreeNode, bootc: bool, os: Os, files_new: bool) {
         (Os::Booted, false) => {
             let words = [
                 "Mismatch",
-                "What runs is the image of rendered-worker-2",
+                "The running image is that of rendered-worker-2",
                 "Next: mco-rescue apply cached:rendered-worker-2 or: mco-rescue pivot",
             ];
             says(&status, &words);
@@ -123,7 +123,7 @@ fn walks_out(node: &OstreeNode, bootc: bool, os: Os, files_new: bool) {
             assert_eq!(node.calls(), Vec::<String>::new(), "only files come");
         }
         (Os::Staged | Os::Soft, false) => {
-            says(&plan(0), &["what this config wants is staged already, by"]);
+            says(&plan(0), &["what this config wants is already staged, by"]);
             if os == Os::Soft {
                 says(&status, &["a soft reboot is prepared"]);
                 says(&plan(0), &["a soft reboot is prepared"]);

@@ -435,7 +435,7 @@ fn arguments_that_only_files_left_behind_are_drift_and_go_with_the_next_full_run
             let verified = node.run(&["verify"]);
             assert_eq!(verified.code(), 3, "{}", verified.out());
             let said = flat(&verified.out());
-            let words = "audit=0 still present, of a config from before";
+            let words = "audit=0 still present, from an earlier config";
             assert!(said.contains(words), "{said}");
         }
         node.run(&["apply", "--yes", "/config"]).ok();

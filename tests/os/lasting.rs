@@ -53,7 +53,7 @@ fn an_etc_that_every_boot_makes_anew_is_refused_unless_it_is_meant() {
         }
         let run = run.exits(1);
         let said = flat_run(&run);
-        assert!(said.contains("every boot makes it anew"), "{said}");
+        assert!(said.contains("every boot recreates it"), "{said}");
         assert!(said.contains("gone after the next reboot"), "{said}");
         assert!(
             said.contains(&format!("/{place}/prepare-root.conf")),

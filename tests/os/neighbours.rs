@@ -219,7 +219,7 @@ fn the_release_registry_of_a_control_plane_node_is_asked_first() {
             notice(&plan.json()["notices"], "release registry")
         };
         assert_eq!(said(), None);
-        // A store that cannot be looked at is not a missing one.
+        // A store that cannot be inspected is not a missing one.
         node.root.link("var/lib/iri-registry", "iri-registry");
         let unknown = said().unwrap();
         assert!(unknown.contains("it is unknown whether"), "{unknown}");

@@ -71,7 +71,7 @@ fn a_kernel_argument_that_another_program_takes_away_is_no_recorded_os_that_wait
         let words = [
             "not by mco-rescue, but by",
             "without audit=0",
-            "stay with what runs: rpm-ostree cleanup -p",
+            "keep the running system: rpm-ostree cleanup -p",
         ];
         says(&status, &words);
     });
@@ -121,7 +121,7 @@ fn a_swap_of_boot_entries_by_another_program_is_named() {
         let words = [
             &format!("Queued {} (runs after a reboot)", short_image('a')),
             "not by mco-rescue, but by an unknown program",
-            "systemctl reboot enters it; stay with what runs: rpm-ostree rollback",
+            "systemctl reboot enters it; keep the running system: rpm-ostree rollback",
         ];
         says(&node.run(&["status"]).ok(), &words.map(|words| words));
         let found = not_booted(&mut node);
@@ -149,7 +149,7 @@ fn a_queued_rollback_of_bootc_is_named() {
         node.root.write("stub/bootc-queued", "\n");
         let words = [
             &format!("Queued {NEXT} (runs after a reboot)"),
-            "systemctl reboot enters it; stay with what runs: ostree admin set-default 1",
+            "systemctl reboot enters it; keep the running system: ostree admin set-default 1",
         ];
         says(&node.run(&["status"]).ok(), &words.map(|words| words));
     });
@@ -208,7 +208,7 @@ fn an_image_alone_after_a_queued_rollback_starts_from_what_runs() {
         let mut node = runs_b();
         node.run(&["rollback", "--yes"]).ok();
         let run = node.takes(Act::Pivot).unwrap().ok();
-        says(&run, &["the next boot enters what runs again"]);
+        says(&run, &["the next boot enters the running deployment again"]);
         let lines = node.lines();
         assert_eq!(lines[0].image, image('c'));
         assert_eq!(lines[0].arguments, "rw nosmt");

@@ -251,7 +251,7 @@ fn the_playbook_shows_why_a_reboot_is_refused_and_stops() {
 #[test]
 fn the_only_member_and_a_silent_one_are_reported_and_in_nobodys_way() {
     with_node(|node| {
-        waits_until(node, |said| said.contains("its etcd gives no answer"));
+        waits_until(node, |said| said.contains("its etcd does not answer"));
         let _etcd = Etcd::start(&node.root, 1);
         waits_until(node, |said| {
             said.contains("this node is the only member of etcd")

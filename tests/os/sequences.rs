@@ -268,7 +268,7 @@ impl Node {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             let run = self.run(args);
-            if !run.out().contains("is at work. An update") || Instant::now() > deadline {
+            if !run.out().contains("is running. An update") || Instant::now() > deadline {
                 return run;
             }
         }
@@ -633,7 +633,7 @@ impl Node {
             .map(|next| next.split(" or: ").map(without_comment).collect());
         let mut next: Vec<String> = next.unwrap_or_default();
         let flat: Vec<&str> = said.split_whitespace().collect();
-        if let Some((_, rest)) = flat.join(" ").split_once("; stay with what runs: ") {
+        if let Some((_, rest)) = flat.join(" ").split_once("; keep the running system: ") {
             let stay: Vec<&str> = rest.split(' ').take_while(|word| !is_label(word)).collect();
             next.extend([stay.join(" "), "systemctl reboot".to_owned()]);
         }
@@ -987,7 +987,10 @@ fn nothing_goes_back_at_a_boot_where_nothing_would_complete_it() {
         let said = flat_run(&node.run(&["rollback", "--yes"]).exits(1));
         let words = "mco-rescue-complete.service is missing: nothing would complete this run at the next boot. Install it: mco-rescue install";
         assert!(said.contains(words), "{said}");
-        assert!(node.lines()[0].booted, "the next boot enters what runs");
+        assert!(
+            node.lines()[0].booted,
+            "the next boot enters the running deployment"
+        );
         node.node.root.link(unit, "/dev/null");
         let run = node.run(&["rollback", "--yes"]).exits(1);
         let said = flat_run(&run);
@@ -995,7 +998,10 @@ fn nothing_goes_back_at_a_boot_where_nothing_would_complete_it() {
             said.contains("mco-rescue-complete.service is masked"),
             "{said}"
         );
-        assert!(node.lines()[0].booted, "the next boot enters what runs");
+        assert!(
+            node.lines()[0].booted,
+            "the next boot enters the running deployment"
+        );
         node.run(&["rollback", "--yes", "--complete-by-hand"]).ok();
         node.takes(Act::RebootNew).unwrap().ok();
         assert_eq!(node.whole(), Some('a'));

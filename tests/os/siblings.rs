@@ -439,7 +439,7 @@ fn the_status_of_two_siblings_vouches_for_an_image() {
         node.root.write("var/lib/kubelet/kubeconfig", "clusters: [");
         let run = pivot(&node, From::Directory, &trusted).exits(1);
         let said = flat_run(&run);
-        assert!(said.contains("not known if the other nodes"), "{said}");
+        assert!(said.contains("unknown whether the other nodes"), "{said}");
         let run = node.run(&["image", "list"]).exits(1);
         let said = flat(&run.err());
         assert!(said.contains("reading the name of the cluster"), "{said}");
@@ -497,7 +497,7 @@ fn an_image_in_the_nodes_own_repository_is_looked_into_and_needs_no_source() {
             }
             node.root.remove(ifcfg);
             let said = flat_run(&node.run(&arguments).ok());
-            assert!(!said.contains("cannot be looked at"), "{case}: {said}");
+            assert!(!said.contains("cannot be inspected"), "{case}: {said}");
             let calls = node.calls().join("\n");
             assert!(calls.contains(&commit), "{case}: {calls}");
             assert!(!calls.contains("pull-local"), "{case}: {calls}");
@@ -595,7 +595,7 @@ fn what_was_changed_on_its_way_is_not_staged() {
             image["content_checksum"] = Value::from("0".repeat(64));
         }
         node.root.write("w3.json", &lies.to_string());
-        refused(From::Directory, &trusted, "one of both was changed");
+        refused(From::Directory, &trusted, "one of the two was changed");
         node.root.write("w3.json", "{}");
         refused(From::Directory, &trusted, "does not have the images");
         refused(From::Directory, &["--os-proof", "/no.json"], "no.json");

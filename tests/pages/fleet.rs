@@ -500,7 +500,7 @@ fn a_stale_document_is_marked_and_proves_no_health() {
     let page = all.page();
     is_closed(&page);
     assert!(page.contains("4 nodes with stale documents"), "{page}");
-    assert!(page.contains("Stale: a document is of 20"), "{page}");
+    assert!(page.contains("Stale: a document is from 20"), "{page}");
 }
 
 #[test]

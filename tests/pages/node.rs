@@ -227,7 +227,7 @@ fn the_page_tells_boots_and_runs_and_what_changed_since_the_last_good_boot() {
 fn without_a_recorder_the_page_says_that_nothing_is_known() {
     let page = page_of_a_sick_node();
     assert!(
-        page.contains("no snapshot of a boot that reached its end"),
+        page.contains("no snapshot of a boot that finished"),
         "{page}"
     );
 }

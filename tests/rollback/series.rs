@@ -205,7 +205,7 @@ fn a_reboot_is_for_the_node_that_runs() {
     for command in ["apply", "rollback"] {
         let run = root.run(&[command, "--yes", "--reboot"]).exits(1);
         assert!(
-            run.err().contains("for the node that runs"),
+            run.err().contains("only on the running node"),
             "{}",
             run.err()
         );

@@ -187,7 +187,7 @@ fn a_config_that_lost_its_last_letters_is_refused_by_its_name() {
     let half = root.path("half.yaml");
     fs::write(&half, &YAML[..YAML.len() - 9]).unwrap();
     let run = root.run(&["plan", half.to_str().unwrap()]).exits(1);
-    assert!(run.out().contains("the end is missing"), "{}", run.out());
+    assert!(run.out().contains("changed or cut short"), "{}", run.out());
 }
 
 #[test]
@@ -606,7 +606,7 @@ fn a_key_needs_no_record_and_goes_where_the_nodes_sshd_looks() {
     open.chmod("home/core/.ssh", 0o777);
     let run = open.run(&["apply", "--yes", "--key", &pair.file()]).ok();
     assert!(
-        run.err().contains("sshd does not take it") && run.err().contains("FP-33"),
+        run.err().contains("sshd rejects it") && run.err().contains("FP-33"),
         "{}",
         run.err()
     );

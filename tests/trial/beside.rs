@@ -67,7 +67,7 @@ fn a_way_back_without_a_guard_ends_with_a_command() {
         let run = without_pauses(&node, &["rollback", "--yes"]).exits(5);
         let said = flat_run(&run);
         for words in [
-            "did not take the trial of ",
+            "did not revert the trial of ",
             "journalctl -b -u mco-rescue-guard.service",
             "systemctl stop mco-rescue-guard.service",
             "mco-rescue rollback",

@@ -213,7 +213,7 @@ fn a_trial_whose_deployment_another_program_removed_ends_with_the_change_in_plac
             let status = flat_run(&node.run(&["status"]));
             for words in [
                 "could NOT be reverted",
-                "is gone, so its operating system cannot come back",
+                "is gone, so its operating system cannot be restored automatically",
                 "mco-rescue confirm",
                 "mco-rescue rollback --files-only",
             ] {

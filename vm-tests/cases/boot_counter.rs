@@ -290,7 +290,7 @@ fn the_lines_of_the_first_boot_and_of_a_trial_do_not_disturb_each_other() {
         assert_eq!(boot.of_the_first_boot(), "ignition.firstboot");
         let shown = boot.counter(&["show"]);
         assert!(
-            shown.contains("the first boot of this node has not ended"),
+            shown.contains("the first boot of this node has not finished"),
             "{shown}"
         );
         boot.root.remove("boot/ignition.firstboot");

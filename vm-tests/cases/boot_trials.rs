@@ -84,7 +84,7 @@ enum Harm {
 const OLD_BOOTED: &str = "the previous deployment was booted instead of the new one";
 /// The guard of the new boot had begun its work.
 const CUT_OFF: &str = "the boot with the change did not finish";
-const BLOCKED: &str = "had not reached its end after";
+const BLOCKED: &str = "had not finished after";
 const UNCONFIRMED: &str = "no confirmation came within";
 
 /// PID 1 catches this signal and freezes.

@@ -52,7 +52,7 @@ impl Story<'_> {
     /// `status` and `doctor` say that another program made the next boot another; the command that `status` prints
     /// leads back to what runs.
     fn leaves_and_stays(&self, words: &[&str], command: &str) {
-        let stay = format!("stay with what runs: {command}");
+        let stay = format!("keep the running system: {command}");
         let by = ["not by mco-rescue, but by", &stay];
         self.status(&[words, &by].concat(), &["at the next boot"]);
         let found = self.finding();

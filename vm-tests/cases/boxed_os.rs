@@ -363,7 +363,7 @@ fn a_box_names_what_an_admin_staged_and_leads_out_of_what_that_makes() {
     story.node.reboot();
     assert_eq!(runs(&story.node), "2.0");
     let status = unwrapped(&story.node.ask(&format!("{PROGRAM} status")));
-    let words = format!("What runs is the image of {name}: the node was booted into it before");
+    let words = format!("The running image is that of {name}: the node was booted into it before");
     assert!(status.contains(&words), "{status}");
     let next = format!("Next: {PROGRAM} apply cached:{name} or: {PROGRAM} pivot");
     let next = next.replace(PROGRAM, "mco-rescue");

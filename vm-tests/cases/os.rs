@@ -175,7 +175,7 @@ fn what_rpm_ostree_refuses_changes_nothing_and_pivot_changes_the_image_alone() {
         ("no-space", "no space", "make room"),
         ("unreachable", "no such host", "registries.conf"),
         ("unauthorized", "unauthorized", "pull secret"),
-        ("busy", "a transaction is running (Rebase)", "let it end"),
+        ("busy", "a transaction is running (Rebase)", "let it finish"),
         ("cancelled", "cancelled", "again"),
     ] {
         booted.ask(&format!(

@@ -209,7 +209,7 @@ const LACKING: [(&str, &str); 5] = [
     ),
     (
         "mount -t tmpfs t /run/systemd",
-        "systemd does not run on this machine",
+        "systemd is not running on this machine",
     ),
 ];
 
@@ -244,7 +244,7 @@ fn a_node_that_cannot_rehearse_says_why() {
     node.run(&format!("{silent} {PROGRAM} rehearse a.json\""))
         .exits(0);
     let run = node.run(&format!("{silent} {PROGRAM} rehearse\"")).exits(1);
-    let words = "not known what the next boot enters";
+    let words = "unknown what the next boot enters";
     assert!(run.err().contains(words), "{}", run.err());
     leaves_nothing(&node);
     // Neither its disk nor its /run is written but for the scene.

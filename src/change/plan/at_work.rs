@@ -548,11 +548,11 @@ mod tests {
         };
         let (no, own) = (Controls::default(), "/user.slice");
         for (cgroup, own, controls, words) in [
-            (Some(SCOPE), own, ALL, "is ended afterwards"),
+            (Some(SCOPE), own, ALL, "ended afterwards"),
             (Some(SCOPE), own, freeze_only, "this kernel cannot end it"),
-            (Some(SCOPE), own, no, "no cgroup.freeze was found"),
+            (Some(SCOPE), own, no, "has no cgroup.freeze"),
             (Some(SCOPE), SCOPE, ALL, "runs in the same container"),
-            (Some("/"), own, ALL, "its cgroup / is of no container"),
+            (Some("/"), own, ALL, "its cgroup / belongs to no container"),
             (None, own, no, "its cgroup of version 2 is unknown"),
         ] {
             let said = note_watching(&daemon_in(cgroup, own, controls));
@@ -561,7 +561,7 @@ mod tests {
             assert!(message.contains(words), "{message}");
             assert_eq!(
                 message.contains("crictl stop"),
-                controls != ALL || words != "is ended afterwards"
+                controls != ALL || words != "ended afterwards"
             );
         }
         assert_eq!(note_watching(&Activity::default()), []);

@@ -169,7 +169,7 @@ mod tests {
             judge_quorum(&Etcd::Fenced(all))
         };
         for (members, words) in [
-            ("oi", "mi is not well (no answer)"),
+            ("oi", "mi is unhealthy (no answer)"),
             ("ol", "ml has no vote yet"),
         ] {
             let Quorum::Lost(why) = fenced(members) else {
@@ -201,8 +201,8 @@ mod tests {
         };
         assert_eq!(
             words,
-            "with this node away 1 of 3 members of etcd are left, and 2 are needed; not well: mi (no answer). Mend the \
-             others first, or --ignore-quorum"
+            "without this node 1 of 3 members of etcd are left, and 2 are needed; not well: mi (no answer). Repair the \
+             others first, or use --ignore-quorum"
         );
     }
 }

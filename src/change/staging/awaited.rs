@@ -533,7 +533,7 @@ mod tests {
             (booted("now", "aa.0", old, &["rw"]), Arrival::Stayed),
             (
                 booted("now", "cc.0", old, &both),
-                elsewhere("quay.example/os@sha256:b was staged, quay.example/os@sha256:a runs"),
+                elsewhere("quay.example/os@sha256:b was staged, but quay.example/os@sha256:a runs"),
             ),
             // Arguments are a multiset: having one of two is not enough.
             (

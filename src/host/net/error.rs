@@ -519,7 +519,7 @@ mod tests {
             error.to_string(),
             "fetching https://host/config: the server answered 500 (it failed itself; a Machine Config Server: \
              no such pool, or not rendered yet) (3 attempts in 1.4 s); look at the log of the server, or of the \
-             load balancer before it"
+             load balancer in front of it"
         );
     }
 

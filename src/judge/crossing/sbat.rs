@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(refused("sbat,1,2024010900\nshim,4\ngrub,4\n"), None);
         assert_eq!(
             refused("sbat,1,2025021800\nshim,4\ngrub,5\n").unwrap(),
-            "grub is of generation 4, and 5 is wanted"
+            "grub has generation 4, and 5 is required"
         );
     }
 

@@ -415,7 +415,7 @@ mod tests {
             (FoundPolicies::Asked, default_policies())
         );
         for (text, words) in [
-            ("kind: Node\nmetadata: {}\n", "of another kind"),
+            ("kind: Node\nmetadata: {}\n", "has another kind"),
             ("a: [", "p.yaml"),
             ("kind: MachineConfiguration\nspec: {}\n", "metadata"),
         ] {

@@ -168,7 +168,7 @@ mod tests {
         for (texts, words) in [
             (
                 &["unqualified-search-registries = ['a']\n"][..],
-                "TOML belongs into",
+                "TOML belongs in",
             ),
             (&["docker: [a]\n"], "not a map of registries"),
             (&["docker:\n  a: b\n"], "not a map of settings"),

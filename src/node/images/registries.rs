@@ -599,7 +599,7 @@ mod tests {
         assert_eq!(all.find_table("a.example/x"), None);
         let mixed = format!("short-name-mode = 'disabled'\n{old}");
         let error = Registries::parse(&[("a.conf".to_owned(), mixed)]).unwrap_err();
-        assert!(error.to_string().contains("alone"), "{error}");
+        assert!(error.to_string().contains("on its own"), "{error}");
     }
 
     #[test]
@@ -623,7 +623,7 @@ mod tests {
             ("[[registry]]\nprefix = \"*.a/b\"", "*.example.com"),
             (
                 "[[registry]]\nlocation = \"a\"\npull-from-mirror = \"all\"",
-                "belongs into",
+                "belongs in",
             ),
             (
                 "[[registry]]\nlocation = \"a\"\n[[registry.mirror]]\ninsecure = true",

@@ -234,21 +234,13 @@ const UNTESTED: &[(&str, &[&str], &str)] = &[
         &[],
         "is read at the next boot",
     ),
-    (
-        "/etc/site/app.conf",
-        &[],
-        "by no service that is known here",
-    ),
+    ("/etc/site/app.conf", &[], "not read by any known service"),
     (
         "/usr/local/bin/site.sh",
         &[],
-        "by no service that is known here",
+        "not read by any known service",
     ),
-    (
-        "/etc/sysconfig/other",
-        &[],
-        "by no service that is known here",
-    ),
+    ("/etc/sysconfig/other", &[], "not read by any known service"),
     (
         "/etc/haproxy/haproxy.cfg",
         &[],
@@ -301,7 +293,7 @@ fn a_file_that_the_trial_cannot_test_is_named_with_the_reason() {
     ] {
         let (jobs, left) = told(&[changed(path)], &none);
         assert!(
-            jobs.is_empty() && left[0].contains("it does not run"),
+            jobs.is_empty() && left[0].contains("it is not running now"),
             "{path}: {left:?}"
         );
     }
