@@ -26,7 +26,7 @@ impl Notice {
 }
 
 /// Words with which a predicate begins, for one subject and for several.
-const PREDICATES: [(&str, &str); 9] = [
+const PREDICATES: [(&str, &str); 13] = [
     ("is", "are"),
     ("was", "were"),
     ("has", "have"),
@@ -36,6 +36,10 @@ const PREDICATES: [(&str, &str); 9] = [
     ("may", "may"),
     ("would", "would"),
     ("will", "will"),
+    ("belongs", "belong"),
+    ("exists", "exist"),
+    ("exists,", "exist,"),
+    ("still", "still"),
 ];
 
 impl fmt::Display for Notice {
@@ -72,6 +76,8 @@ mod tests {
                 "was changed",
                 "/etc/a and 2 more were changed",
             ),
+            ("/etc/a", "exists, so look", "/etc/a exists, so look"),
+            ("/etc/a", "still exists: look", "/etc/a still exists: look"),
             ("/etc/a", "no room", "/etc/a: no room"),
             ("/etc/a", "isolated", "/etc/a: isolated"),
             ("", "is missing", "is missing"),

@@ -253,7 +253,7 @@ fn the_config_of_another_pool_is_refused_unless_the_cluster_speaks_for_it() {
         "desired": "rendered-infra-00000000000000000000000000000000", "state": "Done"});
     root.write("var/lib/mco-rescue/annotations.json", &seen.to_string());
     plan(&root, &rendered("infra", parts(API, 30)), &[]).ok();
-    refused(&root, &master, "--other-pool", &["of pool master"]);
+    refused(&root, &master, "--other-pool", &["for pool master"]);
 }
 
 #[test]
@@ -299,7 +299,12 @@ fn the_config_of_another_cluster_is_refused() {
     root.remove("etc/kubernetes/apiserver-url.env");
     let kubeconfig = format!("clusters:\n- name: a\n  cluster: {{server: 'https://{API}:6443'}}\n");
     root.write("var/lib/kubelet/kubeconfig", &kubeconfig);
-    refused(&root, &other, option, &["by /var/lib/kubelet/kubeconfig"]);
+    refused(
+        &root,
+        &other,
+        option,
+        &["according to /var/lib/kubelet/kubeconfig"],
+    );
     plan(
         &root,
         &rendered("worker", parts("api.home.example", 30)),

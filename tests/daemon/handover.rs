@@ -135,7 +135,7 @@ fn on_the_running_node_what_would_start_something_is_put_away() {
     says(
         &run_live(&root, &["plan", "/config"]).ok(),
         &[
-            "/run/machine-config-daemon-force is there",
+            "/run/machine-config-daemon-force exists",
             "removed once everything is in place",
             "adopted, no reboot",
         ],

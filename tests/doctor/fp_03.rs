@@ -59,7 +59,7 @@ fn a_unit_that_the_node_needs_is_named_with_what_it_stops() {
     root.write("etc/of-config.conf", "y\n");
     says(
         &found(&doctor(&root), "FP-03", "warning"),
-        &["2 files or units are not as recorded, including some of kubelet.service"],
+        &["2 recorded files or units differ, including kubelet.service"],
     );
 }
 

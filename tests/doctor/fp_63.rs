@@ -146,7 +146,7 @@ const ROWS: [Row; 20] = [
     sick(
         |root| root.write("etc/containers/auth.json", "{}"),
         Branch {
-            seen: &["/var/lib/kubelet/config.json counts"],
+            seen: &["/var/lib/kubelet/config.json is used"],
             ..UNREAD
         },
     ),

@@ -108,7 +108,7 @@ fn a_control_plane_comes_back_by_itself_then_with_hands_then_not() {
 fn the_text_answers_first_and_fits() {
     let root = with(&ControlPlane::new());
     for (days, code, answer) in [
-        (10, FINE, "it recovers by itself if it is off until"),
+        (10, FINE, "it comes back by itself if it is off until"),
         (
             60,
             WARNING,
@@ -331,7 +331,7 @@ fn a_certificate_that_cannot_be_read_is_neither_missing_nor_good() {
     says(
         &flat(&said),
         &[
-            "it is unknown whether it recovers by itself after",
+            "it is not known if it comes back by itself after",
             "as 1 file could not be read.",
         ],
     );

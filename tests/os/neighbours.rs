@@ -315,7 +315,7 @@ fn the_release_registry_of_a_control_plane_node_is_asked_first() {
              location = \"localhost:22625/openshift/release-images\"\n",
         );
         let mirrored = said().unwrap();
-        let asked = format!("is asked: localhost:22625/openshift/release-images@{digest}");
+        let asked = format!("is queried: localhost:22625/openshift/release-images@{digest}");
         assert!(mirrored.contains(&asked), "{mirrored}");
     });
 }

@@ -90,7 +90,7 @@ fn an_awaited_image_that_another_one_replaced_is_not_promised() {
         let status = node.run(&["status"]).ok();
         is_silent(&status, &["at the next boot"]);
         let words = format!(
-            "rendered-worker-b, but the next boot does not enter it: {} was staged, {} comes",
+            "rendered-worker-b, but the next boot does not enter it: {} was staged, but {} comes",
             image('b'),
             short_image('c')
         );

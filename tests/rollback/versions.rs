@@ -444,7 +444,7 @@ fn every_way_out_of_a_newer_version_leads_out() {
             assert!(status.success(), "{path}: {command}");
         }
         let status = root.run(&["status"]).ok();
-        assert!(!flat_run(&status).contains("is of version"), "{path}");
+        assert!(!flat_run(&status).contains("has version"), "{path}");
         let config = root.config(&support::machine_config(
             "rendered-worker-00000000000000000000000000000000",
             json!({"storage": {"files": [file("/etc/three.conf", 0o644, "three\n")]}}),

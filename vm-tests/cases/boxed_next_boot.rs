@@ -119,7 +119,8 @@ fn a_box_whose_next_boot_another_program_changes_says_so() {
     story.status(&[name, "at the next boot"], &["Mixed"]);
     story.node.ask(&rebase());
     let (a, b) = (golden().a(), golden().b());
-    let words = format!("{name}, but the next boot does not enter it: {a} was staged, {b} comes");
+    let words =
+        format!("{name}, but the next boot does not enter it: {a} was staged, but {b} comes");
     story.status(&[&words], &["at the next boot. Next"]);
     story
         .node

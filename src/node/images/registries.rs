@@ -635,7 +635,7 @@ mod tests {
             ),
             (
                 "[[registry]]\nlocation = \"a\"\nblocked = true\n[[registry]]\nlocation = \"a\"\nprefix = \"b\"",
-                "another blocked",
+                "a different blocked",
             ),
             (
                 "unqualified-search-registries = [\"a/b\"]",

@@ -58,7 +58,7 @@ fn degraded_finding(
     let what = match (seen, needed.first()) {
         ([one], _) => format!("{} is not as recorded", short_name(&one.subject)),
         (_, Some((unit, _))) => format!(
-            "{} files or units are not as recorded, including some of {unit}",
+            "{} recorded files or units differ, including {unit}",
             seen.len()
         ),
         (_, None) => format!("{} files or units are not as recorded", seen.len()),
