@@ -153,7 +153,7 @@ const ROWS: [Row; 20] = [
     sick(
         |root| root.link(&format!("{CERTIFICATES}/quay.example/ca.crt"), "/nowhere"),
         Branch {
-            seen: &["its link leads nowhere"],
+            seen: &["it is a dangling link"],
             ..UNREAD
         },
     ),
