@@ -67,6 +67,9 @@ pub fn mco_rescue(arguments: &str) -> String {
     }
 }
 
+/// The command that stages the missing parts of the operating system, which only the booted node can.
+pub const STAGE_OS: &str = "apply --reboot";
+
 /// Returns `mco-rescue ARGUMENTS` for what only the booted node can do: marked if the root of this run is another one.
 pub fn on_booted_node(arguments: &str) -> String {
     match ROOT.get().map_or("", String::as_str) {

@@ -249,27 +249,30 @@ fn question(apply: &ApplyArgs, session: &Session<'_>, plan: &Plan) -> String {
 
 /// Shows the plan, and refuses one with blockers.
 fn show(ui: &Ui<'_>, args: &PlanArgs, run: &ApplyRun<'_>) -> Result<()> {
-    show_plan(ui, args, &run.session, &run.plan)?;
+    let shown = show_plan(ui, args, &run.session, &run.plan)?;
     if run.plan.blockers.is_empty() {
         return Ok(());
     }
+    let refusal = format!(
+        "refusing to apply {}; nothing was changed",
+        run.session.chosen.config.name
+    );
     bail!(
-        "refusing to apply {}: see the blockers above; nothing was changed{}",
-        run.session.chosen.config.name,
-        report::plan::blockers_again(&run.plan)
+        "{}",
+        report::plan::refuse_with(&refusal, &run.plan.blockers, &shown)
     )
 }
 
-fn show_plan(ui: &Ui<'_>, args: &PlanArgs, session: &Session<'_>, plan: &Plan) -> Result<()> {
+/// Shows the plan. Returns what was shown.
+fn show_plan(ui: &Ui<'_>, args: &PlanArgs, session: &Session<'_>, plan: &Plan) -> Result<String> {
     let diffs = diffs::of_session(session, plan, args.config.show_secrets);
-    match ui.output {
+    let text = match ui.output {
         // There is only one document per run: the plan if it is refused, otherwise the result.
-        Output::Json if plan.blockers.is_empty() => Ok(()),
+        Output::Json if plan.blockers.is_empty() => return Ok(String::new()),
         Output::Json => {
             let daemon =
                 predict::of_plan(session, plan, args.policy.as_deref(), args.daemon.given());
-            let text = report::plan::to_json(&Heading::of_session(session), plan, &diffs, &daemon)?;
-            Ok(report::print_asked(&text, args.config.show_secrets)?)
+            report::plan::to_json(&Heading::of_session(session), plan, &diffs, &daemon)?
         }
         Output::Text => {
             let mut text = report::plan::to_text(
@@ -279,15 +282,17 @@ fn show_plan(ui: &Ui<'_>, args: &PlanArgs, session: &Session<'_>, plan: &Plan) -
                 ui.detail(args.summary),
             );
             // The user should see the forecast before answering.
-            if !ui.yes && !plan.is_empty() {
+            if !ui.yes && !plan.is_empty() && plan.blockers.is_empty() {
                 let daemon =
                     predict::of_plan(session, plan, args.policy.as_deref(), args.daemon.given());
                 let said = daemon.map(|daemon| daemon.text(super::plan::begin(plan, &daemon)));
                 text.push_str(&said.unwrap_or_default());
             }
-            Ok(report::print_asked(&text, args.config.show_secrets)?)
+            text
         }
-    }
+    };
+    report::print_asked(&text, args.config.show_secrets)?;
+    Ok(text)
 }
 
 /// Shows what is left of the differences, or the result if nothing is. Returns the exit code.
@@ -410,14 +415,11 @@ fn left_to_the_node(session: &Session<'_>) -> String {
     if session.root.is_live() || session.node.host.in_initramfs {
         return String::new();
     }
-    let os = match session.disk_image_drift() {
-        Some(drift) => format!("Not done here: the OS image. {}.", drift.detail),
-        None => "Not done and not compared here: OS image and kernel arguments.".to_owned(),
-    };
+    let os = session.describe_disk();
     let first_boot = if session.records.encapsulated {
         format!(
-            " The first-boot service still runs at the next boot; if it waits for a registry, `{ON_THE_NODE}mco-rescue \
-             firstboot --complete --os-from DIR`."
+            " The first-boot service still runs at the next boot. If it waits for a registry, bring the image on a medium. \
+             Next: {ON_THE_NODE}mco-rescue firstboot --complete --os-from DIR"
         )
     } else {
         String::new()

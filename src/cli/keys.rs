@@ -13,7 +13,7 @@ use crate::cli::apply::ApplyArgs;
 use crate::cli::ui::Ui;
 use crate::host::root::Root;
 use crate::node::Records;
-use crate::report::plan::Heading;
+use crate::report::plan::{Heading, refuse_with};
 use crate::report::{self, key};
 use crate::run::ending::Ending;
 use crate::run::front::Front;
@@ -41,9 +41,10 @@ pub(super) fn apply(ui: &Ui<'_>, args: &ApplyArgs, file: &str) -> Result<ExitCod
     if run.plan.is_empty() && run.plan.blockers.is_empty() {
         return end(ui, &key, &at, 0);
     }
-    show(ui, &change.root, &run.plan, file)?;
+    let shown = show(ui, &change.root, &run.plan, file)?;
     if !run.plan.blockers.is_empty() {
-        bail!("refusing to add the key: see the blockers above; nothing was changed");
+        let refusal = "refusing to add the key; nothing was changed";
+        bail!("{}", refuse_with(refusal, &run.plan.blockers, &shown));
     }
     ui.confirm("Add this key?")?;
     run.carry_out(&change)?;
@@ -51,7 +52,8 @@ pub(super) fn apply(ui: &Ui<'_>, args: &ApplyArgs, file: &str) -> Result<ExitCod
     change.finish_change(Ending::from_code(code))
 }
 
-fn show(ui: &Ui<'_>, root: &Root, plan: &Plan, file: &str) -> Result<()> {
+/// Shows the plan. Returns what was shown.
+fn show(ui: &Ui<'_>, root: &Root, plan: &Plan, file: &str) -> Result<String> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let heading = Heading {
         config: KEY_RUN.to_owned(),
@@ -63,11 +65,12 @@ fn show(ui: &Ui<'_>, root: &Root, plan: &Plan, file: &str) -> Result<()> {
     let diffs = diffs::of_keys(root, plan);
     let text = match ui.output {
         // There is only one document per run: the result follows.
-        Output::Json if plan.blockers.is_empty() => return Ok(()),
+        Output::Json if plan.blockers.is_empty() => return Ok(String::new()),
         Output::Json => report::plan::to_json(&heading, plan, &diffs, &None)?,
         Output::Text => report::plan::to_text(&heading, plan, &diffs, ui.detail(false)),
     };
-    Ok(report::print(text.as_bytes())?)
+    report::print(text.as_bytes())?;
+    Ok(text)
 }
 
 fn end(ui: &Ui<'_>, key: &PublicKey, path: &str, steps: usize) -> Result<ExitCode> {

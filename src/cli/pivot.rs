@@ -20,7 +20,9 @@ use crate::node::images::ImageName;
 use crate::node::system::SystemFacts;
 use crate::node::{Host, Records};
 use crate::report::digests::ShownDigests;
-use crate::report::plan::{Heading, machine_line as of_machine, notices_text, operating_system};
+use crate::report::plan::{
+    Heading, machine_line as of_machine, notices_text, operating_system, refuse_with,
+};
 use crate::report::{self, wrap_text};
 use crate::run::front::Front;
 use crate::run::opening::{Needs, Opening};
@@ -115,12 +117,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
     let change = opening.begin_change()?;
     let root = change.root.open_again()?;
     let run = PivotRun::plan_pivot(&change, &options)?;
-    show(ui, &root, &run.image, &run.plan)?;
+    let shown = show(ui, &root, &run.image, &run.plan)?;
     if !run.plan.blockers.is_empty() {
-        bail!(
-            "refusing to stage {}: see the blockers above; nothing was changed",
-            run.image
-        );
+        let refusal = format!("refusing to stage {}; nothing was changed", run.image);
+        bail!("{}", refuse_with(&refusal, &run.plan.blockers, &shown));
     }
     if args.dry_run {
         return Err(DryRunEnd.into());
@@ -135,13 +135,14 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
     pivoted.finish_run()
 }
 
-fn show(ui: &Ui<'_>, root: &Root, image: &str, plan: &Plan) -> Result<()> {
+/// Shows the plan. Returns what was shown.
+fn show(ui: &Ui<'_>, root: &Root, image: &str, plan: &Plan) -> Result<String> {
     if ui.output == Output::Json {
         // Without a dry run, the result is the only document.
         if ui.dry_run {
             report::print(report::plan::os_json(&plan.os)?.as_bytes())?;
         }
-        return Ok(());
+        return Ok(String::new());
     }
     let mut text = of_machine(&Heading::of_machine(&machine::observe_machine(root)?)) + "\n";
     text += &notices_text("Blockers", &plan.blockers);
@@ -151,7 +152,8 @@ fn show(ui: &Ui<'_>, root: &Root, image: &str, plan: &Plan) -> Result<()> {
         text += &format!("Nothing to do: {image} is running.\n");
     }
     let text = ShownDigests::default().shorten(&text);
-    Ok(report::print(text.as_bytes())?)
+    report::print(text.as_bytes())?;
+    Ok(text)
 }
 
 fn say_end(ui: &Ui<'_>, root: &Root, run: &PivotRun<'_>) -> Result<()> {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::Output;
 use super::rehearse::PartRehearsal;
 use crate::base::error::ExitCode;
-use crate::base::invocation::{self, again_as, mco_rescue, shell_word};
+use crate::base::invocation::{self, STAGE_OS, again_as, mco_rescue, on_booted_node, shell_word};
 use crate::base::notice::Notice;
 use crate::base::paths;
 use crate::base::reason::Reason;
@@ -79,11 +79,18 @@ fn plan_session(
             } else {
                 report::wrap_text(before, 0) + "\n"
             };
-            text + &report::plan::to_text(&heading, &plan, &diffs, ui.detail(args.summary))
-                + &daemon
-                    .as_ref()
-                    .map_or_else(String::new, |daemon| daemon.text(begin(&plan, daemon)))
-                + &next(&plan, daemon.as_ref(), args.config.choice())
+            let text =
+                text + &report::plan::to_text(&heading, &plan, &diffs, ui.detail(args.summary));
+            // What is refused has no result to predict.
+            let daemon = daemon.filter(|_| plan.blockers.is_empty());
+            let said = daemon.as_ref();
+            let said = said.map(|daemon| daemon.text(begin(&plan, daemon)));
+            let next = if plan.is_empty() && !session.disk_drifts().is_empty() {
+                format!("Next: {}\n", on_booted_node(STAGE_OS))
+            } else {
+                next(&plan, daemon.as_ref(), args.config.choice(), &text)
+            };
+            text + &said.unwrap_or_default() + &next
         }
     };
     let text = match &rehearsal {
@@ -123,7 +130,11 @@ fn refuse(ui: &Ui<'_>, machine: &Machine, against: Notice) -> Result<ExitCode> {
     let plan = Plan::refuse_all(against);
     ui.print(
         || report::plan::to_json(&heading, &plan, &Diffs::new(), &None),
-        || report::plan::refused_text(&heading, &plan.blockers) + &next(&plan, None, None),
+        || {
+            let text = report::plan::refused_text(&heading, &plan.blockers);
+            let next = next(&plan, None, None, &text);
+            text + &next
+        },
     )?;
     Ok(ExitCode::Error)
 }
@@ -213,8 +224,10 @@ fn plan_after_interrupted(
     ui.print(
         || report::plan::to_json(&heading, &plan, &Diffs::new(), &None),
         || {
-            report::plan::unfinished_text(&heading, &plan, after.as_deref().unwrap_or_default())
-                + &next(&plan, None, args.config.choice())
+            let left = after.as_deref().unwrap_or_default();
+            let text = report::plan::unfinished_text(&heading, &plan, left);
+            let next = next(&plan, None, args.config.choice(), &text);
+            text + &next
         },
     )?;
     Ok(match after {
@@ -225,7 +238,7 @@ fn plan_after_interrupted(
 
 /// Returns the beginning of the forecast: the time that it is about.
 pub(super) fn begin(plan: &Plan, daemon: &Forecast) -> &'static str {
-    if plan.is_empty() || !plan.blockers.is_empty() {
+    if plan.is_empty() {
         daemon.begin()
     } else if daemon.after_reboot {
         "Once this is applied and the node rebooted, when the daemon starts"
@@ -248,10 +261,10 @@ fn apply_next(config: Option<&str>) -> String {
     }
 }
 
-fn next(plan: &Plan, daemon: Option<&Forecast>, config: Option<&str>) -> String {
+/// Returns the end of the output, below the text that was `shown`: the next command, or the refusal.
+fn next(plan: &Plan, daemon: Option<&Forecast>, config: Option<&str>, shown: &str) -> String {
     if !plan.blockers.is_empty() {
-        let again = report::plan::blockers_again(plan);
-        return format!("apply would refuse. Next: resolve the blockers above.{again}\n");
+        return report::plan::refuse_with("apply would refuse", &plan.blockers, shown) + "\n";
     }
     if plan.is_empty() {
         return String::new();

@@ -238,14 +238,16 @@ fn show_and_ask(
     going: &GoingBack,
 ) -> Result<()> {
     let (run, plan) = (&going.back.run, &going.back.plan);
-    if ui.output == Output::Text || !plan.blockers.is_empty() || args.dry_run {
-        show(ui, &change.root, heading, plan)?;
-    }
+    let shown = if ui.output == Output::Text || !plan.blockers.is_empty() || args.dry_run {
+        show(ui, &change.root, heading, plan)?
+    } else {
+        String::new()
+    };
     if !plan.blockers.is_empty() {
+        let refusal = format!("refusing to revert {}; nothing was changed", run.config);
         bail!(
-            "refusing to revert {}: see the blockers above; nothing was changed{}",
-            run.config,
-            report::plan::blockers_again(plan)
+            "{}",
+            report::plan::refuse_with(&refusal, &plan.blockers, &shown)
         );
     }
     going.ensure_completion(change, &args.options())?;
@@ -362,12 +364,15 @@ fn forget(ui: &Ui<'_>, root: &Root, if_done: bool) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-fn show(ui: &Ui<'_>, root: &Root, heading: &Heading, plan: &Plan) -> Result<()> {
+/// Shows the plan. Returns what was shown.
+fn show(ui: &Ui<'_>, root: &Root, heading: &Heading, plan: &Plan) -> Result<String> {
     let diffs = diffs::of_keys(root, plan);
-    ui.print(
+    let text = ui.shape(
         || report::plan::to_json(heading, plan, &diffs, &None),
         || report::plan::to_text(heading, plan, &diffs, ui.detail(false)),
-    )
+    )?;
+    report::print(text.as_bytes())?;
+    Ok(text)
 }
 
 fn heading(root: &Root, run: &FinishedRun) -> Result<Heading> {

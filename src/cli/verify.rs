@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::Output;
 use crate::base::error::ExitCode;
-use crate::base::invocation::{ON_THE_NODE, mco_rescue};
+use crate::base::invocation::{STAGE_OS, mco_rescue, on_booted_node};
 use crate::change::session::access::{self, AccessNeed};
 use crate::change::session::{Session, Unnamed, choose_config, machine, open_root, with_disk};
 use crate::change::transaction::journal::ConfigRef;
@@ -65,10 +65,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
     let session = Session::observe(root, ui.runner, args.request(), Unnamed::Recorded)?;
     // The plan knows both sides of every difference.
     let (plan, mut drifts) = session.compare_node();
-    let image = session.disk_image_drift();
-    // A plan for a disk has no step for it.
-    let is_image_alone = drifts.is_empty() && image.is_some();
-    drifts.extend(image);
+    let of_disk = session.disk_drifts();
+    // A plan for a disk has no step for them.
+    let is_os_alone = drifts.is_empty() && !of_disk.is_empty();
+    drifts.extend(of_disk);
     let (record_problem, said) = unread(&session.records);
     let verdict = match &record_problem {
         Some(_) => said,
@@ -92,8 +92,8 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
             report::verify::to_text(&heading, findings)
         }
         Output::Text => {
-            let next = if is_image_alone {
-                format!("Next: {ON_THE_NODE}mco-rescue apply --reboot")
+            let next = if is_os_alone {
+                format!("Next: {}", on_booted_node(STAGE_OS))
             } else {
                 format!("Next: {}, then {}", mco_rescue("plan"), mco_rescue("apply"))
             };

@@ -5,8 +5,10 @@ use crate::base::paths;
 use crate::host::root::{Root, RootError, RootPath, skip_obstacle};
 use crate::node::command::origin::OriginFile;
 
+use super::bootloader::read_boot_entries;
 use super::host::Host;
 use super::kernel::kernel_command_line;
+use super::system::OF_DEPLOYMENTS;
 
 /// The operating system, as far as files describe it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -18,6 +20,9 @@ pub struct Os {
     pub packages: Option<Vec<String>>,
     /// The arguments of the running kernel, if it is the root's kernel.
     pub kernel_arguments: Option<Kargs>,
+    /// The arguments of the default boot entry, without those that belong to a deployment, if another kernel runs; `None` if
+    /// no entry is visible.
+    pub entry_arguments: Option<Kargs>,
 }
 
 impl Os {
@@ -29,12 +34,19 @@ impl Os {
             Some(deployment) => read_origin(root, deployment)?,
             None => None,
         };
+        let entries = if boots_this {
+            Vec::new()
+        } else {
+            read_boot_entries(root)?
+        };
+        let default = entries.first();
         Ok(Self {
             image: origin.as_deref().map(of_origin),
             packages: origin
                 .as_deref()
                 .map(|text| OriginFile::parse(text).packages),
             kernel_arguments: arguments.map(|line| Kargs::parse(line.trim())),
+            entry_arguments: default.map(|entry| entry.options.without(&OF_DEPLOYMENTS)),
         })
     }
 }

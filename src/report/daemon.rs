@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 
 use super::wrap_text;
-use crate::base::invocation::{mco_rescue, on_booted_node, on_node};
+use crate::base::invocation::{STAGE_OS, mco_rescue, on_booted_node, on_node};
 use crate::base::text::make_inline;
 use crate::judge::daemon::forecast::{ANOTHER, Branch, Forecast};
 use crate::judge::daemon::start::{Prediction, StartUpdate, State};
@@ -178,10 +178,7 @@ impl Forecast {
                 Some(mco_rescue("doctor FP-18"))
             }
             State::Degraded if said.contains("osImageURL") || said.contains("kernel arguments") => {
-                Some(format!(
-                    "{} # stages the missing parts of the operating system",
-                    on_booted_node("apply")
-                ))
+                Some(on_booted_node(STAGE_OS))
             }
             State::Degraded if said.contains("Supported spec versions") => Some(format!(
                 "{} # CONFIG: one of a version that the daemon supports",

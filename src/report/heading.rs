@@ -24,6 +24,11 @@ impl Heading {
             chosen: session.chosen.why.clone(),
             root: session.root.shown().display().to_string(),
             recorded,
+            of_disk: if session.root.is_live() || session.node.host.in_initramfs {
+                String::new()
+            } else {
+                session.describe_disk()
+            },
             others: session.chosen.others.clone(),
         }
     }

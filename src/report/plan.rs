@@ -52,6 +52,9 @@ pub struct Heading {
     pub root: String,
     /// Name of the recorded config, or the reason why there is none.
     pub recorded: String,
+    /// The sentences about the operating system of a root that does not run; empty for the running one.
+    #[serde(skip)]
+    pub of_disk: String,
     /// Other available configs that were not chosen.
     pub others: Vec<Candidate>,
 }
@@ -224,7 +227,7 @@ pub fn to_text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) ->
     let mut out = shown.shorten(&out);
     // Diffs stay as they are.
     if plan.steps.is_empty() {
-        out.push_str(no_changes(heading, plan));
+        out.push_str(&no_changes(heading, plan));
     } else if detail == Detail::Counts {
         out.push_str(&counts(plan));
     } else {
@@ -404,6 +407,9 @@ pub fn operating_system(os: &OsPlan) -> String {
     out
 }
 
+/// Title of the list of blockers.
+const BLOCKERS: &str = "Blockers";
+
 /// Returns a titled list; empty if the list is empty.
 pub fn notices_text(title: &str, list: &[Notice]) -> String {
     if list.is_empty() {
@@ -419,20 +425,22 @@ fn bullet(notice: &Notice) -> String {
     format!("  - {}", wrap_text(&notice.to_string(), 4).trim_start())
 }
 
-/// Maximum number of changes with which the blockers stay visible on a console.
-const LINES_IN_SIGHT: usize = 12;
+/// Number of lines that stay visible above the prompt of a console.
+const LINES_IN_SIGHT: usize = 22;
 /// Maximum number of blockers that are repeated.
 const SAID_AGAIN: usize = 5;
 
-/// Repeats the blockers if the list of changes separates them from the last line.
-pub fn blockers_again(plan: &Plan) -> String {
-    if plan.steps.len() <= LINES_IN_SIGHT {
-        return String::new();
+/// Returns the refusal of a run, as the last lines of its output. The blockers are repeated unless they are still visible on a
+/// console, with what `shown` has below them.
+pub fn refuse_with(refusal: &str, blockers: &[Notice], shown: &str) -> String {
+    let below = shown.find(BLOCKERS).map_or("", |at| &shown[at..]);
+    if below.lines().count() <= LINES_IN_SIGHT {
+        return format!("{refusal}: see the blockers above");
     }
-    let said = plan.blockers.iter().take(SAID_AGAIN);
-    let mut out = String::from("\n");
+    let said = blockers.iter().take(SAID_AGAIN);
+    let mut out = format!("{refusal}:\n");
     out.extend(said.map(bullet));
-    if let Some(more @ 1..) = plan.blockers.len().checked_sub(SAID_AGAIN) {
+    if let Some(more @ 1..) = blockers.len().checked_sub(SAID_AGAIN) {
         out += &format!("  and {more} more, above");
     }
     out.trim_end().to_owned()
@@ -463,18 +471,22 @@ const SECTIONS: [(Section, &str); 9] = [
 ];
 
 /// Returns the text that replaces the list if there are no steps. The operating system is compared on the running node only.
-fn no_changes(heading: &Heading, plan: &Plan) -> &'static str {
-    match (plan.blockers.is_empty(), plan.os.is_empty()) {
-        (false, _) => "",
-        (true, false) => "No file, unit or record changes.\n\n",
+fn no_changes(heading: &Heading, plan: &Plan) -> String {
+    let said = match (plan.blockers.is_empty(), plan.os.is_empty()) {
+        (false, _) => return String::new(),
+        (true, false) => "No file, unit or record changes.",
         // No config is looked at.
-        (true, true) if heading.digest.is_empty() => "No file, unit or record changes.\n\n",
-        (true, true) if heading.root == "/" => "Nothing to do: the node matches the config.\n\n",
-        (true, true) => {
-            "Nothing to do: files, units and users match the config.\n\
-             Not compared: OS image and kernel arguments.\n\n"
+        (true, true) if heading.digest.is_empty() => "No file, unit or record changes.",
+        (true, true) if heading.root == "/" => "Nothing to do: the node matches the config.",
+        (true, true) if heading.of_disk.is_empty() => {
+            "Nothing to do: files, units, users, OS image and kernel arguments match the config."
         }
-    }
+        (true, true) => {
+            let said = "Nothing to do here: files, units and users match the config.\n";
+            return said.to_owned() + &wrap_text(&heading.of_disk, 0) + "\n";
+        }
+    };
+    format!("{said}\n\n")
 }
 
 /// Returns the number of steps by section and kind.

@@ -554,3 +554,42 @@ fn an_arbiter_is_not_a_master_although_it_has_a_member_of_etcd() {
     let master = rendered("master", parts(API, 3));
     refused(&root, &master, "--other-pool", &words);
 }
+
+/// What a console of 24 lines shows last.
+fn last_screen(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(23)..].join("\n")
+}
+
+#[test]
+fn a_refusal_ends_with_its_blockers() {
+    let (root, config) = node();
+    let why = "does not match the contents";
+    for changed in [1, 30] {
+        let mut edited = config.clone();
+        let files = &mut edited["spec"]["config"]["storage"]["files"];
+        for file in files.as_array_mut().unwrap().iter_mut().rev().take(changed) {
+            file["contents"] = json!({"source": "data:,y%0Ay%0A"});
+        }
+        let given = root.config(&edited);
+        for options in [
+            &["plan"][..],
+            &["apply"],
+            &["apply", "--yes"],
+            &["apply", "--dry-run"],
+        ] {
+            let run = root.run(&[options, &[given.path()]].concat()).exits(1);
+            let all = run.out() + &run.err();
+            let last = flat(&last_screen(&all));
+            for words in [why, "Next: oc get mc rendered-worker-", "--edited-config"] {
+                assert_eq!(last.matches(words).count(), 1, "{options:?} {words}: {all}");
+            }
+            assert!(!all.contains("daemon starts"), "{options:?}: {all}");
+            assert!(!all.contains("Next: resolve"), "{options:?}: {all}");
+        }
+        let passed = plan(&root, &edited, &["--edited-config"]).ok().out();
+        assert!(!passed.contains("original"), "{passed}");
+        let words = "goes Degraded on any difference; accepted (--edited-config)";
+        assert!(flat(&passed).contains(words), "{passed}");
+    }
+}

@@ -201,7 +201,7 @@ fn a_disk_that_goes_read_only_is_mended_when_it_can_be_written_again() {
             let told = match code {
                 0 => !said.contains("error:"),
                 // Where the plan was not made yet, its blocker says it.
-                1 if said.contains("see the blockers above") => {
+                1 if said.contains("refusing to apply") => {
                     let config = root.config(scene.new.as_ref().unwrap());
                     root.run(&["plan", config.path()])
                         .out()

@@ -156,7 +156,7 @@ fn walks_out(node: &OstreeNode, bootc: bool, os: Os, files_new: bool) {
             let staged = fs::read(node.root.path("run/ostree/staged-deployment")).unwrap();
             says(
                 &node.run(&["apply", "--yes", "/two"]).exits(1),
-                &["blockers above"],
+                &["refusing to apply"],
             );
             let after = fs::read(node.root.path("run/ostree/staged-deployment")).unwrap();
             assert_eq!(after, staged, "it is not dropped unasked");

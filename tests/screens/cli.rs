@@ -397,7 +397,7 @@ fn where_nothing_is_to_be_done_nobody_is_asked() {
     let before = root.snapshot();
     let run = root.run(&["apply", config.path()]).ok();
     // The operating system is that of the running node alone.
-    let said = "Nothing to do: files, units and users match the config.\nNot compared: OS image and kernel arguments.";
+    let said = "Nothing to do here: files, units and users match the config.\nNot compared: OS image and kernel arguments.";
     assert!(run.out().contains(said), "{}", run.out());
     assert_eq!(root.snapshot(), before);
 }

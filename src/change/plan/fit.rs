@@ -116,17 +116,25 @@ pub struct Doubtful {
     pub doubt: Doubt,
     /// The part of the config or node that it is about.
     pub subject: String,
-    /// The explanation, and what to do instead.
+    /// The explanation.
     pub why: String,
+    /// What to do instead: a sentence, or one and its command.
+    pub instead: String,
 }
 
 impl Doubtful {
     /// Creates a doubt with its explanation.
-    pub fn new(doubt: Doubt, subject: impl Into<String>, why: impl Into<String>) -> Self {
+    pub fn new(
+        doubt: Doubt,
+        subject: impl Into<String>,
+        why: impl Into<String>,
+        instead: impl Into<String>,
+    ) -> Self {
         Self {
             doubt,
             subject: subject.into(),
             why: why.into(),
+            instead: instead.into(),
         }
     }
 
@@ -136,12 +144,15 @@ impl Doubtful {
         if self.doubt.is_in(accepted) {
             plan.notices.push(Notice::new(
                 self.subject,
-                format!("{}: accepted (--{option})", self.why),
+                format!("{}; accepted (--{option})", self.why),
             ));
         } else {
             plan.blockers.push(Notice::new(
                 self.subject,
-                format!("{}. To continue anyway: --{option}", self.why),
+                format!(
+                    "{}. To continue anyway: --{option}. {}",
+                    self.why, self.instead
+                ),
             ));
         }
     }
@@ -178,11 +189,13 @@ fn not_rendered(evidence: &FitEvidence<'_>) -> Option<Doubtful> {
     let pool = evidence.node.pools.first();
     let pool = pool.map_or("POOL", |pool| pool.says.as_str());
     let said = format!(
-        "{} is not a rendered config ({why}): everything on the node that it does not name would be removed. Merge it \
-         with the others of its pool: mco-rescue render {pool} FILES... > rendered.json, and apply that",
+        "{} is not a rendered config ({why}): everything on the node that it does not name would be removed",
         evidence.name
     );
-    Some(Doubtful::new(Doubt::NotRendered, "metadata", said))
+    let instead = format!(
+        "Merge it with the others of its pool: mco-rescue render {pool} FILES... > rendered.json, and apply that"
+    );
+    Some(Doubtful::new(Doubt::NotRendered, "metadata", said, instead))
 }
 
 fn other_pool(evidence: &FitEvidence<'_>) -> Option<Doubtful> {
@@ -191,31 +204,35 @@ fn other_pool(evidence: &FitEvidence<'_>) -> Option<Doubtful> {
         return None;
     };
     let said = format!(
-        "{} is for pool {pool}, but this node belongs to pool {} according to {}. Use a config of its own pool: {}",
-        evidence.name,
-        witness.says,
-        witness.place,
+        "{} is for pool {pool}, but this node belongs to pool {} according to {}",
+        evidence.name, witness.says, witness.place
+    );
+    let instead = format!(
+        "Use a config of its own pool. Next: {}",
         mco_rescue("cache list")
     );
-    Some(Doubtful::new(Doubt::OtherPool, "pool", said))
+    Some(Doubtful::new(Doubt::OtherPool, "pool", said, instead))
 }
 
 fn other_cluster(claims: &Claims, node: &NodeIdentity) -> Option<Doubtful> {
-    let doubt = |why: String| Some(Doubtful::new(Doubt::OtherCluster, "cluster", why));
+    let doubt = |why: String, instead: String| {
+        Some(Doubtful::new(Doubt::OtherCluster, "cluster", why, instead))
+    };
     let (same, other) = compare_hosts(&claims.hosts, &node.hosts);
     if let (false, Some((host, witness))) = (same, other) {
-        return doubt(format!(
-            "the config is for the cluster with the API {host}, but this node belongs to the one with {}, according to {}. Use a config \
-             of this node's own cluster",
+        let why = format!(
+            "the config is for the cluster with the API {host}, but this node belongs to the one with {}, according to {}",
             witness.says, witness.place
-        ));
+        );
+        return doubt(why, "Use a config of this node's own cluster".to_owned());
     }
     let path = strange_bundle(&claims.bundles, &node.bundles)?;
-    doubt(format!(
+    let why = format!(
         "no certificate authority of the config matches this node's, first in /{path}: it is for another cluster, such as one that \
-         was reinstalled under the same name, or all of them were replaced since. Compare: {}",
-        mco_rescue(&format!("show CONFIG /{path}"))
-    ))
+         was reinstalled under the same name, or all of them were replaced since"
+    );
+    let compare = mco_rescue(&format!("show CONFIG /{path}"));
+    doubt(why, format!("Compare: {compare}"))
 }
 
 /// Returns whether any host is on both sides, and otherwise the first comparable pair.
@@ -275,10 +292,15 @@ fn doubt_edited(evidence: &FitEvidence<'_>) -> Option<Doubtful> {
     let name = evidence.name;
     let said = format!(
         "the hash in {name} does not match the contents: they were changed or cut short since the operator rendered them. The \
-         daemon compares the node with the cluster's own object of that name, and goes Degraded on any difference. Get the \
-         original: oc get mc {name} -o yaml"
+         daemon compares the node with the cluster's own object of that name, and goes Degraded on any difference"
     );
-    Some(Doubtful::new(Doubt::EditedConfig, "metadata.name", said))
+    let instead = format!("Get the original. Next: oc get mc {name} -o yaml");
+    Some(Doubtful::new(
+        Doubt::EditedConfig,
+        "metadata.name",
+        said,
+        instead,
+    ))
 }
 
 #[cfg(test)]
@@ -409,7 +431,7 @@ mod tests {
             let accepted = Accepted::default().with_option(doubt.option()).unwrap();
             for other in Doubt::ALL {
                 let mut plan = Plan::default();
-                Doubtful::new(other, "x", "y").add_to(&mut plan, accepted);
+                Doubtful::new(other, "x", "y", "z").add_to(&mut plan, accepted);
                 assert_eq!(
                     plan.blockers.is_empty(),
                     doubt == other,

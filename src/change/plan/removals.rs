@@ -83,12 +83,17 @@ pub(super) fn find_removals(
         return None;
     }
     let said = format!(
-        "{} of {} of the recorded config would be removed{}. Check whether this is the right config",
+        "{} of {} of the recorded config would be removed{}",
         gone.len(),
         count_noun(before.len(), "path"),
         list_essential(&essential)
     );
-    Some(Doubtful::new(Doubt::Removals, "removals", said))
+    Some(Doubtful::new(
+        Doubt::Removals,
+        "removals",
+        said,
+        "Check whether this is the right config",
+    ))
 }
 
 fn is_much(gone: usize, before: usize) -> bool {

@@ -48,7 +48,7 @@ use crate::judge::daemon::release::{NodeRelease, Release};
 use crate::judge::daemon::start::{as_seen_by, first_message};
 use crate::judge::daemon::{annotations, pod_log};
 use crate::judge::drift::enablement::UnchangedUnits;
-use crate::judge::drift::{self, Drift};
+use crate::judge::drift::{self, DiskOs, Drift};
 use crate::node::command::CommandRunner;
 use crate::node::neighbours::image_based_evidence;
 use crate::node::{self, BaseFacts, Host, Interest, Machine, NodeState, Records};
@@ -645,11 +645,42 @@ impl<'a> Session<'a> {
         NodeRelease::find_release(given, record, &self.machine.openshift).release
     }
 
-    /// Returns the difference between the image of a mounted disk's deployment and the wanted one; `None` if there is none, or if
-    /// it is not known.
-    pub fn disk_image_drift(&self) -> Option<Drift> {
+    /// Returns the differences between the operating system of a mounted disk and the config, as far as they are known. Only the
+    /// booted node can remove them.
+    pub fn disk_drifts(&self) -> Vec<Drift> {
+        if self.desired.bare {
+            return Vec::new();
+        }
         let layered = self.records.current_image.as_deref();
-        drift::disk_image_drift(&self.chosen.config, layered, &self.node)
+        drift::disk_drifts(&self.chosen.config, layered, &self.node)
+    }
+
+    /// Returns the sentences about the operating system of a root that does not run: what differs from the config, and what is
+    /// not compared.
+    pub fn describe_disk(&self) -> String {
+        let drifts = self.disk_drifts();
+        let differs = drifts.iter();
+        let differs: Vec<String> = differs
+            .map(|drift| format!("{}: {}", drift.subject, drift.detail))
+            .collect();
+        let disk = DiskOs::find(&self.chosen.config, &self.node);
+        let unknown = match disk.map(|disk| (disk.image, disk.arguments)) {
+            None | Some((None, None)) => "OS image and kernel arguments",
+            Some((None, Some(_))) => "OS image",
+            Some((Some(_), None)) => "kernel arguments",
+            Some((Some(_), Some(_))) => "",
+        };
+        let mut said = Vec::new();
+        if !differs.is_empty() {
+            said.push(format!(
+                "Only the booted node can change: {}.",
+                differs.join("; ")
+            ));
+        }
+        if !unknown.is_empty() {
+            said.push(format!("Not compared: {unknown}."));
+        }
+        said.join(" ")
     }
 
     /// Returns false if the config has keys or a password of `core`, and the root does not have that user.
@@ -669,9 +700,12 @@ impl<'a> Session<'a> {
             ));
         }
         if self.node.system.facts().is_none() {
-            let image = match drift::disk_image(&self.chosen.config, &self.node) {
-                Some(_) => "",
-                None => "OS image, ",
+            let disk = DiskOs::find(&self.chosen.config, &self.node);
+            let unseen = match disk.map(|disk| (disk.image, disk.arguments)) {
+                Some((Some(_), Some(_))) => "",
+                Some((Some(_), None)) => "kernel arguments, ",
+                Some((None, Some(_))) => "OS image, ",
+                None | Some((None, None)) => "OS image, kernel arguments, ",
             };
             let status = format!("{} status", self.node.host.engine.name());
             let look = if self.root.is_live() {
@@ -679,9 +713,7 @@ impl<'a> Session<'a> {
             } else {
                 on_node(status)
             };
-            all.push(format!(
-                "{image}kernel arguments, extensions and kernel type ({look})"
-            ));
+            all.push(format!("{unseen}extensions and kernel type ({look})"));
         } else {
             all.push("extensions and kernel type".to_owned());
         }

@@ -402,10 +402,11 @@ impl<'a> ForecastSources<'a> {
         let image = self.booted_image();
         let mut drifts = drift::os_drifts(config, image.as_deref(), node);
         let is_compared = !self.triggers.encapsulated && self.os.class != Class::Other;
-        let on_disk = drift::disk_image_drift(config, image.as_deref(), node);
-        let on_disk = on_disk.filter(|_| is_compared);
-        let is_other_image = on_disk.is_some();
-        drifts.extend(on_disk);
+        let before = drifts.len();
+        if is_compared {
+            drifts.extend(drift::disk_drifts(config, image.as_deref(), node));
+        }
+        let is_other_disk = drifts.len() > before;
         let brought = self.next_boot.as_ref();
         if brought.is_some_and(|next| next.config == config.name) {
             drifts = drift::missing_arguments(config, None).into_iter().collect();
@@ -421,7 +422,7 @@ impl<'a> ForecastSources<'a> {
         let facts = node.system.facts();
         DiskComparison {
             drifts,
-            os_unknown: facts.is_none() && self.os.class != Class::Other && !is_other_image,
+            os_unknown: facts.is_none() && self.os.class != Class::Other && !is_other_disk,
             root_cause: facts.and_then(|facts| facts.finalize_error.clone()),
         }
     }

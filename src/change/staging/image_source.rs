@@ -522,10 +522,10 @@ impl Search<'_> {
                     None => "no other node vouches".to_owned(),
                 };
                 let why = format!(
-                    "{known} that {content} is the content of {image}, with the layers that are there: the digest proves the manifest, not the files. On two more \
-                     nodes: mco-rescue image list --output json >NODE.json, or mco-rescue status --output json >NODE.json if it runs there; then give both documents: --os-proof NODE.json"
+                    "{known} that {content} is the content of {image}, with the layers that are there: the digest proves the manifest, not the files"
                 );
-                let doubtful = Doubtful::new(Doubt::UnprovenImage, "content", why);
+                let instead = "On two more nodes: mco-rescue image list --output json >NODE.json, or mco-rescue status --output json >NODE.json if it runs there; then give both documents: --os-proof NODE.json";
+                let doubtful = Doubtful::new(Doubt::UnprovenImage, "content", why, instead);
                 self.found.doubts.push(doubtful);
             }
         }
@@ -551,10 +551,9 @@ impl Search<'_> {
         let Some(found) = found.filter(|found| *found != own) else {
             return;
         };
-        let why = format!(
-            "{image} is for {found}, and this machine is {own}: it would not boot. Take the release for {own}"
-        );
-        let doubtful = Doubtful::new(Doubt::OtherArchitecture, "spec.osImageURL", why);
+        let why = format!("{image} is for {found}, and this machine is {own}: it would not boot");
+        let instead = format!("Take the release for {own}");
+        let doubtful = Doubtful::new(Doubt::OtherArchitecture, "spec.osImageURL", why, instead);
         self.found.doubts.push(doubtful);
     }
 

@@ -18,7 +18,7 @@ use crate::diagnose::doctor::{Diagnosis, DoctorFinding};
 use crate::host::root::Root;
 use crate::node::Records;
 use crate::report::fix::FixResult;
-use crate::report::plan::{Diffs, Heading};
+use crate::report::plan::{Diffs, Heading, refuse_with};
 use crate::report::{self, is_secret_step, question};
 use crate::run::fix::{CureSearch, FixOptions, FixOutcome, FixRun, without_cure};
 use crate::run::front::Front;
@@ -107,8 +107,8 @@ pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> 
     let change = Opening::check_needs(ui, root.open_again()?, &needs)?.begin_change()?;
     let options = args.cure.options();
     let run = FixRun::plan_cure(&change, &search, finding, &options)?;
-    show(ui, &root, &run)?;
-    ask(ui, &root, &run)?;
+    let shown = show(ui, &root, &run)?;
+    ask(ui, &root, &run, &shown)?;
     let cured = run.carry_out(change)?;
     let told = match cured.look_again(&before) {
         Some((outcome, now)) => {
@@ -176,10 +176,11 @@ fn text_of(ui: &Ui<'_>, result: FixResult<'_>) -> Result<String> {
     })
 }
 
-/// Refuses a plan with blockers; otherwise asks for confirmation.
-fn ask(ui: &Ui<'_>, root: &Root, run: &FixRun<'_>) -> Result<()> {
+/// Refuses a plan with blockers, which was `shown`; otherwise asks for confirmation.
+fn ask(ui: &Ui<'_>, root: &Root, run: &FixRun<'_>, shown: &str) -> Result<()> {
     if !run.plan.blockers.is_empty() {
-        bail!("refusing to change anything: see the blockers above; nothing was changed");
+        let refusal = "refusing; nothing was changed";
+        bail!("{}", refuse_with(refusal, &run.plan.blockers, shown));
     }
     ui.confirm(&format!(
         "{}: {}. Fix {}?",
@@ -189,7 +190,8 @@ fn ask(ui: &Ui<'_>, root: &Root, run: &FixRun<'_>) -> Result<()> {
     ))
 }
 
-fn show(ui: &Ui<'_>, root: &Root, run: &FixRun<'_>) -> Result<()> {
+/// Shows the plan. Returns what was shown.
+fn show(ui: &Ui<'_>, root: &Root, run: &FixRun<'_>) -> Result<String> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let plan = &run.plan;
     let heading = Heading {
@@ -205,11 +207,12 @@ fn show(ui: &Ui<'_>, root: &Root, run: &FixRun<'_>) -> Result<()> {
         .collect();
     let text = match ui.output {
         // There is only one document per run: the result follows.
-        Output::Json if plan.blockers.is_empty() && !ui.dry_run => return Ok(()),
+        Output::Json if plan.blockers.is_empty() && !ui.dry_run => return Ok(String::new()),
         Output::Json => report::plan::to_json(&heading, plan, &diffs, &None)?,
         Output::Text => report::plan::to_text(&heading, plan, &diffs, ui.detail(false)),
     };
-    Ok(report::print(text.as_bytes())?)
+    report::print(text.as_bytes())?;
+    Ok(text)
 }
 
 /// Returns the diff of a step; `None` for secrets, and if the contents do not change.

@@ -9,8 +9,8 @@ mod os;
 mod unit_drifts;
 
 pub use os::{
-    OsMatch, absent_arguments, disk_image, disk_image_drift, image_drift, is_next, left_arguments,
-    match_os, missing_arguments, os_drifts, os_mismatch, wanted_image,
+    DiskOs, OsMatch, absent_arguments, disk_drifts, disk_image_drift, image_drift, is_next,
+    left_arguments, match_os, missing_arguments, os_drifts, os_mismatch, wanted_image,
 };
 pub use unit_drifts::look_at_end;
 

@@ -28,22 +28,47 @@ pub fn os_drifts(config: &MachineConfig, layered: Option<&str>, node: &NodeState
     all
 }
 
-/// Returns the image of a disk's deployment, for a comparison with the config's. `None` for the root of a running system or an
-/// initramfs, and if the disk or the config does not name an image.
-pub fn disk_image<'a>(config: &MachineConfig, node: &'a NodeState) -> Option<&'a str> {
-    let is_disk = node.system == System::NotAsked && !node.host.live && !node.host.in_initramfs;
-    let image = node.os.image.as_deref().filter(|image| !image.is_empty());
-    image.filter(|_| is_disk && !config.os_image_url.is_empty())
+/// The operating system of a disk's deployment, as far as its files tell.
+#[derive(Debug, Clone, Copy)]
+pub struct DiskOs<'a> {
+    /// The image in the origin file; `None` if the file or the config names none.
+    pub image: Option<&'a str>,
+    /// The kernel arguments of the default boot entry; `None` if no entry is visible.
+    pub arguments: Option<&'a Kargs>,
 }
 
-/// Returns the difference between the image of a disk's deployment and `layered`, or else the config's image. `None` if they are
-/// not compared.
+impl<'a> DiskOs<'a> {
+    /// Returns what is known of a disk; `None` for a directory without a deployment, and for the root of a running system or an
+    /// initramfs.
+    pub fn find(config: &MachineConfig, node: &'a NodeState) -> Option<Self> {
+        let host = &node.host;
+        let is_elsewhere = node.system == System::NotAsked && !host.live && !host.in_initramfs;
+        let image = node.os.image.as_deref().filter(|image| !image.is_empty());
+        (is_elsewhere && host.deployment.is_some()).then(|| Self {
+            image: image.filter(|_| !config.os_image_url.is_empty()),
+            arguments: node.os.entry_arguments.as_ref(),
+        })
+    }
+}
+
+/// Returns the differences between a disk's deployment and the config, with `layered` in place of its image if there is one.
+pub fn disk_drifts(config: &MachineConfig, layered: Option<&str>, node: &NodeState) -> Vec<Drift> {
+    let Some(disk) = DiskOs::find(config, node) else {
+        return Vec::new();
+    };
+    let image = disk.image;
+    let image = image.and_then(|image| disk_image_drift(config, layered, image));
+    let arguments = disk.arguments;
+    let arguments = arguments.and_then(|present| absent_arguments(config, present));
+    image.into_iter().chain(arguments).collect()
+}
+
+/// Returns the difference between the image of a disk's deployment and `layered`, or else the config's image.
 pub fn disk_image_drift(
     config: &MachineConfig,
     layered: Option<&str>,
-    node: &NodeState,
+    image: &str,
 ) -> Option<Drift> {
-    let image = disk_image(config, node)?;
     let wanted = wanted_image(config, layered);
     image_drift(config, layered, image).map(|drift| Drift {
         detail: format!("{wanted:?} is wanted, this disk boots {image:?}"),

@@ -1,7 +1,7 @@
 //! FP-01: the node does not run the recorded OS image or kernel arguments.
 
 use super::fp_19_extensions::explain_no_deployment;
-use crate::base::invocation::reboot_command;
+use crate::base::invocation::{STAGE_OS, reboot_command};
 use crate::base::kargs::Kargs;
 use crate::base::reason::Reason;
 use crate::change::staging::awaited::Way;
@@ -187,7 +187,11 @@ fn image_drift(
     let runs = evidence
         .running_image()
         .ok_or_else(|| format!("the booted image: {}", explain_no_deployment(evidence)))?;
-    Ok(drift::image_drift(config, layered, &runs))
+    Ok(if evidence.live {
+        drift::image_drift(config, layered, &runs)
+    } else {
+        drift::disk_image_drift(config, layered, &runs)
+    })
 }
 
 /// Returns the difference of the kernel arguments: on a live node, those of the current boot, or those of the next boot if it
@@ -238,7 +242,7 @@ fn report_gap(
     if evidence.live {
         finding = finding.next(evidence.own_command("plan"));
     }
-    finding.next(evidence.own_command("apply --reboot"))
+    finding.next(evidence.own_command(STAGE_OS))
 }
 
 /// Reports files changed during this boot that are read only at a reboot.
