@@ -67,6 +67,12 @@ pub fn mco_rescue(arguments: &str) -> String {
     }
 }
 
+/// Returns what to do about something of the node that is in the way of a run.
+pub fn move_away(path: &str) -> String {
+    let place = node_path(path);
+    format!("Move it away, then run again. Next: mv {place} {place}.away")
+}
+
 /// The command that stages the missing parts of the operating system, which only the booted node can.
 pub const STAGE_OS: &str = "apply --reboot";
 

@@ -10,6 +10,7 @@ use crate::change::session::open_root;
 use crate::change::transaction::{Leave, Recovered, find_pending, foresee_recovery};
 use crate::change::trial::on_disk::name_unconfirmed;
 use crate::host::root::{Root, RootPath};
+use crate::node::{Recorded, Records};
 use crate::report;
 use crate::run::recover::{RecoverOptions, recover_root};
 use clap::Args;
@@ -60,9 +61,13 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
         return Ok(ExitCode::Done);
     };
     let units = done.units.as_ref();
+    // If the records cannot be read, `verify` reports it.
+    let has_record = Records::read(&again).map_or(true, |records| {
+        !matches!(records.current_config, Recorded::Missing)
+    });
     ui.print_result(
         || report::recover::to_json(&done.recovered, units),
-        || report::recover::to_text(&done.recovered, units),
+        || report::recover::to_text(&done.recovered, units, has_record),
     )?;
     name_unconfirmed(&again);
     Ok(match done.recovered {

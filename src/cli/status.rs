@@ -96,7 +96,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
     }
     ui.print(
         || report::status::to_json(&report),
-        || report::status::to_text(&report),
+        || report::status::to_text(&report, ui.verbose > 0),
     )?;
     Ok(ExitCode::Done)
 }
@@ -135,7 +135,8 @@ fn watch(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
             // It may pass, so that the next screen is whole.
             Err(error) => in_words(error),
             Ok((report, doubt)) => {
-                doubt.map(in_words).unwrap_or_default() + &report::status::to_text(&report)
+                doubt.map(in_words).unwrap_or_default()
+                    + &report::status::to_text(&report, ui.verbose > 0)
             }
         };
         let size = terminal_size::terminal_size_of(&out).map(|(width, height)| ScreenSize {

@@ -8,18 +8,21 @@ const WHOLE: usize = 64;
 const ALGORITHM: &str = "sha256:";
 /// Digits that are enough to recognise a digest.
 const SHORT: usize = 12;
-/// Parts of a line that stays whole: a command has to work as it is printed, and a message of another program can be searched for.
-const VERBATIM: [&str; 12] = [
+/// Parts of a line that stays whole, because a command has to work as it is printed.
+const VERBATIM: [&str; 15] = [
     "Next:",
     "then:",
     "or:",
     "Undo:",
+    "  Next  ",
+    "  then  ",
+    "  Fix  ",
     "`",
-    "\"",
     "mco-rescue ",
     "rpm-ostree ",
     "bootc ",
     "oc ",
+    "podman ",
     "skopeo ",
     "://",
 ];
@@ -80,7 +83,7 @@ mod tests {
         for line in [
             format!("sha256:{digest}\nNext: mco-rescue pivot os@sha256:{digest}\n"),
             format!("docker://os@sha256:{digest}\n"),
-            format!("expected target osImageURL \"os@sha256:{digest}\"\n"),
+            format!("  Next     podman pull os@sha256:{digest}\n"),
         ] {
             assert_eq!(shown.shorten(&line), line);
         }

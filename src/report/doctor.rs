@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::digests::ShownDigests;
 use super::history::{moment_text, of_difference};
 use super::{line_width, wrap_text};
 use crate::base::invocation::{PrintedCommand, mco_rescue};
@@ -105,17 +106,21 @@ pub fn to_text(root: &str, diagnosis: &Diagnosis, style: Style, whole: bool) -> 
         out.push_str(&of_since(since));
     }
     let is_healthy = diagnosis.findings.is_empty();
-    let most = if is_healthy && !whole {
-        FEW_REASONS
-    } else {
-        usize::MAX
+    // Where nothing was found, the last line names the command.
+    let details = match is_healthy {
+        true => String::new(),
+        false => format!(": {}", mco_rescue("doctor -v")),
     };
-    out.push_str(&not_looked_at(&diagnosis.checks, whole, most));
+    let most = if whole { usize::MAX } else { FEW_REASONS };
+    out.push_str(&not_looked_at(&diagnosis.checks, whole, most, &details));
     out.push_str(&skipped(&diagnosis.checks, whole));
     if !is_healthy && !out.ends_with("\n\n") {
         out.push('\n');
     }
-    out.push_str(&verdict(root, diagnosis));
+    if !whole {
+        out = ShownDigests::default().shorten(&out);
+    }
+    out.push_str(&verdict(root, diagnosis, whole));
     to_ascii(out, style)
 }
 
@@ -162,9 +167,9 @@ pub fn of_alias(why: &str, style: Style) -> String {
 }
 
 /// Returns the last lines: what was found, and the next command.
-fn verdict(root: &str, diagnosis: &Diagnosis) -> String {
+fn verdict(root: &str, diagnosis: &Diagnosis, whole: bool) -> String {
     let Some(first) = diagnosis.findings.first() else {
-        return nothing(root, &diagnosis.checks);
+        return nothing(root, &diagnosis.checks, whole);
     };
     let counts = counts(&diagnosis.findings);
     let mut out = wrap_text(
@@ -213,7 +218,7 @@ fn counts(findings: &[DoctorFinding]) -> String {
     counts.join(", ")
 }
 
-fn nothing(root: &str, checks: &[Looked]) -> String {
+fn nothing(root: &str, checks: &[Looked], whole: bool) -> String {
     let all = count_noun(checks.len(), "check");
     let is_denied = |check: &&Looked| check.unseen.iter().any(|why| access::is_denied(why));
     let denied = checks.iter().filter(is_denied).count();
@@ -230,7 +235,8 @@ fn nothing(root: &str, checks: &[Looked]) -> String {
             let text = format!(
                 "Nothing found wrong with {root} by {all}, of which {some} could not check everything."
             );
-            wrap_text(&text, 0) + &format!("Details: {}\n", mco_rescue("doctor -v"))
+            let details = format!("Details: {}\n", mco_rescue("doctor -v"));
+            wrap_text(&text, 0) + if whole { "" } else { &details }
         }
     }
 }
@@ -325,11 +331,11 @@ fn of_fact(fact: &Fact) -> String {
     }
 }
 
-/// Reasons for what was not checked that are printed where nothing was found.
+/// Reasons for what was not checked that are printed without `-v`.
 const FEW_REASONS: usize = 2;
 
 /// Returns each reason why something was not checked, with the checks, or their number where they are many.
-fn not_looked_at(checks: &[Looked], whole: bool, most: usize) -> String {
+fn not_looked_at(checks: &[Looked], whole: bool, most: usize, details: &str) -> String {
     let mut seen: Vec<(&str, Vec<&str>)> = Vec::new();
     for check in checks {
         for why in &check.unseen {
@@ -349,17 +355,25 @@ fn not_looked_at(checks: &[Looked], whole: bool, most: usize) -> String {
             ids if whole => ids.join(" "),
             ids => count_noun(ids.len(), "check"),
         };
-        let reason = hang_text(&label, why);
         out.push_str(&match most {
-            usize::MAX => reason,
-            _ => first_line(&reason),
+            usize::MAX => hang_text(&label, why),
+            _ => first_line(&hang_text(&label, without_command(why))),
         });
     }
     let more = seen.len().saturating_sub(most);
     if more > 0 {
-        out.push_str(&format!("  and for {}\n", count_noun(more, "other reason")));
+        let more = count_noun(more, "other reason");
+        out.push_str(&format!("  and for {more}{details}\n"));
     }
     out
+}
+
+/// Returns the beginning of a reason, up to the command that it names: half a command is none.
+fn without_command(why: &str) -> &str {
+    let begins = ["; ", " Next: ", " mco-rescue "];
+    let end = begins.iter().filter_map(|begin| why.find(begin)).min();
+    let kept = &why[..end.unwrap_or(why.len())];
+    kept.trim_end_matches([':', ',', '.'])
 }
 
 /// Returns the first line of a text, with an ellipsis if there are more.

@@ -88,6 +88,9 @@ pub fn to_text(result: FixResult<'_>, style: Style) -> String {
     let what = what.unwrap_or_default();
     let steps = count_noun(result.steps, "step");
     let head = match result.outcome {
+        FixOutcome::Healthy if !result.not_checked().is_empty() => format!(
+            "{id} finds nothing wrong with what it could check of {root}, but not all of it could be checked. Nothing was changed."
+        ),
         FixOutcome::Healthy => {
             format!("{id} finds nothing wrong with {root}. Nothing was changed.")
         }

@@ -22,47 +22,31 @@ pub fn to_text(handover: &Handover) -> String {
     }
     for (index, step) in handover.steps.iter().enumerate() {
         out.push_str(&format!("\n{}", one(index + 1, step)));
-        // After the step about the objects that the API must have.
-        if index == 1 + usize::from(handover.change.is_some()) {
-            out.push_str(&exports(handover));
-        }
     }
     out
 }
 
 fn one(number: usize, step: &HandoverStep) -> String {
-    let mut out = comment(&format!(
-        "{number}. {}. Check first:",
-        step.what.trim_end_matches('.')
-    ));
+    let mut out = comment(&format!("{number}. {}.", step.what.trim_end_matches('.')));
+    out.push_str("# With oc, check first:\n");
     out.push_str(&format!("{}\n", make_inline(&step.check)));
     if let Some(expect) = &step.expect {
         out.push_str(&format!("#   must print: {}\n", make_inline(expect)));
     }
     for command in &step.commands {
-        out.push_str(&format!("{}\n", make_inline(command)));
+        let command = make_inline(command);
+        // A comment: the shell with oc is another one.
+        out.push_str(&if command.contains("mco-rescue ") {
+            format!("#   on the node: {command}\n")
+        } else {
+            format!("{command}\n")
+        });
     }
     if let Some(instead) = &step.instead {
         out.push_str(&comment(&format!("  instead, if {}:", instead.when)));
         out.push_str(&format!("# {}\n", make_inline(&instead.command)));
     }
     out
-}
-
-/// Returns the commands to run on the node first.
-fn exports(handover: &Handover) -> String {
-    let mut out = String::new();
-    for lost in &handover.objects {
-        let line = match &lost.export {
-            Some(export) => format!("#   on the node: {}\n", make_inline(export)),
-            None => comment(&format!(
-                "  {} is not on this node: copy it from another node, or from a backup",
-                lost.machine_config
-            )),
-        };
-        out.push_str(&line);
-    }
-    out + &comment("  (such a file contains secrets: protect it, and remove it afterwards)")
 }
 
 fn comment(text: &str) -> String {

@@ -109,8 +109,11 @@ fn of_entry(entry: &HistoryEntry, now: u64) -> String {
         }
     }];
     words.extend(entry.differences.map(|number| match number {
-        0 => "no difference".to_owned(),
-        number => count_noun(number, "difference"),
+        0 => "no difference from the snapshot before".to_owned(),
+        number => {
+            let differences = count_noun(number, "difference");
+            format!("{differences} from the snapshot before")
+        }
     }));
     if entry.event == Event::Boot {
         words.extend(

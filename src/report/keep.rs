@@ -153,8 +153,8 @@ fn conclusion(report: &KeepReport<'_>) -> String {
     let proof = format!("Merged over {recorded}, it gives {what}{except}.");
     let file = report.to.map_or_else(|| "FILE".to_owned(), shell_word);
     format!(
-        "{proof} The first command makes it the config of this node without the API; the second one, once the API is back, \
-         gives it to all nodes of the pool. Next: {}, then oc apply -f {file}",
+        "{proof} The first command makes a config with it in the cache, and prints the command that applies that config without the API; \
+         the second one, once the API is back, gives it to all nodes of the pool. Next: {}, then oc apply -f {file}",
         mco_rescue(&format!("change with {file}"))
     )
 }

@@ -48,12 +48,12 @@ pub fn to_text(root: &str, outlook: &Outlook, style: Style) -> String {
                 1 => "Second",
                 _ => "Later",
             };
-            let text = format!(
-                "{} requests, if off after {}: {}",
-                wave.requests,
-                format_utc(wave.from),
-                wave.when
-            );
+            let off = if wave.from <= outlook.now {
+                "in any case".to_owned()
+            } else {
+                format!("if off after {}", format_utc(wave.from))
+            };
+            let text = format!("{} requests, {off}: {}", wave.requests, wave.when);
             out += &hang_text(label, &text);
         }
         for (index, command) in outlook.next.iter().enumerate() {
@@ -112,9 +112,17 @@ fn headline(root: &str, outlook: &Outlook) -> String {
 }
 
 fn of_step(title: &str, step: &OutlookStep, style: Style) -> String {
-    let title = format!("{title} from {}", day(step.at));
+    // A missing certificate has no end.
+    let is_missing = step.subject.is_empty();
+    let title = match is_missing {
+        true => format!("{title} now"),
+        false => format!("{title} from {}", day(step.at)),
+    };
     let mut out = format!("\n{}\n", to_bold(&title, style));
-    out += &hang_text("Ends", &format!("{}, {}", step.name, format_utc(step.at)));
+    out += &match is_missing {
+        true => hang_text("Missing", &format!("{}: no certificate", step.name)),
+        false => hang_text("Ends", &format!("{}, {}", step.name, format_utc(step.at))),
+    };
     out += &hang_text("File", &make_inline(&step.path));
     out + &hang_text("Stalls", &step.means)
 }

@@ -2,7 +2,7 @@
 
 use super::plan::Heading;
 use crate::base::text::{count_noun, make_inline};
-use crate::change::plan::{OsStep, Plan, Section, Step};
+use crate::change::plan::{OsStep, Plan, PlannedStep, Section, Step};
 
 /// How the operating system was compared with the config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,9 +73,9 @@ pub fn ask_for_changes(plan: &Plan) -> String {
     let listed = || plan.steps.iter().filter(|one| kept(one.section));
     let gone = listed()
         .filter(|one| matches!(one.step, Step::Remove { .. } | Step::RemoveDirectory { .. }));
-    let gone = gone.count();
-    if gone > 0 {
-        all.push(format!("{gone} removed"));
+    let gone: Vec<&PlannedStep> = gone.collect();
+    if !gone.is_empty() {
+        all.push(describe_removed(&gone));
     }
     let back = listed().filter(|one| one.section == Section::Stale);
     let back = back.filter(|one| matches!(one.step, Step::Put { .. } | Step::Metadata { .. }));
@@ -87,6 +87,46 @@ pub fn ask_for_changes(plan: &Plan) -> String {
         true if plan.steps.is_empty() => "no file".to_owned(),
         true => "records only".to_owned(),
         false => all.join(", "),
+    }
+}
+
+/// Returns the number of removed objects by kind, and those without which the node or its login does not work.
+fn describe_removed(gone: &[&PlannedStep]) -> String {
+    let kinds = [
+        (Section::Accounts, "account file"),
+        (Section::Users, "file of core"),
+        (Section::Nodes, "directory or link"),
+        (Section::Files, "file"),
+        (Section::Units, "unit file"),
+        (Section::Stale, "path"),
+    ];
+    let number = |section| gone.iter().filter(|one| one.section == section).count();
+    let kinds = kinds
+        .into_iter()
+        .map(|(section, noun)| (number(section), noun));
+    let kinds: Vec<String> = kinds
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, noun)| many(number, noun))
+        .collect();
+    let loses = |what: &str| {
+        let mut paths = gone.iter().map(|one| one.step.path().to_string());
+        paths.any(|path| path.contains(what))
+    };
+    let lost = [
+        ("/kubelet.service", "the kubelet's units"),
+        ("/.ssh/authorized_keys", "keys of core"),
+    ];
+    let lost = lost.into_iter().filter(|(what, _)| loses(what));
+    let lost: Vec<&str> = lost.map(|(_, name)| name).collect();
+    let number = gone.len();
+    match (kinds.len(), lost.is_empty()) {
+        (0 | 1, true) => format!("{number} removed"),
+        (_, true) => format!("{number} removed ({})", kinds.join(", ")),
+        (_, false) => format!(
+            "{number} removed ({}, with {})",
+            kinds.join(", "),
+            lost.join(" and ")
+        ),
     }
 }
 
@@ -104,6 +144,7 @@ fn many(number: usize, noun: &str) -> String {
     match (number, noun) {
         (1, _) => format!("1 {noun}"),
         (_, "change of core") => format!("{number} changes of core"),
+        (_, "file of core") => format!("{number} files of core"),
         (_, "directory or link") => format!("{number} directories or links"),
         _ => count_noun(number, noun),
     }

@@ -97,8 +97,8 @@ pub fn foreseen_text(pending: &Pending, outlook: Option<&RecoveryOutlook>) -> St
     )
 }
 
-/// Returns the result as text. `started`: the units of a boot that continues.
-pub fn to_text(recovered: &Recovered, started: Option<&StartedUnits>) -> String {
+/// Returns the result as text. `started`: the units of a boot that continues; without a record, `verify` has nothing to compare.
+pub fn to_text(recovered: &Recovered, started: Option<&StartedUnits>, has_record: bool) -> String {
     let said = match recovered {
         Recovered::Nothing => return "Nothing to recover.\n".to_owned(),
         Recovered::GivenUp(config, kept) => return given_up(config, kept.as_ref()),
@@ -120,7 +120,10 @@ pub fn to_text(recovered: &Recovered, started: Option<&StartedUnits>) -> String 
     wrap_text(&said, 0)
         + &left.collect::<String>()
         + &next
-        + &format!("Next: {}\n", mco_rescue("verify"))
+        + &format!(
+            "Next: {}\n",
+            mco_rescue(if has_record { "verify" } else { "status" })
+        )
 }
 
 fn given_up(config: &ConfigRef, kept: Option<&RootPath>) -> String {

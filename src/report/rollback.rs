@@ -117,7 +117,11 @@ pub fn to_text(end: &RollbackEnd<'_>) -> String {
     let next = match end.left {
         None => format!("Older runs that can be reverted: {UNREADABLE}"),
         Some(0) => "No older run is kept.".to_owned(),
-        Some(left) => format!("{} can still be reverted.", count_noun(left, "older run")),
+        Some(left) => format!(
+            "{} can still be reverted, by ID: {}",
+            count_noun(left, "older run"),
+            mco_rescue("rollback --list")
+        ),
     };
     let reboot = match &end.reboot {
         Some(reboot) => wrap_text(&format!("Reboot needed: {}", reboot.words()), 0),

@@ -8,7 +8,7 @@ use super::fetch::seen_text;
 use super::plan::{collapse_notices, notices_text};
 use super::wrap_text;
 use crate::base::invocation::{mco_rescue, reboot_command};
-use crate::base::text::{make_inline, one_line};
+use crate::base::text::{count_noun, make_inline, one_line};
 use crate::base::time::{format_age, format_utc};
 use crate::change::plan::staged::SOFT_REBOOT;
 use crate::change::staging::awaited::{Awaited, Verdict, Way};
@@ -47,9 +47,9 @@ fn is_news(report: &NodeStatus, last: &TrialResult) -> bool {
     is_last && (is_fresh || last.outcome != TrialOutcome::Confirmed)
 }
 
-/// Returns the state as text.
-pub fn to_text(report: &NodeStatus) -> String {
-    let mut out = String::new();
+/// Returns the state as text: first the verdict and the next command. `whole` adds the notices of the last run.
+pub fn to_text(report: &NodeStatus, whole: bool) -> String {
+    let mut out = head(report);
     add_line(&mut out, "Root", &report.root);
     if let Some(deployment) = &report.deployment {
         add_line(&mut out, "Deployed", deployment);
@@ -62,17 +62,60 @@ pub fn to_text(report: &NodeStatus) -> String {
         let label = if index == 0 { "Beside" } else { "" };
         out.push_str(&wrapped(label, &notice.to_string()));
     }
-    out.push_str(&wrapped("Pending", &pending_text(report.pending)));
+    out.push_str(&wrapped("Pending", pending_words(report.pending)));
     if let Some(config) = &report.pending_config {
         add_line(&mut out, "", config);
     }
     if !report.frozen.is_empty() {
         out.push_str(&wrapped("Frozen", &frozen(&report.frozen)));
     }
-    out.push_str(&runs_text(report));
-    let forecast = report.daemon.as_ref();
-    out.extend(forecast.map(Forecast::text_with_next));
+    out.push_str(&runs_text(report, whole));
+    if let Some(forecast) = &report.daemon {
+        let text = forecast.text(forecast.begin());
+        // What the head has is not repeated.
+        if !out.starts_with(&text) {
+            out.push_str(&text);
+        }
+    }
     ShownDigests::default().shorten(&out)
+}
+
+/// Number of lines of a forecast that is shown whole at the top.
+const SHORT_FORECAST: usize = 2;
+
+/// Returns the verdict and the next command.
+fn head(report: &NodeStatus) -> String {
+    if report.pending != PendingState::Nothing {
+        let said = pending_words(report.pending);
+        let said = format!("This node: {said}. Next: {}", mco_rescue("recover"));
+        return wrap_text(&said, 0) + "\n";
+    }
+    let Some(forecast) = &report.daemon else {
+        return String::new();
+    };
+    let text = forecast.text(forecast.begin());
+    let mut out = if text.lines().count() <= SHORT_FORECAST {
+        text
+    } else {
+        let first = text.lines().next().unwrap_or_default();
+        let end = first
+            .trim_end_matches(':')
+            .trim_end_matches(", and reports");
+        format!("{end}\n")
+    };
+    // The command that an awaited boot or a mismatch needs is with them.
+    let has_own = report.awaited.is_some() || report.half.is_some();
+    let next = match &report.unapplied {
+        Some(made) => Some(format!(
+            "{} # made here by change, and not applied yet",
+            mco_rescue(&format!("apply cached:{made}"))
+        )),
+        None => forecast.next(),
+    };
+    if let Some(next) = next.filter(|_| !has_own) {
+        out.push_str(&wrap_text(&format!("Next: {next}"), 0));
+    }
+    out + "\n"
 }
 
 fn add_line(out: &mut String, label: &str, value: &str) {
@@ -148,7 +191,7 @@ fn record_text(report: &NodeStatus) -> String {
 }
 
 /// Returns the run in the initramfs, the kept runs and the last one.
-fn runs_text(report: &NodeStatus) -> String {
+fn runs_text(report: &NodeStatus, whole: bool) -> String {
     let mut out = String::new();
     let mut line =
         |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", make_inline(value)));
@@ -167,7 +210,7 @@ fn runs_text(report: &NodeStatus) -> String {
     if report.is_unreadable("last_run") {
         out.push_str(&format!("{:<10}{UNREADABLE}\n", "Last run"));
     } else {
-        out.push_str(&last_run(report.last_run.as_ref(), report.now));
+        out.push_str(&last_run(report.last_run.as_ref(), report.now, whole));
     }
     out
 }
@@ -275,18 +318,16 @@ fn boot_text(boot: &FirstBootResult) -> String {
     }
 }
 
-fn pending_text(pending: PendingState) -> String {
-    let said = match pending {
-        PendingState::Nothing => return "nothing".to_owned(),
+fn pending_words(pending: PendingState) -> &'static str {
+    match pending {
+        PendingState::Nothing => "nothing",
         PendingState::Staged => "files of a run that changed nothing",
-        PendingState::Unfinished => "a run is unfinished!",
+        PendingState::Unfinished => "a run is unfinished",
         PendingState::Committed => "a finished run is not cleaned up",
-    };
-    let end = if said.ends_with('!') { "" } else { "." };
-    format!("{said}{end} Next: {}", mco_rescue("recover"))
+    }
 }
 
-fn last_run(run: Option<&LastRun>, now: u64) -> String {
+fn last_run(run: Option<&LastRun>, now: u64, whole: bool) -> String {
     let Some(run) = run else {
         return "Last run  (none)\n".to_owned();
     };
@@ -309,9 +350,13 @@ fn last_run(run: Option<&LastRun>, now: u64) -> String {
         out.push_str(&format!("          {}: ", phase.name));
         out.push_str(wrap_text(&phase.result, 12).trim_start());
     }
-    out.push('\n');
-    out + &notices_text(
-        "Notices of the last run",
-        &collapse_notices(&run.notices, ""),
-    )
+    let notices = collapse_notices(&run.notices, "");
+    if whole {
+        return out + "\n" + &notices_text("Notices of the last run", &notices);
+    }
+    if !notices.is_empty() {
+        let number = count_noun(notices.len(), "notice");
+        out.push_str(&format!("          {number} (-v lists them)\n"));
+    }
+    out + "\n"
 }

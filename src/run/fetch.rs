@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::cache::{Fetched, keep_config};
 use super::capsule::remember_capsule;
 use super::cluster::{ClusterReport, ClusterRequest, HEADER_TIMEOUT, MAX_BYTES, ask_cluster};
+use crate::base::invocation::mco_rescue;
 use crate::base::paths;
 use crate::base::time::current_time;
 use crate::change::capsule::accepted::TakenFromCapsule;
@@ -225,6 +226,24 @@ fn take_data(
     keep_config(root, records, &config, text, &got.origin)
 }
 
+/// Returns the error where pool or server are not known, with a command that names all that is missing.
+fn ask_for_server(has_pool: bool, has_server: bool) -> String {
+    const POOL: &str = " --pool POOL";
+    const SERVER: &str = " --server api-int.CLUSTER.DOMAIN";
+    let (missing, options) = match (has_pool, has_server) {
+        (false, true) => ("the pool of this node is not known", POOL.to_owned()),
+        (true, _) => ("no Machine Config Server is known here", SERVER.to_owned()),
+        (false, false) => (
+            "neither the pool of this node nor a Machine Config Server is known here",
+            format!("{POOL}{SERVER}"),
+        ),
+    };
+    format!(
+        "{missing}. Next: {}",
+        mco_rescue(&format!("fetch{options}"))
+    )
+}
+
 fn from_server(
     root: &Root,
     records: &Records,
@@ -239,13 +258,12 @@ fn from_server(
         .map(str::to_owned)
         .or(recorded)
         .or(known.map(|known| known.pool.clone()));
-    let Some(pool) = pool else {
-        bail!("the pool of this node is not known. Name it: --pool worker");
-    };
     let of_api = server::of_api(root).context("reading the API's address")?;
     let given = options.server.map(server::to_base_url);
-    let Some(base) = given.or(known.map(|known| known.url.clone())).or(of_api) else {
-        bail!("no Machine Config Server is known here. Name it: --server api-int.CLUSTER.DOMAIN");
+    let base = given.or(known.map(|known| known.url.clone())).or(of_api);
+    let (pool, base) = match (pool, base) {
+        (Some(pool), Some(base)) => (pool, base),
+        (pool, base) => bail!("{}", ask_for_server(pool.is_some(), base.is_some())),
     };
     let authorities = match (given_authorities(options)?, known) {
         (Some(given), _) => given,

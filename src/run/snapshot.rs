@@ -314,8 +314,13 @@ fn boot_obstacle(root: &Root) -> Option<String> {
         let begins = ["loader", "grub", "ostree", "efi", "vmlinuz", "ignition"];
         begins.iter().any(|begin| name.starts_with(begin))
     };
-    if !names.iter().any(is_boot) {
+    if names.is_empty() {
         return words("it is empty or missing, or not mounted");
+    }
+    if !names.iter().any(is_boot) {
+        return words(
+            "it has neither boot entries nor a kernel, so the file system of /boot may not be mounted",
+        );
     }
     match root.open_directory(&path) {
         Ok(Some(directory)) if mounts::is_read_only(&directory) => return words("it is read-only"),

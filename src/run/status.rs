@@ -16,6 +16,7 @@ use crate::change::plan::staged::enter_command;
 use crate::change::session::predict::{self, ForecastMoment, GivenDaemon};
 use crate::change::session::{access, known_signer};
 use crate::change::source::cache;
+use crate::change::source::changes::KeptChanges;
 use crate::change::staging::awaited::{Awaited, Scene, Verdict, Way};
 use crate::change::staging::next_boot::{NextBoot, observe_next_boot};
 use crate::change::staging::reboots::{self, RebootNeed};
@@ -107,8 +108,11 @@ pub struct NodeStatus {
     pub last_run: Option<LastRun>,
     /// Runs that `rollback` can revert, newest first; `None` if they cannot be read.
     pub history: Option<Vec<CacheCounts>>,
+    /// The config that `change` made last from the recorded one, and that is not applied.
+    #[serde(skip)]
+    pub unapplied: Option<String>,
     /// Fields that are unknown because their source cannot be read: any of `history`, `last_run`, `firstboot`, `trial`,
-    /// `last_trial` and `images`.
+    /// `last_trial`, `images` and `changes`.
     pub unreadable: Vec<&'static str>,
     /// The daemon's behaviour at its next start.
     #[serde(skip)]
@@ -429,6 +433,12 @@ impl NodeStatus {
         let mut unreadable = Unreadable::default();
         let history = unreadable.note_unreadable("history", revertible_runs(root));
         let last_run = unreadable.note_unreadable("last_run", transaction::last_run(root));
+        let changes = unreadable.note_unreadable("changes", KeptChanges::read(root));
+        let unapplied = changes.and_then(|kept| {
+            let last = kept.changes.last()?;
+            let is_next = recorded.as_ref() == Some(&last.from) && last.from != last.config;
+            is_next.then(|| last.config.clone())
+        });
         let images = system
             .facts()
             .map(|facts| unreadable.note_unreadable("images", deployed_images(root, facts)));
@@ -477,6 +487,7 @@ impl NodeStatus {
             pending_config: config.map(|config| config.name.clone()),
             last_run: last_run.flatten(),
             history,
+            unapplied,
             unreadable: unreadable.0,
             daemon: match &pending {
                 // An incomplete run is finished or undone before the daemon starts.

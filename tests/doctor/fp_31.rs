@@ -6,11 +6,13 @@ use super::small::{self, SIGNER};
 use super::{Dark, by_years, doctor, found, of, says};
 use serde_json::Value;
 
-pub(super) const DARK: &[Dark] = &[
-    ("FP-31", "/etc/kubernetes/kubelet-ca.crt has none", |root| {
+pub(super) const DARK: &[Dark] = &[(
+    "FP-31",
+    "/etc/kubernetes/kubelet-ca.crt is missing, or holds",
+    |root| {
         root.remove("etc/kubernetes/kubelet-ca.crt");
-    }),
-];
+    },
+)];
 
 #[test]
 fn an_authority_of_the_kubelet_that_has_expired_is_reported() {

@@ -490,9 +490,15 @@ fn wrong_arguments_are_reported_before_anything_is_asked() {
         assert!(run.err().contains(words), "{}", run.err());
     }
     let said = flat_run(&fetch(&root, &[]).exits(1));
-    assert!(said.contains("Name it: --pool worker"), "{said}");
+    assert!(
+        said.contains("fetch --pool POOL --server api-int.CLUSTER.DOMAIN --root"),
+        "{said}"
+    );
     let said = flat_run(&fetch(&root, &["--pool", "worker"]).exits(1));
-    assert!(said.contains("Name it: --server"), "{said}");
+    assert!(
+        said.contains("Next: mco-rescue fetch --server api-int.CLUSTER.DOMAIN --root"),
+        "{said}"
+    );
 }
 
 /// A directory as somebody fills it: configs among other things.

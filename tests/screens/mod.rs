@@ -6,6 +6,7 @@ mod documents;
 mod forms;
 mod manners;
 mod manual;
+mod next_steps;
 mod printed_commands;
 mod readme;
 mod short_help;

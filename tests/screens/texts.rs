@@ -187,7 +187,11 @@ fn a_config_that_lost_its_last_letters_is_refused_by_its_name() {
     let half = root.path("half.yaml");
     fs::write(&half, &YAML[..YAML.len() - 9]).unwrap();
     let run = root.run(&["plan", half.to_str().unwrap()]).exits(1);
-    assert!(run.out().contains("changed or cut short"), "{}", run.out());
+    assert!(
+        flat(&run.out()).contains("they were changed or cut short"),
+        "{}",
+        run.out()
+    );
 }
 
 #[test]

@@ -23,7 +23,7 @@ const LABELS: [&str; 7] = [
 ];
 
 /// Programs that commands name, beside those that act on the machine.
-const PROGRAMS: [&str; 54] = [
+const PROGRAMS: [&str; 55] = [
     "base64",
     "cat",
     "chattr",
@@ -69,6 +69,7 @@ const PROGRAMS: [&str; 54] = [
     "semodule",
     "setfiles",
     "sha256sum",
+    "skopeo",
     "ssh",
     "systemctl",
     "systemd-sysusers",

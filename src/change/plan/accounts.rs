@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use super::{Attributes, Builder, InTheWay, Payload, Section, Step};
+use crate::base::invocation::move_away;
 use crate::base::notice::Notice;
 use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
@@ -364,9 +365,12 @@ impl Builder<'_> {
             }
             Some(found) => {
                 let what = kind_noun(&found.kind);
-                let message =
-                    format!("{what} is where a directory should be. Move it away, then run again");
-                self.add_blocker(path.to_string(), message);
+                let path = path.to_string();
+                let message = format!(
+                    "{what} is where a directory should be. {}",
+                    move_away(&path)
+                );
+                self.add_blocker(path, message);
             }
         }
     }

@@ -5,6 +5,7 @@
 //! place.
 
 use super::{Attributes, Builder, InTheWay, Payload, Section, files};
+use crate::base::invocation::move_away;
 use crate::base::object::{Object, ObjectKind};
 use crate::config::document::{BareFile, DesiredFile};
 use crate::judge::drift::{UnknownOwner, group_id, text_object, user_id, wanted_file};
@@ -35,8 +36,12 @@ impl Builder<'_> {
                 self.put_attributes(&file.path, old, new, Section::Files, why);
             }
             Some(found) if !(bare.overwrite || bare.keep && is_file(found)) => {
-                let message = "exists as another kind of object, and overwrite is not set. Move it away, then run again";
-                self.add_blocker(file.path.to_string(), message);
+                let path = file.path.to_string();
+                let message = format!(
+                    "exists as another kind of object, and overwrite is not set. {}",
+                    move_away(&path)
+                );
+                self.add_blocker(path, message);
             }
             _ => {
                 let why = files::explain_difference(found.as_ref(), &object);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::claims::{NAME_MAX, longest_name};
 use super::{Builder, Payload, Section};
+use crate::base::invocation::move_away;
 use crate::base::kargs::Kargs;
 use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
@@ -247,14 +248,18 @@ impl Builder<'_> {
             let what = kind_noun(&object.kind);
             self.add_blocker(
                 source.to_string(),
-                format!("{what} is where a file should be. Move it away, then run again"),
+                format!(
+                    "{what} is where a file should be. {}",
+                    move_away(&source.to_string())
+                ),
             );
             return;
         }
         if object.kind.is_unread() {
             let message = format!(
-                "has {} bytes, more than a file of a config can have, and is not copied. Move it away, then run again",
-                object.size()
+                "has {} bytes, more than a file of a config can have, and is not copied. {}",
+                object.size(),
+                move_away(&source.to_string())
             );
             self.add_blocker(source.to_string(), message);
             return;

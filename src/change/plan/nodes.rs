@@ -4,6 +4,7 @@
 //! never deleted; a new soft link belongs to root, not to the owner of its target.
 
 use super::{Attributes, Builder, InTheWay, Payload, Section, Step};
+use crate::base::invocation::move_away;
 use crate::base::object::{Object, ObjectKind};
 use crate::config::document::{DesiredDirectory, DesiredLink, Owner};
 use crate::host::root::RootPath;
@@ -55,7 +56,8 @@ impl Builder<'_> {
         if !found.is_directory() {
             let what = kind_noun(&found.kind);
             let message = format!(
-                "{what} is where a directory should be, and overwrite is not set. Move it away, then run again"
+                "{what} is where a directory should be, and overwrite is not set. {}",
+                move_away(&path.to_string())
             );
             return self.add_blocker(path.to_string(), message);
         }
@@ -205,9 +207,12 @@ impl Builder<'_> {
 
     fn may_replace(&mut self, link: &DesiredLink, exists: bool) -> bool {
         if exists && !link.overwrite {
-            let message = "something else is where the link should be, and overwrite is not set. \
-                           Move it away, then run again";
-            self.add_blocker(link.path.to_string(), message);
+            let path = link.path.to_string();
+            let message = format!(
+                "something else is where the link should be, and overwrite is not set. {}",
+                move_away(&path)
+            );
+            self.add_blocker(path, message);
         }
         !exists || link.overwrite
     }

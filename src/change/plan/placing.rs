@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nix::errno::Errno;
 
+use crate::base::invocation::move_away;
 use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
 use crate::host::root::{ResolveError, RootPath};
@@ -146,8 +147,9 @@ impl<'a> Builder<'a> {
             return true;
         }
         let message = format!(
-            "{} is where a file should be. Move it away, then run again",
-            kind_noun(kind)
+            "{} is where a file should be. {}",
+            kind_noun(kind),
+            move_away(&path.to_string())
         );
         self.add_blocker(path.to_string(), message);
         false

@@ -18,7 +18,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::base::invocation::mco_rescue;
+use crate::base::invocation::{command_name, mco_rescue, whole_command};
 use crate::base::paths;
 use crate::base::reason::Reason;
 use crate::change::capsule::CAPSULE;
@@ -102,7 +102,7 @@ pub enum SourceError {
     Cache(#[from] RootError),
     /// No config was given, and the node has none.
     #[error(
-        "no config was given, and {0}. Give a file: `{verify}`", verify = mco_rescue("verify FILE")
+        "no config was given, and {0}. Give a file: `{again}`", again = with_file()
     )]
     NoneRecorded(Reason),
     /// It is the encapsulated object of a first boot without its Ignition part; applying it would remove everything.
@@ -516,5 +516,14 @@ impl fmt::Display for Chosen {
             &self.config.origin
         };
         write!(f, "{} ({origin}; {})", self.config.name, self.why)
+    }
+}
+
+/// Returns the command of this run with a file; where that takes none, `verify` with one.
+fn with_file() -> String {
+    match command_name() {
+        "plan" | "apply" => format!("{} FILE", whole_command()),
+        "change" => format!("{} --from FILE", whole_command()),
+        _ => mco_rescue("verify FILE"),
     }
 }

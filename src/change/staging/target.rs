@@ -145,8 +145,8 @@ pub fn describe_missing(image: &str, os_from: Option<&Path>) -> String {
             mco_rescue("preflight --os-from DIRECTORY")
         ),
         None => format!(
-            "{image} is not on this node, so it cannot be inspected before it is staged. Copy it to a medium: skopeo copy \
-             --all --preserve-digests docker://{image} oci:DIRECTORY; then: {}",
+            "{image} is not on this node, so it cannot be inspected before it is staged. Copy it to a medium. \
+             Next: skopeo copy --all --preserve-digests docker://{image} oci:DIRECTORY, then {}",
             mco_rescue("preflight --os-from DIRECTORY")
         ),
     }

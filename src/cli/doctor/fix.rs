@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use super::{engine_of, find_check, is_denied, style};
+use super::{find_check, is_denied, style};
 use crate::base::diff::unified_between;
 use crate::base::error::ExitCode;
 use crate::base::object::ObjectKind;
@@ -86,7 +86,7 @@ const MAX_DIFF: u64 = 1 << 20;
 
 /// Runs `doctor --fix`.
 pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs, id: &str) -> Result<ExitCode> {
-    let check = find_check(id, engine_of(ui))?;
+    let check = find_check(id)?;
     let root = with_disk(open_root(&ui.root)?, &ui.root)?;
     machine::expect_system(&root)?;
     let search = CureSearch {

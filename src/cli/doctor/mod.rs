@@ -229,15 +229,13 @@ fn list(ui: &Ui<'_>) -> Result<ExitCode> {
 /// Finds a check by its id.
 ///
 /// # Errors
-/// No check has this id. The message lists all of them, in terms of this engine.
-fn find_check(id: &str, engine: Engine) -> Result<&'static DoctorCheck> {
+/// No check has this id.
+fn find_check(id: &str) -> Result<&'static DoctorCheck> {
     let alias = doctor::alias_of(id);
     let Some(check) = doctor::find_check(CHECKS, alias.map_or(id, |alias| alias.of)) else {
-        let known = report::doctor::list_to_text(CHECKS, engine, style());
         bail!(
-            "there is no check {id:?}. All checks:\n{}\nNext: {}",
-            known.trim_end(),
-            mco_rescue("doctor")
+            "there is no check {id:?}. Next: {} # lists all of them",
+            mco_rescue("doctor --list")
         );
     };
     Ok(check)
@@ -256,7 +254,7 @@ fn engine_of(ui: &Ui<'_>) -> Engine {
 fn explain(ui: &Ui<'_>, id: &str) -> Result<ExitCode> {
     let alias = doctor::alias_of(id);
     let engine = engine_of(ui);
-    let check = find_check(id, engine)?;
+    let check = find_check(id)?;
     let text = match ui.output {
         Output::Json => report::doctor::json_of_check(check, engine)?,
         Output::Text => {

@@ -5,18 +5,19 @@
 //! the staged deployment on each attempt, so it is stopped before anything is staged.
 
 use crate::cli::ui::Ui;
-use anyhow::{Error, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 
 use crate::base::error::ExitCode;
 use crate::base::invocation::{ON_THE_NODE, mco_rescue};
 use crate::base::paths;
-use crate::change::session::open_root;
+use crate::change::session::{Unnamed, choose_config, open_root};
 use crate::change::source::SourceError;
 use crate::change::source::cache::{read_cache, whole_entries};
 use crate::cli::apply::ApplyArgs;
 use crate::cli::firstboot::FirstbootArgs;
 use crate::cli::{Output, apply};
 use crate::host::root::Root;
+use crate::node::Records;
 use crate::report;
 use crate::run::first_boot_units::continue_boot;
 
@@ -42,10 +43,16 @@ fn expect_booted_node(root: &Root) -> Result<()> {
     if root.is_live() {
         return Ok(());
     }
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let chosen = choose_config(root, None, Unnamed::Wanted, &records);
+    let apply = match chosen {
+        Ok(_) => "apply",
+        Err(_) => "apply CONFIG",
+    };
     bail!(
         "only the booted node finishes its first boot, as nothing can be staged from here; files, units and users can be \
          written. Next: {}, then {ON_THE_NODE}mco-rescue firstboot --complete",
-        mco_rescue("apply CONFIG")
+        mco_rescue(apply)
     )
 }
 

@@ -147,7 +147,7 @@ fn give_objects(change: &OfflineChange) -> HandoverStep {
         format!(
             ". The cluster may give the pool's config another name than this node has; then the node changes to that one. \
              Reasons: {}",
-            change.reasons.join("; ")
+            change.reasons.join("; ").trim_end_matches('.')
         )
     };
     let notes: String = change
@@ -236,13 +236,26 @@ impl Given<'_> {
             .iter()
             .map(|lost| shell_word(&lost.machine_config))
             .collect();
+        let elsewhere = objects.iter().filter(|lost| lost.export.is_none());
+        let elsewhere: Vec<&str> = elsewhere.map(|lost| lost.machine_config.as_str()).collect();
+        let elsewhere = match elsewhere.is_empty() {
+            true => String::new(),
+            false => format!(
+                ". {} is not on this node: copy it from another node, or from a backup",
+                elsewhere.join(", ")
+            ),
+        };
+        // The files are written before they are read.
+        let exports = objects.iter().filter_map(|lost| lost.export.clone());
+        let creates = objects.iter().filter_map(|lost| lost.create.clone());
         HandoverStep {
-            what: "the API must have these, or the daemon is Degraded; create the missing ones from files \
-                   written on the node"
-                .to_owned(),
+            what: format!(
+                "the API must have these, or the daemon is Degraded. Where the check prints no line for one, write it to a file on the node, \
+                 carry that here, and create it; such a file contains secrets: protect it, and remove it afterwards{elsewhere}"
+            ),
             check: format!("oc get mc {}", names.join(" ")),
             expect: None,
-            commands: objects.iter().filter_map(|lost| lost.create.clone()).collect(),
+            commands: exports.chain(creates).collect(),
             instead: None,
         }
     }
@@ -252,7 +265,8 @@ impl Given<'_> {
             format!("{PREFIX}currentConfig"): self.config, format!("{PREFIX}desiredConfig"): self.config}}});
         HandoverStep {
             what:
-                "set the node's desired config, if it differs: only if no other update of the node is in progress"
+                "set the node's desired config, if it differs: only if no other update of the node is in progress, which is \
+                 so if the check prints one config twice and Done"
                     .to_owned(),
             check: self.annotation_command(&["currentConfig", "desiredConfig", "state"]),
             expect: None,

@@ -1,5 +1,6 @@
 //! FP-05: the OS image cannot be pulled.
 
+use crate::base::invocation::on_node;
 use crate::base::paths;
 use crate::diagnose::doctor::evidence::{PullEvidence, PullRefusal};
 use crate::diagnose::doctor::{
@@ -46,9 +47,11 @@ fn judge_pull(evidence: &DoctorEvidence) -> CheckVerdict {
                 .and_then(|trace| trace.asked_places().next());
             let place = asked.map_or_else(|| pull.image.clone(), |source| source.name.clone());
             let verdict = verdict.and_findings(find_anonymous_pull(evidence, pull));
-            verdict.and_unseen(format!(
-                "whether the image can be pulled now: podman pull {place}"
-            ))
+            let pull = on_node(format!(
+                "podman pull --authfile /{} {place}",
+                paths::KUBELET_PULL_SECRET
+            ));
+            verdict.and_unseen(format!("whether the image can be pulled now. Next: {pull}"))
         }
         None => verdict,
     }

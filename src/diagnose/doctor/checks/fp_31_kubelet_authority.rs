@@ -41,7 +41,7 @@ fn judge_kubelet_authority(evidence: &DoctorEvidence) -> CheckVerdict {
     let all = if signers.is_empty() { all } else { signers };
     let Some(newest) = all.iter().max_by_key(|one| one.not_after) else {
         return CheckVerdict::not_seen(
-            "the kubelet's authority: /etc/kubernetes/kubelet-ca.crt has none",
+            "the kubelet's authority: /etc/kubernetes/kubelet-ca.crt is missing, or holds no certificate",
         );
     };
     CheckVerdict::healthy().and_findings(find_stale_authority(evidence, newest))

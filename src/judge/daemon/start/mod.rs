@@ -181,7 +181,7 @@ impl<'a> Walk<'a> {
                 FirstBootWork::Unknown => ", to apply the content of its file".to_owned(),
             };
             self.add_reason(format!(
-                "if the node boots before that, the first-boot service runs first{does}"
+                "at the next boot the first-boot service runs first{does}"
             ));
         }
         if there.revert {
