@@ -107,9 +107,10 @@ pub fn to_text(root: &str, diagnosis: &Diagnosis, style: Style, whole: bool) -> 
     }
     let is_healthy = diagnosis.findings.is_empty();
     // Where nothing was found, the last line names the command.
-    let details = match is_healthy {
-        true => String::new(),
-        false => format!(": {}", mco_rescue("doctor -v")),
+    let details = if is_healthy {
+        String::new()
+    } else {
+        format!(": {}", mco_rescue("doctor -v"))
     };
     let most = if whole { usize::MAX } else { FEW_REASONS };
     out.push_str(&not_looked_at(&diagnosis.checks, whole, most, &details));

@@ -114,14 +114,16 @@ fn headline(root: &str, outlook: &Outlook) -> String {
 fn of_step(title: &str, step: &OutlookStep, style: Style) -> String {
     // A missing certificate has no end.
     let is_missing = step.subject.is_empty();
-    let title = match is_missing {
-        true => format!("{title} now"),
-        false => format!("{title} from {}", day(step.at)),
+    let title = if is_missing {
+        format!("{title} now")
+    } else {
+        format!("{title} from {}", day(step.at))
     };
     let mut out = format!("\n{}\n", to_bold(&title, style));
-    out += &match is_missing {
-        true => hang_text("Missing", &format!("{}: no certificate", step.name)),
-        false => hang_text("Ends", &format!("{}, {}", step.name, format_utc(step.at))),
+    out += &if is_missing {
+        hang_text("Missing", &format!("{}: no certificate", step.name))
+    } else {
+        hang_text("Ends", &format!("{}, {}", step.name, format_utc(step.at)))
     };
     out += &hang_text("File", &make_inline(&step.path));
     out + &hang_text("Stalls", &step.means)

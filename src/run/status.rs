@@ -1,13 +1,15 @@
 //! `status`: the record, the last run, and what is pending.
 
+mod boot;
+
 use std::fmt::Display;
 
 use anyhow::{Context, Result};
 use serde::{Serialize, Serializer};
 
+use self::boot::BootStatus;
 use super::cluster::ClusterReport;
 use super::trial::guards::is_guarded;
-use crate::base::invocation::{self, mco_rescue};
 use crate::base::notice::Notice;
 use crate::base::time::current_time;
 use crate::change::capsule::opened::CapsuleFacts;
@@ -15,12 +17,11 @@ use crate::change::plan;
 use crate::change::plan::staged::enter_command;
 use crate::change::session::predict::{self, ForecastMoment, GivenDaemon};
 use crate::change::session::{access, known_signer};
-use crate::change::source::cache;
 use crate::change::source::changes::KeptChanges;
-use crate::change::staging::awaited::{Awaited, Scene, Verdict, Way};
-use crate::change::staging::next_boot::{NextBoot, observe_next_boot};
+use crate::change::staging::awaited::{Awaited, Verdict};
+use crate::change::staging::next_boot::NextBoot;
+use crate::change::staging::pins;
 use crate::change::staging::reboots::{self, RebootNeed};
-use crate::change::staging::{pins, state};
 use crate::change::transaction::{self, LastRun, Pending, PendingState, StateDirectoryError};
 use crate::change::trial::store::{read_result, read_trial};
 use crate::change::trial::{Phase, Trial, TrialResult};
@@ -412,23 +413,8 @@ impl NodeStatus {
             (_, Baseline::Unknown(why)) => Some(why.to_owned()),
             (_, Baseline::Known(_)) => None,
         };
-        let awaited = state::read_awaited(root)?;
-        let next_boot = match system.facts() {
-            Some(facts) => observe_next_boot(root, runner, facts, awaited.as_ref())?,
-            None => None,
-        };
-        let verdict = awaited
-            .as_ref()
-            .map(|one| boot_verdict(root, runner, one, &system, next_boot.as_ref()))
-            .transpose()?;
-        let half = match &verdict {
-            None | Some(Verdict::Failed) => system.facts(),
-            Some(_) => None,
-        };
-        let is_back = awaited.as_ref().is_some_and(|one| one.way == Way::Back);
-        let goes_back = is_back && verdict == Some(Verdict::Waits);
         let seen = read_cluster(root)?;
-        let half = half.and_then(|facts| half_of(root, &records, facts, &seen));
+        let boot = BootStatus::observe(root, runner, &records, &system, &seen)?;
         let os_match = drift::match_os(&records, &system);
         let mut unreadable = Unreadable::default();
         let history = unreadable.note_unreadable("history", revertible_runs(root));
@@ -446,9 +432,6 @@ impl NodeStatus {
         let (trial, last_trial) = read_trials(root, runner, &mut unreadable)?;
         let neighbours =
             Neighbours::observe(root, &host, runner).context("looking for running updates")?;
-        // A failure that the next boot resolves is reported as that mismatch.
-        let is_told = awaited.as_ref().is_some_and(|one| one.half);
-        let is_told = is_told && !half.as_ref().is_some_and(|half| half.reboot);
         Ok(Self {
             now: current_time(),
             root: root.shown().display().to_string(),
@@ -458,19 +441,15 @@ impl NodeStatus {
             os: OsReport::from_system(
                 &system,
                 &pins::read_pins(root)?,
-                staged_report(&system, next_boot.as_ref()),
+                staged_report(&system, boot.next_boot.as_ref()),
             ),
-            next_boot: next_boot
-                .as_ref()
-                .map(|next| NextBootReport::from_answer(next, verdict.as_ref())),
-            // A failed boot already reports its mismatch.
-            verdict: verdict.filter(|_| half.is_none() || is_told || !half_only(&awaited)),
-            half: half.filter(|_| !is_told),
+            next_boot: boot.next_boot_report(),
+            verdict: boot.verdict_to_report(),
+            half: boot.mismatch_to_report(),
             os_match,
             trial,
             last_trial,
             reboot: RebootReport::from_needs(&reboots::read_needs(root, runner)?),
-            awaited,
             firstboot: read_initramfs(root, &host, runner, &mut unreadable),
             disk_image: disk_image(root, &host)?,
             wanted_image: wanted_image(&records),
@@ -493,9 +472,10 @@ impl NodeStatus {
                 // An incomplete run is finished or undone before the daemon starts.
                 Pending::Unfinished(..) => None,
                 // The same applies to files that the next boot restores.
-                _ if goes_back => None,
+                _ if boot.reverts => None,
                 _ => predict_daemon(root, runner, daemon, (&records, &system))?,
             },
+            awaited: boot.awaited,
         })
     }
 }
@@ -659,121 +639,10 @@ fn staged_report(system: &System, next: Option<&NextBoot>) -> Option<StagedRepor
     Some(StagedReport { by, enter })
 }
 
-/// Returns the mismatch if the running operating system is not the recorded one: either the files are old, or the operating system
-/// is.
-fn half_of(
-    root: &Root,
-    records: &Records,
-    facts: &SystemFacts,
-    seen: &ClusterReport,
-) -> Option<OsMismatch> {
-    let mut words = drift::os_mismatch(records, facts)?;
-    let reboot = drift::is_next(records, facts);
-    let runs = config_of(root, records, facts, seen);
-    if let Some(name) = &runs {
-        words += &format!(
-            ". The running image is that of {name}: the node was booted into it before its files were written"
-        );
-    }
-    let locked = facts.deployments.staged().filter(|one| {
-        one.finalization_locked
-            && records
-                .recorded_config()
-                .is_some_and(|config| config.os_image_url == one.image())
-    });
-    let next = match (&runs, locked) {
-        _ if reboot => invocation::reboot_command().to_owned(),
-        (_, Some(_)) => format!(
-            "{}; or {}",
-            enter_command(true, Some(facts)),
-            mco_rescue("apply --takeover")
-        ),
-        (Some(name), None) => format!(
-            "{}, or {}",
-            mco_rescue(&format!("apply cached:{name}")),
-            mco_rescue("pivot")
-        ),
-        (None, None) => mco_rescue("apply"),
-    };
-    Some(OsMismatch {
-        words,
-        reboot,
-        runs,
-        next,
-    })
-}
-
-/// Returns the cached config whose image is running and that is not recorded: the one that the cluster wants, otherwise the only
-/// one.
-fn config_of(
-    root: &Root,
-    records: &Records,
-    facts: &SystemFacts,
-    seen: &ClusterReport,
-) -> Option<String> {
-    let runs = facts.deployments.booted()?.image();
-    let recorded = records.recorded_config()?;
-    if runs.is_empty() || recorded.os_image_url == runs {
-        return None;
-    }
-    let cached = cache::read_cache(root).unwrap_or_else(|error| {
-        log::warn!("the cache cannot be searched for the config of the running image: {error}");
-        Vec::new()
-    });
-    let configs = cache::whole_entries(&cached).filter_map(|entry| entry.config().ok());
-    let its: Vec<String> = configs
-        .filter(|config| config.os_image_url == runs && config.name != recorded.name)
-        .map(|config| config.name)
-        .collect();
-    let desired = seen
-        .annotations
-        .as_ref()
-        .and_then(|one| one.desired.clone());
-    match desired.filter(|desired| its.contains(desired)) {
-        Some(desired) => Some(desired),
-        None if its.len() == 1 => its.into_iter().next(),
-        None => None,
-    }
-}
-
 /// Returns the files that thaw cgroups which an interrupted run left frozen.
 fn frozen_cgroups(root: &Root) -> Result<Vec<String>> {
     let files = transaction::find_frozen(root)?.into_iter();
     Ok(files.map(|file| file.display().to_string()).collect())
-}
-
-/// Returns true if the only fact about the awaited boot is that operating system and files belong to different configs.
-fn half_only(awaited: &Option<Awaited>) -> bool {
-    awaited.as_ref().is_some_and(|awaited| awaited.half)
-}
-
-/// Returns the verdict on the awaited boot.
-fn boot_verdict(
-    root: &Root,
-    runner: &dyn CommandRunner,
-    awaited: &Awaited,
-    system: &System,
-    next: Option<&NextBoot>,
-) -> Result<Verdict> {
-    let facts = system.facts();
-    let history = state::summarise_runs(&transaction::read_history(root)?);
-    let transaction = facts.is_some_and(|facts| facts.deployments.transaction.is_some());
-    let at_work = transaction || transaction::is_held(root);
-    if !root.is_live() {
-        // A root that is not running has no boot to be judged.
-        return Ok(match awaited.lacks_files(&history) {
-            true => Verdict::CutOff,
-            false if awaited.failed.is_some() => Verdict::Failed,
-            false => Verdict::Waits,
-        });
-    }
-    let scene = Scene {
-        booted: &state::read_booted(root, runner)?,
-        next: next.map(|next| &next.enters),
-        history: &history,
-        at_work: at_work && awaited.failed.is_none(),
-    };
-    Ok(awaited.judge_scene(&scene))
 }
 
 /// Returns the stored facts about the cluster, with newer ones from the log.

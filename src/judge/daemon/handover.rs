@@ -238,12 +238,13 @@ impl Given<'_> {
             .collect();
         let elsewhere = objects.iter().filter(|lost| lost.export.is_none());
         let elsewhere: Vec<&str> = elsewhere.map(|lost| lost.machine_config.as_str()).collect();
-        let elsewhere = match elsewhere.is_empty() {
-            true => String::new(),
-            false => format!(
+        let elsewhere = if elsewhere.is_empty() {
+            String::new()
+        } else {
+            format!(
                 ". {} is not on this node: copy it from another node, or from a backup",
                 elsewhere.join(", ")
-            ),
+            )
         };
         // The files are written before they are read.
         let exports = objects.iter().filter_map(|lost| lost.export.clone());
