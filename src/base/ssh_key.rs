@@ -97,20 +97,7 @@ impl PublicKey {
         if inside != kind.as_bytes() {
             return Err(KeyError::Contradicts(of(kind)));
         }
-        let fields = wire_fields(&blob).ok_or_else(|| KeyError::NotWhole(of(kind)))?;
-        let lengths: Vec<usize> = fields.iter().skip(1).map(|field| field.len()).collect();
-        let is_whole = match (kind, lengths.as_slice()) {
-            ("ssh-ed25519", [32]) | ("sk-ssh-ed25519@openssh.com", [32, _]) => true,
-            ("ssh-rsa", [exponent, modulus]) => *exponent > 0 && *modulus > 0,
-            ("ecdsa-sha2-nistp256", [8, 65])
-            | ("sk-ecdsa-sha2-nistp256@openssh.com", [8, 65, _])
-            | ("ecdsa-sha2-nistp384", [8, 97])
-            | ("ecdsa-sha2-nistp521", [8, 133]) => true,
-            _ => false,
-        };
-        if !is_whole {
-            return Err(KeyError::NotWhole(of(kind)));
-        }
+        let fields = whole_fields(kind, &blob).ok_or_else(|| KeyError::NotWhole(of(kind)))?;
         match (kind, fields.get(2)) {
             ("ssh-rsa", Some(modulus)) if bit_length(modulus) < 2048 => {
                 Err(KeyError::Weak(bit_length(modulus)))
@@ -118,6 +105,36 @@ impl PublicKey {
             _ => Self::without_options(line.trim()).ok_or(KeyError::NoType),
         }
     }
+}
+
+/// Returns the fields of a key, the type first; `None` if one is missing or has the wrong length for the type.
+fn whole_fields<'a>(kind: &str, blob: &'a [u8]) -> Option<Vec<&'a [u8]>> {
+    let fields = wire_fields(blob)?;
+    let lengths: Vec<usize> = fields.iter().skip(1).map(|field| field.len()).collect();
+    let is_whole = match (kind, lengths.as_slice()) {
+        ("ssh-ed25519", [32]) | ("sk-ssh-ed25519@openssh.com", [32, _]) => true,
+        ("ssh-rsa", [exponent, modulus]) => *exponent > 0 && *modulus > 0,
+        ("ssh-dss", [_, _, _, _])
+        | ("ecdsa-sha2-nistp256", [8, 65])
+        | ("sk-ecdsa-sha2-nistp256@openssh.com", [8, 65, _])
+        | ("ecdsa-sha2-nistp384", [8, 97])
+        | ("ecdsa-sha2-nistp521", [8, 133]) => true,
+        _ => false,
+    };
+    is_whole.then_some(fields)
+}
+
+/// Returns true if sshd can read the key on a line of `authorized_keys`, with or without options: the encoded key is complete.
+/// Whether sshd then accepts its type and length is another question. Certificates do not count.
+pub fn is_readable_key(line: &str) -> bool {
+    let is_whole = |line: &str| {
+        let (kind, key, _) = split_key(line);
+        let blob = decode_key(key).unwrap_or_default();
+        first_field(&blob).is_some_and(|(inside, _)| inside == kind.as_bytes())
+            && whole_fields(kind, &blob).is_some()
+    };
+    let line = line.trim();
+    is_whole(line) || after_options(line).is_some_and(is_whole)
 }
 
 /// The encoded parts of a public key.
@@ -205,7 +222,7 @@ pub fn describe_key(line: &str) -> String {
 
 /// Returns the changes of a key file, one line per key: `+` is added, `-` is removed, a blank is unchanged. Omits comments.
 pub fn describe_key_change(old: &str, new: &str) -> String {
-    let (old, new) = (key_lines(old), key_lines(new));
+    let (old, new): (Vec<&str>, Vec<&str>) = (key_lines(old).collect(), key_lines(new).collect());
     let gone = old.iter().filter(|line| !new.contains(line));
     let gone = gone.map(|line| fold_line('-', line));
     let here = new.iter().map(|line| {
@@ -241,11 +258,10 @@ fn fold_line(sign: char, line: &str) -> String {
     out
 }
 
-fn key_lines(text: &str) -> Vec<&str> {
+/// Returns the lines of a key file that are neither empty nor comments.
+pub fn key_lines(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.lines().map(str::trim);
-    lines
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .collect()
+    lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 /// Returns type, key and comment.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::base::paths;
+use crate::base::ssh_key::{is_readable_key, key_lines};
 use crate::host::root::{Root, RootError, RootPath, skip_obstacle};
 use crate::node::account_files::AccountFiles;
 use crate::node::shadow_lines::{is_whole, mend_shadow_lines};
@@ -241,12 +242,9 @@ fn other_keys(root: &Root) -> usize {
     files.iter().map(keys).sum()
 }
 
-/// Counts the lines that are neither empty nor comments.
+/// Returns the number of keys in a key file that sshd can read.
 pub fn count_keys(text: &str) -> usize {
-    text.lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .count()
+    key_lines(text).filter(|line| is_readable_key(line)).count()
 }
 
 #[cfg(test)]

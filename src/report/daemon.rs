@@ -231,6 +231,12 @@ impl Forecast {
                 "{} # CONFIG: that one; it says why. The cluster must desire another one",
                 mco_rescue("plan CONFIG")
             )),
+            // The node's own config is what is not known.
+            State::Unknown if first.desired.is_some() && first.known => Some(format!(
+                "{}, then {} # CONFIG: that of this node; writes the record",
+                mco_rescue("plan CONFIG"),
+                mco_rescue("apply CONFIG")
+            )),
             State::Unknown => Some(format!(
                 "{}, or {}",
                 mco_rescue("status --desired NAME"),

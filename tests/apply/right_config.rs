@@ -216,7 +216,10 @@ fn what_takes_the_kubelet_or_a_tenth_away_is_refused_and_little_is_not() {
         &root,
         &rendered("worker", parts(API, 20)),
         option,
-        &["10 of 34 paths of the recorded config would be removed. Check"],
+        &[
+            "10 of 34 paths of the recorded config would be removed.",
+            "Check whether this is the right config",
+        ],
     );
     let masked = {
         let mut parts = parts(API, 30);

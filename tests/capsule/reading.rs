@@ -1,7 +1,7 @@
 //! What a capsule lets pass, what the node remembers of it, and what the screens say.
 
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::Stdio;
 
 use serde_json::Value;
@@ -80,7 +80,11 @@ fn stream(stick: &Stick, text: &str, args: &[&str]) -> Run {
         .spawn()
         .unwrap();
     let mut input = child.stdin.take().unwrap();
-    input.write_all(text.as_bytes()).unwrap();
+    match input.write_all(text.as_bytes()) {
+        // A refusal comes before anything is read.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        written => written.unwrap(),
+    }
     drop(input);
     Run::of(child.wait_with_output().unwrap())
 }

@@ -338,7 +338,7 @@ fn the_disk_of_another_node_is_refused_with_both_commands_that_help() {
         let said = run.err();
         for words in [
             "only the booted node finishes its first boot",
-            "Next: mco-rescue apply CONFIG --root /disk\n",
+            "Next: mco-rescue apply --root /disk\n",
             "then: on the node itself, once it has booted: mco-rescue firstboot --complete\n",
         ] {
             assert!(said.contains(words), "no {words:?} in {said}");

@@ -620,7 +620,7 @@ fn without_its_kept_objects_a_run_is_finished_even_when_asked_to_go_back() {
     kept.iter().for_each(|path| root.remove(path));
     let before = root.everything();
     let run = root.run(&["recover", "--back"]).exits(5);
-    assert!(run.err().contains("staged objects"), "{}", run.err());
+    assert!(run.err().contains("staged old objects"), "{}", run.err());
     assert_eq!(root.everything(), before);
     root.run(&["recover"]).ok();
     assert_eq!(scene.unlike_new(&root), [""; 0]);

@@ -12,6 +12,7 @@ use crate::change::staging::reboots::RebootNeed;
 use crate::change::transaction::{LastRun, Pending};
 use crate::change::trial::{Trial, TrialResult};
 use crate::config::document::MachineConfig;
+use crate::diagnose::doctor::Fact;
 use crate::diagnose::doctor::crossing::CrossingEvidence;
 use crate::diagnose::doctor::daemon::DaemonTroubles;
 use crate::diagnose::doctor::upkeep::Upkeep;
@@ -118,6 +119,8 @@ pub struct DoctorEvidence {
     pub boots_images: bool,
     /// True if systemd has not finished its first boot.
     pub never_booted: bool,
+    /// Paths that exist and that no check could read, with the cause. What only root may read counts for root alone.
+    pub failed_reads: Vec<Fact>,
     /// The daemon's records.
     pub records: Look<Records>,
     /// An interrupted run.

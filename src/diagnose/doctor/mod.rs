@@ -327,6 +327,14 @@ pub fn run_checks(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosi
             .findings
             .extend(verdict.findings.into_iter().map(named));
     }
+    let failed = report_failed_reads(evidence, &diagnosis.findings);
+    if let (Some(finding), Some(check)) = (failed, find_looked(&mut diagnosis.checks, UNREAD)) {
+        check.found = true;
+        diagnosis.findings.push(DoctorFinding {
+            id: UNREAD,
+            ..finding
+        });
+    }
     // A stable sort: findings of equal severity stay in the order of the checks.
     diagnosis.findings.order_by_key(|finding| finding.severity);
     name_fixes(&mut diagnosis.findings, evidence);
@@ -334,6 +342,39 @@ pub fn run_checks(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosi
         mark_commands(&mut finding.next, evidence);
     }
     diagnosis
+}
+
+/// The check that reports unreadable files: most are left by a power failure or a failing disk.
+const UNREAD: &str = "FP-10";
+
+fn find_looked<'a>(checks: &'a mut [Looked], id: &str) -> Option<&'a mut Looked> {
+    checks.iter_mut().find(|check| check.id == id)
+}
+
+/// Reports paths that exist and could not be read, except those that a finding already names: what they contain is not known, so
+/// that no check speaks about it.
+fn report_failed_reads(
+    evidence: &DoctorEvidence,
+    findings: &[DoctorFinding],
+) -> Option<DoctorFinding> {
+    let is_named = |path: &str| {
+        let mut places = findings.iter().flat_map(|finding| &finding.evidence);
+        places.any(|fact| fact.place == path || fact.place.starts_with(&format!("{path}:")))
+    };
+    let all = evidence.failed_reads.iter();
+    let unread: Vec<&Fact> = all.filter(|fact| !is_named(&fact.place)).collect();
+    let first = unread.first()?;
+    let what = match unread.len() {
+        1 => "a file cannot be read".to_owned(),
+        more => format!("{more} files cannot be read"),
+    };
+    let means = "What they contain is not known. The checks that need them say nothing about it.";
+    Some(
+        DoctorFinding::warning(what, means)
+            .seen_all(unread.iter().map(|fact| (*fact).clone()))
+            .next(format!("ls -ld {}", evidence.shell_path(&first.place)))
+            .next("Restore it from another node of the pool, or from a backup; apply restores only files of the config"),
+    )
 }
 
 fn spell_texts(evidence: &DoctorEvidence, texts: Vec<String>) -> Vec<String> {

@@ -10,6 +10,7 @@
 mod digests;
 mod entries;
 mod exposed;
+mod failures;
 mod label;
 mod mount;
 mod obstacle;
@@ -56,6 +57,7 @@ pub struct Root {
     shown: PathBuf,
     is_live: bool,
     digests: Arc<KnownDigests>,
+    failures: Option<Arc<failures::FailedReads>>,
 }
 
 /// An error with a path inside the root.
@@ -109,6 +111,7 @@ impl Root {
             dir,
             shown: path.to_owned(),
             digests: Arc::default(),
+            failures: None,
         })
     }
 
@@ -140,6 +143,7 @@ impl Root {
             shown: self.shown.clone(),
             is_live: self.is_live,
             digests: Arc::clone(&self.digests),
+            failures: self.failures.clone(),
         })
     }
 
@@ -155,6 +159,8 @@ impl Root {
             dir,
             shown: self.shown.join(path.relative()),
             digests: Arc::clone(&self.digests),
+            // Its paths begin elsewhere.
+            failures: None,
         })
     }
 
@@ -377,7 +383,7 @@ impl Root {
         match self.open_followed(path)? {
             Some(file) => {
                 let read = fstat(&file).and_then(|stat| Ok((read_whole(file, limit)?, stat)));
-                read.map(Some).map_err(|errno| RootError::at(path, errno))
+                self.note_failure(read.map(Some).map_err(|errno| RootError::at(path, errno)))
             }
             None => Ok(None),
         }
@@ -399,7 +405,7 @@ impl Root {
     /// device, pipe or socket.
     pub fn open_followed(&self, path: &RootPath) -> Result<Option<File>, RootError> {
         // Opening a device may have side effects; reading one, or a pipe, may never end.
-        self.open_of_kinds(path, &[SFlag::S_IFREG, SFlag::S_IFDIR])
+        self.note_failure(self.open_of_kinds(path, &[SFlag::S_IFREG, SFlag::S_IFDIR]))
     }
 
     /// Opens the block device at `path` for reading, or a regular file in its place, such as a disk image; `None` if there is
@@ -439,9 +445,8 @@ impl Root {
         let Some(place) = self.open_place(path)? else {
             return Ok(None);
         };
-        place
-            .read_file()
-            .map_err(|errno| RootError::at(path, errno))
+        let read = place.read_file();
+        self.note_failure(read.map_err(|errno| RootError::at(path, errno)))
     }
 
     /// Returns the target of the symbolic link at `path`, verbatim; `None` if it is not a link.
@@ -475,10 +480,11 @@ impl Root {
     fn open_to_list(&self, path: &RootPath) -> Result<Option<OwnedFd>, RootError> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let (dir, extra) = (self.dir.as_fd(), ResolveFlag::empty());
+        self.note_listed(path);
         match resolve::open_in_root(dir, path.relative(), flags, extra) {
             Ok(fd) => Ok(Some(fd)),
             Err(ResolveError::System(Errno::ENOENT | Errno::ENOTDIR)) => Ok(None),
-            Err(cause) => Err(RootError::at(path, cause)),
+            Err(cause) => self.note_failure(Err(RootError::at(path, cause))),
         }
     }
 

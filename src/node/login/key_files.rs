@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 use super::settings::ViewFiles;
 use super::{Login, Person};
 use crate::base::paths;
-use crate::base::ssh_key::rsa_bits;
+use crate::base::ssh_key::{is_readable_key, key_lines, rsa_bits};
 use crate::formats::sshd::{
     Certainty, ConfigFiles, LoginObstacle, SshdConfig, SshdLine, matches_pattern,
 };
 use crate::host::root::{RootError, RootPath};
-use crate::node::accounts::count_keys;
 use crate::node::view::{FileKind, FileStatus, NodeView};
 
 /// Maximum number of key files that are read. Every login runs a program that reads all of them, so a node has few.
@@ -27,8 +26,10 @@ const KEY_DIRECTORY_PROGRAM: &str = "ssh-key-dir";
 pub struct KeyFile {
     /// Path of the file.
     pub path: String,
-    /// Number of keys.
+    /// Number of keys that sshd can read.
     pub keys: usize,
+    /// Number of lines that should be keys, and that sshd cannot read: it skips them.
+    pub malformed: usize,
     /// The reason why sshd ignores it.
     pub refused: Option<String>,
     /// Every owner and mode because of which sshd ignores it: of the file, and of its parent directories.
@@ -341,6 +342,7 @@ impl Reader<'_> {
                 self.login.files.push(KeyFile {
                     path: path.to_string(),
                     keys: 0,
+                    malformed: 0,
                     refused: Some(format!(
                         "{path} is not a regular file, or larger than 1 MiB"
                     )),
@@ -353,9 +355,13 @@ impl Reader<'_> {
         let wrong = self.find_wrong(path, program)?;
         let refused = wrong.first().map(WrongAttributes::describe_fault);
         let refused = unread.or(refused).or_else(|| self.find_untaken(&text));
+        let keys = key_lines(&text)
+            .filter(|line| is_readable_key(line))
+            .count();
         self.login.files.push(KeyFile {
             path: path.to_string(),
-            keys: count_keys(&text),
+            keys,
+            malformed: key_lines(&text).count() - keys,
             refused,
             wrong,
         });
@@ -433,12 +439,11 @@ impl Reader<'_> {
     /// Returns the reason (type or length) why sshd accepts no key of a text; `None` if it accepts one, or if that depends on
     /// the connection.
     fn find_untaken(&self, text: &str) -> Option<String> {
-        let lines = text.lines().map(str::trim);
-        let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-        let keys: Vec<(&str, &str)> = lines
+        let readable = key_lines(text).filter(|line| is_readable_key(line));
+        let keys: Vec<(&str, &str)> = readable
             .filter_map(|line| Some((line, find_kind(line)?)))
             .collect();
-        if keys.is_empty() || keys.len() != count_keys(text) {
+        if keys.is_empty() {
             return None;
         }
         let accepted = self.certain_value("pubkeyacceptedalgorithms");

@@ -11,14 +11,15 @@ use crate::node::{RecordReader, Recorded, Records, images_on_disk};
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-10",
     title: "something was interrupted",
-    looks_at: "interrupted runs, trials that were not reverted, state of other versions, empty files, the record, an unfinished first boot, the store of images",
+    looks_at: "interrupted runs, trials that were not reverted, state of other versions, empty files, files that cannot be read, the record, an unfinished first boot, the store of images",
     explain: "When the power fails, files that were being written are empty or incomplete, and changes that belong \
 together are half done.\n\n\
 A run of mco-rescue: its journal lists what was done. mco-rescue recover finishes or undoes it, and the unit that \
 mco-rescue install adds does so at boot. If reverting a trial fails, it is retried for ten minutes, then the trial ends with the change in place: \
 mco-rescue confirm accepts the change, and mco-rescue rollback --files-only takes its files back. State that a newer version of mco-rescue wrote: only that version knows what it \
 means, and this one refuses to change the node until it is settled. Files of the config: mco-rescue apply rewrites the incomplete ones. The \
-daemon's record: mco-rescue apply CONFIG rewrites it.\n\n\
+daemon's record: mco-rescue apply CONFIG rewrites it. A file that exists and cannot be read is reported with the cause: \
+\"is a directory\" is a mistake, an input/output error a failing disk or a damaged file system.\n\n\
 The first boot is over when its input file was renamed to .bak. Until then the first-boot service runs at every boot, and \
 the kubelet waits: mco-rescue firstboot --complete does its work from local files.\n\n\
 The store of container images: the message \"layer not known\" means missing layers. crio wipe empties the store, and every image has to \

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::base::paths;
+use crate::base::ssh_key::is_readable_key;
 use crate::base::text::count_noun;
 use crate::diagnose::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact, FixChange,
@@ -177,11 +178,39 @@ fn narrow_command(evidence: &DoctorEvidence, login: &Login) -> String {
     }
 }
 
+/// The keys that a config gives to core.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct WantedKeys {
+    readable: usize,
+    malformed: usize,
+}
+
+impl WantedKeys {
+    /// Returns true if the config has no key at all, not even a malformed one.
+    fn is_none(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// Returns the number of keys, and of the lines that sshd skips: `1 key, and 2 lines that sshd cannot read as keys`.
+fn describe_keys(readable: usize, malformed: usize) -> String {
+    let lines = || count_noun(malformed, "line");
+    match (readable, malformed) {
+        (_, 0) => count_noun(readable, "key"),
+        (0, _) => format!("no key: sshd cannot read {}", lines()),
+        (_, _) => format!(
+            "{}; sshd cannot read {}",
+            count_noun(readable, "key"),
+            lines()
+        ),
+    }
+}
+
 /// Counts the keys that the recorded config gives to core.
 ///
 /// # Errors
 /// The reason why there is no config to count in.
-fn count_wanted(evidence: &DoctorEvidence) -> Result<usize, &'static str> {
+fn count_wanted(evidence: &DoctorEvidence) -> Result<WantedKeys, &'static str> {
     let records = evidence.records.get();
     let records = records.ok_or("it cannot be read, so what it gives to core is not known")?;
     let config = records
@@ -193,19 +222,28 @@ fn count_wanted(evidence: &DoctorEvidence) -> Result<usize, &'static str> {
             }
         })?;
     let users = config.ignition.passwd.users.iter();
-    Ok(users.map(|user| user.ssh_authorized_keys.len()).sum())
+    let keys = users.flat_map(|user| &user.ssh_authorized_keys);
+    let (readable, malformed): (Vec<&String>, Vec<&String>) =
+        keys.partition(|key| is_readable_key(key));
+    Ok(WantedKeys {
+        readable: readable.len(),
+        malformed: malformed.len(),
+    })
 }
 
 fn report_lockout(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
     let console = login.at_console();
     let wanted = count_wanted(evidence);
-    let is_bare = login.files.iter().all(|file| file.keys == 0);
+    let is_bare = login
+        .files
+        .iter()
+        .all(|file| file.keys == 0 && file.malformed == 0);
     let records = evidence.records.get();
     let is_missing = records.is_some_and(|all| matches!(all.current_config, Recorded::Missing));
     // Without the kubelet's unit, this root has not received a config yet.
     let has_no_kubelet = evidence.upkeep.has_kubelet_unit.get() == Some(&false);
     let is_new = wanted.is_err() && is_missing && has_no_kubelet;
-    let intended = (wanted == Ok(0) || is_new) && is_bare;
+    let intended = (wanted.is_ok_and(WantedKeys::is_none) || is_new) && is_bare;
     let severity = match console || login.root_has_keys {
         // The config contains no key, so the node was installed that way.
         _ if intended => CheckSeverity::Notice,
@@ -228,14 +266,17 @@ fn report_lockout(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
     }
     let files = login.files.iter().map(|file| match fact_of_file(file) {
         Some(fact) => fact,
-        None => Fact::new(&file.path, count_noun(file.keys, "key")),
+        None => Fact::new(&file.path, describe_keys(file.keys, file.malformed)),
     });
     let finding = finding
         .seen_all(files)
         .with_evidence(
             "the recorded config",
             match wanted {
-                Ok(keys) => format!("gives {} to core", count_noun(keys, "key")),
+                Ok(keys) => format!(
+                    "gives {} to core",
+                    describe_keys(keys.readable, keys.malformed)
+                ),
                 Err(why) => why.to_owned(),
             },
         )
@@ -250,13 +291,13 @@ fn report_lockout(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
 /// Adds the commands that create the user, and then install the keys of the config.
 fn create_core(
     evidence: &DoctorEvidence,
-    wanted: Result<usize, &str>,
+    wanted: Result<WantedKeys, &str>,
     finding: DoctorFinding,
 ) -> DoctorFinding {
     let finding = finding.next(evidence.own_command("apply --key FILE"));
     match wanted {
-        Ok(0) | Err(_) => finding,
-        Ok(_) => finding.next(evidence.own_command("apply")),
+        Ok(keys) if keys.readable > 0 => finding.next(evidence.own_command("apply")),
+        Ok(_) | Err(_) => finding,
     }
 }
 
@@ -316,7 +357,7 @@ fn change_cause(
 fn bring_keys(
     evidence: &DoctorEvidence,
     login: &Login,
-    wanted: Result<usize, &str>,
+    wanted: Result<WantedKeys, &str>,
     finding: DoctorFinding,
 ) -> DoctorFinding {
     let mut files = login.files.iter().filter(|file| file.refused.is_some());
@@ -332,9 +373,9 @@ fn bring_keys(
         return finding.next(evidence.own_command("doctor FP-33"));
     }
     let finding = match wanted {
-        Ok(0) | Err(_) if refused => finding,
-        Ok(0) | Err(_) => finding.next(evidence.own_command("apply CONFIG")),
-        Ok(_) => finding.next(evidence.own_command("apply")),
+        Ok(keys) if keys.readable > 0 => finding.next(evidence.own_command("apply")),
+        Ok(_) | Err(_) if refused => finding,
+        Ok(_) | Err(_) => finding.next(evidence.own_command("apply CONFIG")),
     };
     finding.next(evidence.own_command("apply --key FILE"))
 }

@@ -30,12 +30,12 @@ use crate::change::transaction;
 use crate::change::trial::store::{read_result, read_trial};
 use crate::config::document::MachineConfig;
 use crate::config::render;
-use crate::diagnose::doctor::Look;
 use crate::diagnose::doctor::evidence::{
     BootEvidence, ConfigComparison, ConfigRole, Configs, DeployedTree, DiskEvidence,
     DoctorEvidence, FirstBootFiles, Kubeconfig, MentionedConfig, NamedConfig, PullEvidence,
     PullRefusal,
 };
+use crate::diagnose::doctor::{Fact, Look};
 use crate::host::root::{Root, RootError, RootPath};
 use crate::host::sys::runtime;
 use crate::judge::daemon::forecast::{AnnotationSource, Forecast};
@@ -87,6 +87,7 @@ pub fn gather_all(
     given: &Path,
     options: LookOptions<'_>,
 ) -> DoctorEvidence {
+    let root = root.noting_failures();
     let mut evidence = DoctorEvidence {
         root: given.display().to_string(),
         deep: options.deep,
@@ -117,6 +118,11 @@ pub fn gather_all(
     evidence.daemon = daemon::read_troubles(&root, runner).into();
     evidence.two_nodes = TwoNodes::read(&root).into();
     evidence.of_start(&root, runner);
+    let failed = root.failed_reads().into_iter();
+    evidence.failed_reads = failed
+        .filter(|one| evidence.as_root || !one.cause.is_denied())
+        .map(|one| Fact::new(one.path, one.cause.to_string()))
+        .collect();
     evidence
 }
 
