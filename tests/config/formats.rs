@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 /// As long as a real one, and without a digest that could be wrong.
 const NAME: &str = "rendered-worker-5f0c2d7e8a914b3c6d1e0f9a8b7c6d5x";
-const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEXAMPLEexampleEXAMPLEexampleEXAMPLEexample00 ops@registry.example\n";
+const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEXAMPLEexampleEXAMPLEexampleEXAMPLEexample0 ops@registry.example\n";
 const CHRONY: (&str, u32, &[u8]) = ("etc/chrony.conf", 0o644, b"pool ntp.example iburst\n");
 
 /// What a fixture leads to: regular files, links, and paths at which nothing may be.

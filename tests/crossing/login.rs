@@ -34,7 +34,7 @@ fn lab() -> Lab {
     }
     lab.node.write(
         "home/core/.ssh/authorized_keys.d/ignition",
-        "ssh-ed25519 AAAA a\n",
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO a\n",
     );
     for path in ["", "/authorized_keys.d", "/authorized_keys.d/ignition"] {
         chown(

@@ -181,7 +181,7 @@ const CURES: [Cure; 27] = [
         id: "FP-33",
         what: "sshd ignores a file with keys",
         sicken: |root| {
-            root.write(KEYS, "ssh-ed25519 AAAA b\n");
+            root.write(KEYS, "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO b\n");
             root.chmod(KEYS, 0o666);
             if is_root() {
                 chown(root.path(KEYS), Some(4242), Some(4242)).unwrap();

@@ -228,3 +228,42 @@ fn a_damaged_store_of_images_and_a_first_boot_name_the_running_services() {
         .met_by(&doctor_on(node), "");
     });
 }
+
+/// Paths below a node's root that some check reads, and whose errors not every reader reports.
+const READ_BY_CHECKS: [&str; 9] = [
+    "etc/passwd",
+    "etc/group",
+    "etc/shadow",
+    "etc/hostname",
+    "etc/resolv.conf",
+    "etc/kubernetes/kubeconfig",
+    "etc/containers/policy.json",
+    "etc/machine-config-daemon/currentimage",
+    "var/lib/mco-rescue/annotations.json",
+];
+
+#[test]
+fn a_node_with_a_file_that_cannot_be_read_is_never_healthy() {
+    for path in READ_BY_CHECKS {
+        let root = healthy();
+        let _ = fs::remove_file(root.path(path));
+        fs::create_dir_all(root.path(path)).unwrap();
+        let seen = doctor(&root);
+        let findings = seen["findings"].as_array().unwrap();
+        let named = findings.iter().any(|one| {
+            one["severity"] != "notice" && one["evidence"].to_string().contains(&format!("/{path}"))
+        });
+        assert!(named, "{path}: {findings:?}");
+        let said = doctor_with(&root, &["doctor"]);
+        assert!(said.code() != 0, "{path}: {}", said.out());
+    }
+}
+
+#[test]
+fn a_directory_among_files_that_are_listed_is_no_fault() {
+    let root = healthy();
+    for folder in ["etc/sysctl.d/old", "etc/NetworkManager/conf.d/backup"] {
+        fs::create_dir_all(root.path(folder)).unwrap();
+    }
+    assert_eq!(of(&doctor(&root), "FP-10"), Vec::<serde_json::Value>::new());
+}

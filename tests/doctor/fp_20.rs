@@ -58,7 +58,7 @@ fn a_wanted_config_that_the_daemon_calls_unreconcilable_is_reported_with_its_wor
     fips["spec"]["fips"] = json!(true);
     let filesystem = json!([{"device": "/dev/vdb", "format": "xfs", "path": "/data"}]);
     let raid = json!([{"name": "data", "level": "raid1", "devices": ["/dev/vdb", "/dev/vdc"]}]);
-    let own = json!({"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]});
+    let own = json!({"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO a"]});
     let (mut moved, someone) = (
         own.clone(),
         json!({"users": [own.clone(), {"name": "someone"}]}),

@@ -12,6 +12,9 @@ pub(super) const DARK: &[Dark] = &[("FP-33", "keys and passwords", |root| {
     directory(root, "home/core/.ssh/authorized_keys");
 })];
 
+const WHOLE_KEY: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO a\n";
+
 #[test]
 fn a_node_that_nobody_can_log_in_to_is_critical() {
     let root = small::node();
@@ -139,7 +142,10 @@ fn a_shadow_file_that_is_missing_is_not_called_unreadable() {
 fn a_file_with_keys_that_sshd_refuses_beside_one_that_it_takes_is_a_warning() {
     let root = small::node();
     let keys = "home/core/.ssh/authorized_keys";
-    root.write(keys, "ssh-ed25519 AAAA b\n");
+    root.write(
+        keys,
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO b\n",
+    );
     std::os::unix::fs::chown(root.path(keys), Some(root.core().0), Some(root.core().1)).unwrap();
     assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
     root.chmod(keys, 0o666);
@@ -153,6 +159,25 @@ fn a_file_with_keys_that_sshd_refuses_beside_one_that_it_takes_is_a_warning() {
         ],
     );
     carry_out(&seen, "FP-33", 0);
+    assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
+}
+
+#[test]
+fn lines_that_sshd_cannot_read_are_no_keys() {
+    let root = small::node();
+    let keys = "home/core/.ssh/authorized_keys.d/ignition";
+    let broken = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUP cut\n";
+    root.write(keys, &broken.repeat(2));
+    says(
+        &found(&doctor(&root), "FP-33", "critical"),
+        &[
+            "no login works",
+            "no key: sshd cannot read 2 lines",
+            "gives 1 key to core",
+        ],
+    );
+    let whole = root.read(keys) + "from=\"192.0.2.1\" " + WHOLE_KEY;
+    root.write(keys, &whole);
     assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
 }
 
@@ -186,7 +211,10 @@ fn of_very_many_files_with_keys_the_rest_is_not_judged() {
     let root = small::node();
     for at in 0..1200 {
         let path = format!("home/core/.ssh/authorized_keys.d/k{at}");
-        root.write(&path, "ssh-ed25519 AAAA me\n");
+        root.write(
+            &path,
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO me\n",
+        );
         if is_root() {
             let (uid, gid) = root.core();
             std::os::unix::fs::chown(root.path(&path), Some(uid), Some(gid)).unwrap();
@@ -306,7 +334,10 @@ fn keys_of_any_other_file_that_sshd_reads_are_keys() {
     root.remove("home/core/.ssh/authorized_keys.d/ignition");
     root.write(OWN, "AuthorizedKeysFile /etc/ssh/keys/%u\n");
     found(&doctor(&root), "FP-33", "critical");
-    root.write("etc/ssh/keys/core", "ssh-ed25519 AAAA a\n");
+    root.write(
+        "etc/ssh/keys/core",
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO a\n",
+    );
     assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
     root.chmod("etc/ssh/keys/core", 0o600);
     says(

@@ -24,7 +24,7 @@ pub(super) fn config() -> Value {
             file("/var/lib/kubelet/config.json", 0o600, PULL_SECRET),
         ]},
         "systemd": {"units": [{"name": "own.service", "enabled": true, "contents": unit}, kubelet_unit()]},
-        "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]},
+        "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO a"]}]},
     });
     let mut config = machine_config(NAME, ignition);
     config["spec"]["osImageURL"] = json!(IMAGE);

@@ -43,7 +43,10 @@ pub(super) fn furnish(root: &TestRoot) {
         POLICY,
         r#"{"default": [{"type": "insecureAcceptAnything"}]}"#,
     );
-    root.write("home/core/.ssh/authorized_keys", "ssh-ed25519 AAAA a\n");
+    root.write(
+        "home/core/.ssh/authorized_keys",
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO a\n",
+    );
     root.write("etc/resolv.conf", "nameserver 192.0.2.1\n");
     root.write(
         SECRET,

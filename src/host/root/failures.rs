@@ -39,7 +39,8 @@ impl Root {
         let ledger = failures.ledger();
         let is_in_listed = |path: &str| {
             let above = path.rsplit_once('/').map_or("", |(above, _)| above);
-            ledger.listed.contains(above)
+            // Directories such as /etc hold files that are known by name.
+            above.matches('/').count() > 1 && ledger.listed.contains(above)
         };
         let failed = ledger.failed.iter().filter(|(path, cause)| {
             !(**cause == ResolveError::System(Errno::EISDIR) && is_in_listed(path))
