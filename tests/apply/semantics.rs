@@ -511,7 +511,7 @@ fn keys_and_password_of_core_are_set_and_nothing_else_in_shadow_changes() {
     let shadow = "root:!locked:1::::::\ncore:*:19000:0:99999:7:::\nother:x:2::::::\n";
     root.write("etc/shadow", shadow);
     root.chmod("etc/shadow", 0);
-    root.apply(&users(A, json!([{"name": "core", "passwordHash": "$6$s$h", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a", "ssh-rsa BBBB b"]}])));
+    root.apply(&users(A, json!([{"name": "core", "passwordHash": "$6$s$h", "sshAuthorizedKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO a", "ssh-rsa BBBB b"]}])));
     let keys = "home/core/.ssh/authorized_keys.d/ignition";
     assert_eq!(root.mode("etc/shadow"), 0);
     root.chmod("etc/shadow", 0o600);
@@ -521,7 +521,10 @@ fn keys_and_password_of_core_are_set_and_nothing_else_in_shadow_changes() {
     );
     assert_eq!(
         (root.read(keys).as_str(), root.mode(keys)),
-        ("ssh-ed25519 AAAA a\nssh-rsa BBBB b\n", 0o600)
+        (
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO a\nssh-rsa BBBB b\n",
+            0o600
+        )
     );
     for path in ["home/core/.ssh", "home/core/.ssh/authorized_keys.d", keys] {
         let meta = std::fs::metadata(root.path(path)).unwrap();
@@ -533,7 +536,9 @@ fn keys_and_password_of_core_are_set_and_nothing_else_in_shadow_changes() {
 #[test]
 fn a_password_that_the_config_drops_is_locked_never_emptied() {
     let root = TestRoot::new();
-    let key = json!(["ssh-ed25519 AAAA a"]);
+    let key = json!([
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO a"
+    ]);
     root.apply(&users(
         A,
         json!([{"name": "core", "passwordHash": "$6$s$h", "sshAuthorizedKeys": key}]),
@@ -551,7 +556,7 @@ fn a_password_that_no_config_set_is_left_alone() {
     root.write("etc/shadow", "core:$6$by$hand:19000:0:99999:7:::\n");
     root.apply(&users(
         A,
-        json!([{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]),
+        json!([{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO a"]}]),
     ));
     assert!(root.read("etc/shadow").contains("$6$by$hand"));
 }
@@ -559,7 +564,7 @@ fn a_password_that_no_config_set_is_left_alone() {
 #[test]
 fn the_last_way_in_is_not_taken_away_unasked() {
     let root = TestRoot::new();
-    root.apply(&users(A, json!([{"name": "core", "passwordHash": "$6$s$h", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}])));
+    root.apply(&users(A, json!([{"name": "core", "passwordHash": "$6$s$h", "sshAuthorizedKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO a"]}])));
     let none = users(B, json!([]));
     assert!(says(&blockers(&root, &none, &[]), "--allow-lockout"));
     // A key put there by hand is a way in.
@@ -581,7 +586,7 @@ fn settings_of_sshd_that_would_keep_core_out_are_refused() {
     if !is_root() {
         return skip(Lacks::Root, "sshd's program has to belong to root");
     }
-    let key = json!([{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]);
+    let key = json!([{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO a"]}]);
     let with = |name: &str, path: &str, text: &str| {
         let mut config = users(name, key.clone());
         config["spec"]["config"]["storage"] = json!({"files": [file(path, 0o600, text)]});
@@ -710,7 +715,9 @@ fn whatever_shadow_is_like_no_run_takes_the_last_way_in() {
         ("an empty file", String::new()),
         ("no file", "-".to_owned()),
     ];
-    let key = json!(["ssh-ed25519 AAAA a"]);
+    let key = json!([
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO a"
+    ]);
     let next = [
         json!([{"name": "core", "passwordHash": "$6$s$h"}]),
         json!([{"name": "core", "passwordHash": "$6$s$h", "sshAuthorizedKeys": key}]),
@@ -775,7 +782,7 @@ fn ssh_directory_in_foreign_hands_is_given_back_with_what_is_in_it() {
     );
     root.apply(&users(
         A,
-        json!([{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]),
+        json!([{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO a"]}]),
     ));
     let meta = std::fs::metadata(root.path("home/core/.ssh")).unwrap();
     assert_eq!(

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use crate::support::faults::{Call, JOURNAL, copy_tree, count, on_threads, traced};
 use crate::support::mounts::{mount, unmount, with_mounts};
 use crate::support::scenes::{can_disturb, everything_is_asked_for};
-use crate::support::{Run, STATE, Snapshot, TestRoot, file, flat, machine_config, say};
+use crate::support::{Config, Run, STATE, Snapshot, TestRoot, file, flat, machine_config, say};
 use serde_json::{Value, json};
 
 /// A tmpfs, as every boot recreates it.
@@ -448,12 +448,14 @@ fn follow(update: &Update, node: &Node, touched: &[String]) -> Result<WayOut, St
     };
     let mut apart = touched.to_vec();
     let mut waiting = vec![vec!["recover".to_owned()]];
+    // It stays, as printed commands name it.
+    let config = node.root.config(&new_config());
     while way.commands.len() < ENOUGH {
         if waiting.is_empty() {
             return Err(format!("no next step is printed: {}", way.shown()));
         }
         let args = waiting.remove(0);
-        let run = run(node, &args);
+        let run = run(node, &args, &config);
         way.said = format!("{}{}", run.out(), run.err());
         way.commands.push(args.clone());
         apart.extend(named(&args).into_iter().chain(staying(&way.said)));
@@ -486,8 +488,7 @@ fn follow(update: &Update, node: &Node, touched: &[String]) -> Result<WayOut, St
     Err(format!("too many steps: {}", way.shown()))
 }
 
-fn run(node: &Node, args: &[String]) -> Run {
-    let config = node.root.config(&new_config());
+fn run(node: &Node, args: &[String], config: &Config) -> Run {
     let args: Vec<&str> = args
         .iter()
         .map(|arg| {

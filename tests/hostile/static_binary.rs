@@ -17,7 +17,7 @@ fn config() -> serde_json::Value {
         json!({
             "storage": {"files": [entry]},
             "systemd": {"units": [kubelet_unit()]},
-            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]},
+            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO a"]}]},
         }),
     )
 }

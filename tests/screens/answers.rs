@@ -16,7 +16,7 @@ fn config(name: &str, text: &str) -> Value {
                 file("/var/lib/kubelet/own/pool.conf", 0o644, "x\n"),
             ]},
             "systemd": {"units": [kubelet_unit()]},
-            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]},
+            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO a"]}]},
         }),
     )
 }

@@ -17,7 +17,7 @@ fn config(text: &str) -> Value {
                 file("/etc/kubernetes/kubelet.conf", 0o644, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"),
             ]},
             "systemd": {"units": [kubelet_unit()]},
-            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]},
+            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO a"]}]},
         }),
     )
 }

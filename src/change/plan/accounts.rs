@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 
-use super::users::describe_lockout;
 use super::{Attributes, Builder, InTheWay, Payload, Section, Step};
 use crate::base::invocation::move_away;
 use crate::base::notice::Notice;
@@ -423,9 +422,8 @@ impl Builder<'_> {
         if keys || usable(prepared.after.find_password("core")) {
             return;
         }
-        let of_core = users.iter().filter(|user| user.name == "core");
-        let keys = of_core.flat_map(|user| &user.ssh_authorized_keys);
-        let message = describe_lockout(keys.map(String::as_str));
+        let message =
+            "afterwards no login as core would be possible: neither key nor password is left";
         if self.options.allow_lockout {
             self.add_notice("passwd.users", message);
         } else {

@@ -4,6 +4,7 @@
 use super::{Payload, Plan, Step};
 use crate::base::notice::Notice;
 use crate::base::object::{Object, ObjectKind};
+use crate::base::text::count_noun;
 use crate::formats::sshd::Certainty;
 use crate::host::root::RootPath;
 use crate::node::login::Login;
@@ -67,8 +68,16 @@ pub(super) fn check_login(plan: &mut Plan, logins: &Logins, may_lock: Option<boo
     if before.over_ssh() == Certainty::No || after.over_ssh() != Certainty::No {
         return;
     }
+    let malformed = || {
+        let file = after.files.iter().find(|file| file.malformed > 0)?;
+        let lines = count_noun(file.malformed, "line");
+        Some((
+            file.path.clone(),
+            format!("sshd cannot read its {lines}, and there is no other key"),
+        ))
+    };
     let has_keys = after.files.iter().any(|file| file.keys > 0);
-    if !has_keys && after.kept_out.is_empty() {
+    if !has_keys && after.kept_out.is_empty() && malformed().is_none() {
         // The check of keys and passwords reports it.
         return;
     }
@@ -80,10 +89,11 @@ pub(super) fn check_login(plan: &mut Plan, logins: &Logins, may_lock: Option<boo
             .refused
             .as_ref()
     };
-    let (subject, why) = match (after.kept_out.first(), refused()) {
-        (Some(cause), _) => (cause.place.clone(), cause.said.clone()),
-        (None, Some(why)) => ("sshd".to_owned(), why.clone()),
-        (None, None) => return,
+    let (subject, why) = match (after.kept_out.first(), refused(), malformed()) {
+        (Some(cause), ..) => (cause.place.clone(), cause.said.clone()),
+        (None, Some(why), _) => ("sshd".to_owned(), why.clone()),
+        (None, None, Some(malformed)) if !has_keys => malformed,
+        (None, None, _) => return,
     };
     let left = match (after.at_console(), after.root_has_keys) {
         (_, true) => ". Only root can log in then",
@@ -93,8 +103,12 @@ pub(super) fn check_login(plan: &mut Plan, logins: &Logins, may_lock: Option<boo
     let message = format!("afterwards sshd would not let core in: {why}{left}");
     let is_last = left.is_empty() && after.passwords.is_some();
     if is_last && may_lock == Some(false) {
-        let message =
-            format!("{message}. Change that setting, or use --allow-lockout if it is meant");
+        let cure = if has_keys || !after.kept_out.is_empty() {
+            "Change that setting"
+        } else {
+            "Give a config with complete keys"
+        };
+        let message = format!("{message}. {cure}, or use --allow-lockout if it is meant");
         plan.blockers.push(Notice::new(subject, message));
     } else {
         plan.notices.push(Notice::new(subject, message));

@@ -9,22 +9,12 @@ use super::{Attributes, Builder, Payload, Section};
 use crate::base::invocation::mco_rescue;
 use crate::base::object::{Object, ObjectKind};
 use crate::base::paths;
-use crate::base::ssh_key::key_lines;
 use crate::host::root::RootPath;
 use crate::judge::drift::{keys_object, keys_text, text_object};
 use crate::node::accounts::{allows_login, count_keys, is_locked};
 
 /// A password field that no password matches.
 const LOCKED: &str = "*";
-
-/// Describes a plan after which nobody can log in as core, from the keys of its config: sshd skips lines that it cannot read.
-pub(super) fn describe_lockout<'a>(mut keys: impl Iterator<Item = &'a str>) -> &'static str {
-    if keys.any(|key| key_lines(key).next().is_some()) {
-        "afterwards no login as core would be possible: sshd cannot read the keys of the config, and no password is left"
-    } else {
-        "afterwards no login as core would be possible: neither key nor password is left"
-    }
-}
 
 impl Builder<'_> {
     /// Plans keys and password.
@@ -167,7 +157,8 @@ impl Builder<'_> {
         if keys_after > 0 || password_after {
             return;
         }
-        let message = describe_lockout(desired.keys.iter().map(|key| &**key));
+        let message =
+            "afterwards no login as core would be possible: neither key nor password is left";
         if self.options.allow_lockout || !self.has_access() {
             self.add_notice("spec.config.passwd.users", message);
         } else {

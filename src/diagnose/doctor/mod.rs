@@ -368,7 +368,7 @@ fn report_failed_reads(
         1 => "a file cannot be read".to_owned(),
         more => format!("{more} files cannot be read"),
     };
-    let means = "What they contain is not known. The checks that need them say nothing about it.";
+    let means = "Its content is not known, and the checks that need it say nothing about it.";
     Some(
         DoctorFinding::warning(what, means)
             .seen_all(unread.iter().map(|fact| (*fact).clone()))

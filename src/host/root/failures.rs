@@ -17,6 +17,9 @@ struct ReadLedger {
     listed: BTreeSet<String>,
 }
 
+/// Directories that are listed too, but whose files are known by their names.
+const KNOWN_BY_NAME: [&str; 2] = ["/etc", "/var/lib/mco-rescue"];
+
 impl FailedReads {
     fn ledger(&self) -> MutexGuard<'_, ReadLedger> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -39,8 +42,7 @@ impl Root {
         let ledger = failures.ledger();
         let is_in_listed = |path: &str| {
             let above = path.rsplit_once('/').map_or("", |(above, _)| above);
-            // Directories such as /etc hold files that are known by name.
-            above.matches('/').count() > 1 && ledger.listed.contains(above)
+            !KNOWN_BY_NAME.contains(&above) && ledger.listed.contains(above)
         };
         let failed = ledger.failed.iter().filter(|(path, cause)| {
             !(**cause == ResolveError::System(Errno::EISDIR) && is_in_listed(path))
