@@ -570,7 +570,7 @@ fn the_last_way_in_is_not_taken_away_unasked() {
     // A key put there by hand is a way in.
     root.write(
         "home/core/.ssh/authorized_keys",
-        "ssh-ed25519 CCCC by hand\n",
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO by hand\n",
     );
     assert_eq!(blockers(&root, &none, &[]), Vec::<String>::new());
     root.remove("home/core/.ssh/authorized_keys");
@@ -579,6 +579,28 @@ fn the_last_way_in_is_not_taken_away_unasked() {
         .ok();
     assert_eq!(root.read("home/core/.ssh/authorized_keys.d/ignition"), "");
     assert!(root.read("etc/shadow").contains("core:*:"));
+}
+
+#[test]
+fn a_config_whose_keys_sshd_cannot_read_is_refused_where_core_could_log_in() {
+    let root = TestRoot::new();
+    let whole =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO a";
+    let with =
+        |name: &str, key: &str| users(name, json!([{"name": "core", "sshAuthorizedKeys": [key]}]));
+    root.apply(&with(A, whole));
+    let cut_off = with(B, &whole[..60]);
+    let refused = blockers(&root, &cut_off, &[]);
+    assert!(says(&refused, "sshd cannot read its 1 line"), "{refused:?}");
+    assert!(says(&refused, "--allow-lockout"), "{refused:?}");
+    let given = root.config(&cut_off);
+    root.run(&["apply", "--yes", "--allow-lockout", given.path()])
+        .ok();
+    // Nobody could log in before, so that this run takes nothing away.
+    assert_eq!(
+        blockers(&root, &with(A, &whole[..61]), &[]),
+        Vec::<String>::new()
+    );
 }
 
 #[test]
@@ -740,7 +762,7 @@ fn whatever_shadow_is_like_no_run_takes_the_last_way_in() {
                     text => root.write("etc/shadow", text),
                 }
                 if by_hand {
-                    let text = "ssh-ed25519 CCCC by hand\n";
+                    let text = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO by hand\n";
                     root.write("home/core/.ssh/authorized_keys", text);
                 }
                 assert!(can_log_in(&root));
